@@ -243,7 +243,8 @@ class CaptionThenDraw(OfSeveral):
 
     def _tokens(self) -> Usage | None:
         """Return the tokens billed for a sample. None: not known. Members without host or billed tokens add none."""
-        has_price, tokens = any(not member.price.free for member in self._members), Usage(0)
+        has_price = any(not member.price.free for member in self._members)
+        tokens = Usage(0)
         for member in self._members:
             if member.info.hosts == () or (has_price and not member.price.has_tokens):
                 continue

@@ -155,7 +155,8 @@ class Chat(Generator):
     @property
     def capabilities(self) -> Capabilities:
         """A request holds items of one parent or prompt, a batch any. The degree is put in words."""
-        config, workers = self._config, workers_for(self._config.concurrency)
+        config = self._config
+        workers = workers_for(self._config.concurrency)
         if config.batch is not None:
             return Capabilities(config.batch, workers, "nothing", "wording", deterministic=False, one_by_one=True)
         return Capabilities(config.n, workers, "parent", "wording", deterministic=False)
@@ -245,7 +246,8 @@ class Chat(Generator):
 
     def _body(self, prompt: str, seed: Any, count: int = 1) -> dict[str, Any]:
         """Return the JSON body of a request for `count` texts."""
-        config, messages = self._config, [{"role": "user", "content": prompt}]
+        config = self._config
+        messages = [{"role": "user", "content": prompt}]
         if config.system is not None:
             messages.insert(0, {"role": "system", "content": config.system})
         fields = non_null(temperature=config.temperature, top_p=config.top_p, n=count if count > 1 else None)
@@ -269,7 +271,8 @@ class Chat(Generator):
         message = choice.get("message") if isinstance(choice, dict) else None
         if not isinstance(message, dict):
             return Failed(f"the endpoint sent {type(choice).__name__} without a message in place of a text")
-        reason, content = choice.get("finish_reason"), message.get("content")
+        reason = choice.get("finish_reason")
+        content = message.get("content")
         extra = message.get("provider_specific_fields")  # by LiteLLM's proxy (1.106.2): all that it has no place for
         if refusal := message.get("refusal") or (extra.get("refusal") if isinstance(extra, dict) else None):
             return Refused(one_line(str(refusal)))
@@ -296,5 +299,6 @@ def bill(usage: Any) -> Usage:
     def count(key: str) -> int:
         return count_of(usage.get(key) if isinstance(usage, dict) else None)
 
-    text_in, text_out = count("prompt_tokens"), count("completion_tokens")
+    text_in = count("prompt_tokens")
+    text_out = count("completion_tokens")
     return Usage(calls=0, tokens=max(count("total_tokens"), text_in + text_out), text_in=text_in, text_out=text_out)

@@ -133,7 +133,8 @@ class ComfyUI(JobHost[ComfyUISettings]):
 
     def request(self, call: ImageCall) -> Sending:
         """Return the POST to /prompt, after uploading a parent and noting the job's id."""
-        config, name = self._config, "variations" if call.parents else "random"
+        config = self._config
+        name = "variations" if call.parents else "random"
         height, width = config.size or config.image_size
         values: dict[str, Scalar] = {
             "prompt": call.prompt,
@@ -183,7 +184,8 @@ class ComfyUI(JobHost[ComfyUISettings]):
     def _upload(self, parent: bytes) -> str:
         """Put a parent among the server's input images, and return its name there. Equal images have equal names."""
         name = f"private-evolution-{sha256(parent).hexdigest()[:32]}.png"
-        files, fields = {"image": (name, parent, "image/png")}, {"overwrite": "true", "type": "input"}
+        files = {"image": (name, parent, "image/png")}
+        fields = {"overwrite": "true", "type": "input"}
         answer = object_of(self._client.ask("POST", "/upload/image", files=files, data=fields))
         if not isinstance(answer.get("name"), str):
             raise Fault.of_object(answer, "the server does not name the image that was uploaded")

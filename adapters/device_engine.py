@@ -83,8 +83,11 @@ class DeviceEngine:
         extra: str = "diffusion",
         purpose: str = "A local diffusion model",
     ) -> None:
-        self._load, self._remedy, self._batch_size = load, remedy, batch_size
-        self._most, self._most_on_cpu = most, most_on_cpu
+        self._load = load
+        self._remedy = remedy
+        self._batch_size = batch_size
+        self._most = most
+        self._most_on_cpu = most_on_cpu
         self._place = device, extra, purpose
         self._workers: list[_Worker] = []
         self._opening = threading.Lock()
@@ -125,7 +128,9 @@ class _Worker:
     def __init__(self, device: torch.device, load: Load, remedy: str, batch_size: int | None, most: int) -> None:
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"pe-{device}")
         self.model: Any = None
-        self._device, self._load, self._remedy = device, load, remedy
+        self._device = device
+        self._load = load
+        self._remedy = remedy
         self._first = (1, most) if batch_size is None else (batch_size, batch_size)
         self._sizes: dict[Hashable, tuple[int, int]] = {}  # kind → size of the next batch, and the largest to try
 

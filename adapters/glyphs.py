@@ -88,7 +88,8 @@ def find_fonts(where: Fonts) -> dict[str, Path]:
 @lru_cache(maxsize=2048)  # 16 kB each
 def rasterise(path: Path, text: str) -> tuple[Float32Array, float, float]:
     """Draw `text` in the font of a file. Return its field, stem and hair (see `Templates`)."""
-    side, glyph = SIDE * OVERSAMPLING, GLYPH * OVERSAMPLING
+    side = SIDE * OVERSAMPLING
+    glyph = GLYPH * OVERSAMPLING
     probe = ImageFont.truetype(path, glyph)
     left, top, right, bottom = probe.getbbox(text)
     font = ImageFont.truetype(path, max(1.0, glyph * glyph / max(right - left, bottom - top)))
@@ -127,7 +128,10 @@ class Pen:
     """
 
     def __init__(self, size: int, low: Float32Array, high: Float32Array, warp: float) -> None:
-        self._size, self._low, self._high, self._warp = size, low, high, warp
+        self._size = size
+        self._low = low
+        self._high = high
+        self._warp = warp
         self._basis = _spline_basis(size)
 
     def draw(self, scores: Float32Array, rows: Indices, templates: Templates) -> UInt8Array:
@@ -137,8 +141,10 @@ class Pen:
         scale, width, height, rotation, slant, right, down, stroke = shape.T
         # Where each pixel's ink comes from: p = (place − shift − warp), then unrotate, unslant, unstretch.
         x, y = self._bend(scores[:, len(SHAPE) :], right, down)
-        cosine, sine = np.cos(np.radians(rotation)), np.sin(np.radians(rotation))
-        wide, tall = GLYPH / (scale * width), GLYPH / (scale * height)
+        cosine = np.cos(np.radians(rotation))
+        sine = np.sin(np.radians(rotation))
+        wide = GLYPH / (scale * width)
+        tall = GLYPH / (scale * height)
         u = _mix(x, wide * (cosine - slant * sine), y, wide * (sine + slant * cosine))
         v = _mix(x, -tall * sine, y, tall * cosine)
         depth = _bilinear(templates.fields, rows, u, v)
@@ -180,7 +186,8 @@ def _bilinear(fields: Float32Array, rows: Indices, u: Float32Array, v: Float32Ar
     """Interpolate the fields `rows` at the places (u right, v down), in pixels of a template and clamped to it."""
     np.clip(u, 0, SIDE - 1.001, out=u)
     np.clip(v, 0, SIDE - 1.001, out=v)
-    left, top = u.astype(np.int64), v.astype(np.int64)
+    left = u.astype(np.int64)
+    top = v.astype(np.int64)
     u -= left
     v -= top
     top *= SIDE
@@ -260,7 +267,9 @@ class Glyphs(Generator):
         ranges = {"scale": scale, "width": width, "height": height, "rotation": rotation, "slant": slant}
         ranges |= {"shift x": shift, "shift y": shift, "stroke": stroke}
         _check(ranges)
-        self._size, self._channels, self._white_on_black = size, channels, white_on_black
+        self._size = size
+        self._channels = channels
+        self._white_on_black = white_on_black
         self.info = replace(self.info, shape=(size, size, channels))
         low, high = np.array([ranges[name] for name in SHAPE], dtype=np.float32).T
         self._pen = Pen(size, low, high, warp)
@@ -301,7 +310,8 @@ class Glyphs(Generator):
             old_text, old_font, old_scores = self._read(parents)
             text = np.where(random[:, 1] < degree**2, text, old_text)
             font = np.where(random[:, 2] < degree**2, font, old_font)
-            keep, move = np.float32(np.sqrt(1.0 - degree**2)), np.float32(degree)
+            keep = np.float32(np.sqrt(1.0 - degree**2))
+            move = np.float32(degree)
             scores = keep * old_scores + move * scores
         font = self._book.draw_font(text, font, random[:, 3])
         pixels = self._draw(scores, self._book.rows[text, font])
@@ -330,7 +340,9 @@ class Glyphs(Generator):
     def _read(self, parents: Conditions) -> tuple[Indices, Indices, Float32Array]:
         """Return the parents' texts and fonts, as places, and scores; raise APIError if glyphs did not draw them."""
         try:
-            texts, fonts, scores = parents["text"], parents["font"], parents["parameters"]
+            texts = parents["text"]
+            fonts = parents["font"]
+            scores = parents["parameters"]
         except KeyError as error:
             raise APIError(f"The parents carry no {error}: glyphs varies only what glyphs drew.") from error
         if scores.ndim != 2 or scores.shape[1] != PARAMETERS:
@@ -347,7 +359,8 @@ class Glyphs(Generator):
 
     def _draw(self, scores: Float32Array, rows: Indices) -> UInt8Array:
         """Draw the templates `rows` with the parameters `scores`: uint8, n×size×size×channels."""
-        templates, count = self._book.templates, len(rows)
+        templates = self._book.templates
+        count = len(rows)
         padding = -count % BLOCK  # to one size, so that the same instructions meet every image
         scores = np.concatenate([scores, np.zeros((padding, PARAMETERS), dtype=np.float32)])
         rows = np.concatenate([rows, np.zeros(padding, dtype=np.int64)])

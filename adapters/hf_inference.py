@@ -137,7 +137,8 @@ class HFInference(Host[HFSettings]):
         return _open_image(lambda: self._ask_hub(call))
 
     def _ask_hub(self, call: ImageCall) -> Image:
-        client, fields = self._hub.get(), self._fields(call)
+        client = self._hub.get()
+        fields = self._fields(call)
         client.token = self._client.credentials.key or None  # it may have been renewed
         if call.parents:
             fields |= non_null(model=self._config.variation_model)
@@ -160,7 +161,8 @@ class HFInference(Host[HFSettings]):
         import_library("huggingface_hub", "http", "The Hugging Face client")
         from huggingface_hub import InferenceClient
 
-        config, pool = self._config, self._client.pool
+        config = self._config
+        pool = self._client.pool
 
         class Client(InferenceClient):
             """The hub's client, whose images come through our own pool: it bounds them, and follows no redirect."""

@@ -104,7 +104,8 @@ class Bedrock(Host[BedrockSettings]):
 
     def request(self, call: ImageCall) -> Sending:
         """Return a POST to InvokeModel."""
-        config, body = self._config, self._config.fields(call)
+        config = self._config
+        body = self._config.fields(call)
         if call.parents:
             body |= {"mode": "image-to-image", "image": base64_of(call.parents[0])}
         else:
@@ -311,7 +312,8 @@ class Stability(Host[StabilitySettings]):
 
     def request(self, call: ImageCall) -> Sending:
         """Return a POST of a form to generate/sd3 or generate/ultra."""
-        config, ultra = self._config, self._config.model == "ultra"
+        config = self._config
+        ultra = self._config.model == "ultra"
         fields = config.fields(call) | non_null(cfg_scale=config.cfg_scale)
         if not ultra:
             fields |= {"model": config.model, "mode": "image-to-image" if call.parents else "text-to-image"}
@@ -377,7 +379,8 @@ class Together(Host[TogetherSettings]):
     """
 
     Settings = TogetherSettings
-    shares, batch = "parent", "n"
+    shares = "parent"
+    batch = "n"
     starter = starter_of(
         "model: black-forest-labs/FLUX.1-kontext-pro\t# as Together names it; it must be able to edit an image",
         "parent_field: image_url\t# how the model takes a parent; or reference_images",

@@ -177,7 +177,8 @@ class ModelHost(JobHost[Config]):
 
     def _fill(self, call: ImageCall, place: Callable[[bytes], str] = data_uri) -> dict[str, Any]:
         """Return the model's inputs for a call. `place` gives a parent's address. Rejected if an input is missing."""
-        config, model = self._config, self._config.model_for(call)
+        config = self._config
+        model = self._config.model_for(call)
         inputs = self._inputs[model].get()
         fields: dict[str, Any] = {**(config.inputs or {}), "prompt": call.prompt, **call.degree}
         image = config.image_field or next((name for name in IMAGES if name in inputs), IMAGES[0])
@@ -251,7 +252,8 @@ class Fal(ModelHost[FalSettings]):
 
     Settings = FalSettings
     job_field = "response_url"
-    key_hosts, result_hosts = ("fal.run",), ("fal.media",)
+    key_hosts = ("fal.run",)
+    result_hosts = ("fal.media",)
     starter = starter_of(
         "model: fal-ai/flux/dev\t# the endpoint's id",
         "variation_model: fal-ai/flux/dev/image-to-image",
@@ -283,7 +285,8 @@ class Fal(ModelHost[FalSettings]):
 
     def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
         """Return the images in `images` or `image`. Refused for one that `has_nsfw_concepts` flags."""
-        images, flags = answer.get("images"), entries_at(answer, "has_nsfw_concepts")
+        images = answer.get("images")
+        flags = entries_at(answer, "has_nsfw_concepts")
         images = images if isinstance(images, list) else [answer.get("image")]
         return [
             Refused("has_nsfw_concepts") if any(flags[place : place + 1]) else self._image(call, value_at(image, "url"))

@@ -110,7 +110,8 @@ class LocalTexts(Generator):
 
     def __init__(self, config: LocalModel, longest: int, prompts: TextPrompts, load: Load) -> None:
         self.info = replace(self.info, by_label=prompts.by_label)
-        self._prompts, self._longest = prompts, longest
+        self._prompts = prompts
+        self._longest = longest
         self._engine = DeviceEngine(
             load,
             "a smaller model or precision: bf16, shorter texts, or another device",
@@ -242,7 +243,9 @@ class _Writer:
     def __init__(self, config: CausalSettings, device: torch.device, answers: TextAnswers) -> None:
         from transformers import GenerationConfig
 
-        self._config, self._device, self._answers = config, device, answers
+        self._config = config
+        self._device = device
+        self._answers = answers
         self._model, self._tokenizer = model, tokenizer = config.load("AutoModelForCausalLM", device)
         own = model.generation_config
         ends = own.eos_token_id if own.eos_token_id is not None else tokenizer.eos_token_id
@@ -275,7 +278,8 @@ class _Writer:
 
     def _tokens(self, prompt: str) -> list[int]:
         """Return the tokens of a prompt, put in the tokenizer's chat template if it has one."""
-        config, tokenizer = self._config, self._tokenizer
+        config = self._config
+        tokenizer = self._tokenizer
         system = [] if config.system is None else [config.system]
         has_template = tokenizer.chat_template is not None
         text = "\n\n".join([*system, prompt]) + "\n\n"
@@ -408,7 +412,8 @@ class _Filler:
     """The masked model on one device."""
 
     def __init__(self, config: MaskedSettings, device: torch.device) -> None:
-        self._config, self._device = config, device
+        self._config = config
+        self._device = device
         self._model, self._tokenizer = model, tokenizer = config.load("AutoModelForMaskedLM", device)
         if tokenizer.mask_token_id is None:
             raise RecipeError(f"model: '{config.model}' has a tokenizer without a mask: name a masked language model.")
@@ -469,7 +474,8 @@ class _Filler:
         if 0 < self._config.top_k < scores.shape[1]:
             least = scores.topk(self._config.top_k).values[:, -1:]
             scores = scores.masked_fill(scores < least, -torch.inf)
-        picks, start = pick(scores, numbers)[:, 0].cpu().numpy(), 0
+        picks = pick(scores, numbers)[:, 0].cpu().numpy()
+        start = 0
         for row, group in zip(rows, groups, strict=True):
             row[group] = picks[start : start + len(group)]
             start += len(group)

@@ -171,18 +171,21 @@ def _group_key(request: Request, item: int, can: Capabilities) -> object:
 
 def part_of(request: Request, items: Items) -> Request:
     """Return `items` of a request as a separate request, whose job is not noted durably."""
-    labels, conditions = tuple(request.labels[item] for item in items), request.conditions.take(items)
+    labels = tuple(request.labels[item] for item in items)
+    conditions = request.conditions.take(items)
     job = JobNote(check_stop=request.job.check_stop)
     if isinstance(request, RandomRequest):
         return RandomRequest(labels, request.seeds[items], conditions, job)
-    samples, seeds = request.samples.take(items), request.seeds[items]
+    samples = request.samples.take(items)
+    seeds = request.seeds[items]
     return replace(request, samples=samples, labels=labels, conditions=conditions, seeds=seeds, job=job)
 
 
 def together(parts: Sequence[tuple[Items, Answer]]) -> Answer:
     """Return one answer from the answers to parts of a request, each with its items. ContractError if shapes differ."""
     missing: dict[int, Refused | Failed] = {}
-    usage, answers = NOTHING, []
+    usage = NOTHING
+    answers = []
     for items, answer in parts:
         missing |= {int(items[i]): miss for i, miss in answer.missing.items()}
         usage += answer.bill

@@ -116,7 +116,8 @@ class OpenAIImages(ServedHost[OpenAISettings]):
             "azure_api_version",
         ),
     )
-    shares, batch = "parent", "n"
+    shares = "parent"
+    batch = "n"
     starter = """\
   model: my-model\t# as the endpoint names it: names are retired often
   base_url: http://127.0.0.1:8000/v1\t# null: OpenAI's own
@@ -194,7 +195,8 @@ def bill(usage: Any) -> Usage | None:
     def count(key: str, of: Any = usage) -> int:
         return count_of(of.get(key) if isinstance(of, dict) else None)
 
-    inputs, outputs = usage.get("input_tokens_details"), usage.get("output_tokens_details")
+    inputs = usage.get("input_tokens_details")
+    outputs = usage.get("output_tokens_details")
     text_out = count("text_tokens", outputs)
     return Usage(
         calls=0,

@@ -76,7 +76,8 @@ class FromPool(Generator):
         """Deal places in the pool to new samples, in random order for each label. Once all are dealt, start again."""
         places = np.empty(len(labels), dtype=np.int64)
         for label, items in _group(labels):
-            pool, rng = self._of_label(label), np.random.Generator(np.random.Philox(key=int(seeds[items[0]])))
+            pool = self._of_label(label)
+            rng = np.random.Generator(np.random.Philox(key=int(seeds[items[0]])))
             rounds = [rng.permutation(pool) for _ in range(-(-len(items) // len(pool)))]
             places[items] = np.concatenate(rounds)[: len(items)]
         return Conditions({"pool": places})
@@ -198,7 +199,9 @@ class PublicImages(FromPool):
         by_label: bool = False,
         blur: Annotated[float, Field(ge=0, lt=SIDE)] = 1.0,
     ) -> None:
-        self._path, self._resize, self._blur = Path(path), resize, blur
+        self._path = Path(path)
+        self._resize = resize
+        self._blur = blur
         square = None if size is None else (size, size)
         if self._path.is_dir():
             pixels, names = read_folder(self._path, square, resize, channels)
@@ -297,7 +300,8 @@ class PublicTexts(FromPool):
     ) -> None:
         self._path = Path(path)
         self._public = public_texts.PublicTexts(self._path, text_column, label_column, encoding)
-        self._longest, self._words = longest, words
+        self._longest = longest
+        self._words = words
         texts = list(self._pieces())
         self._texts = Texts(np.array([text.utf8 for text in texts], dtype=f"S{longest}"))
         self._fill(self._texts, [text.label or "" for text in texts] if by_label else None)
@@ -329,7 +333,8 @@ class PublicTexts(FromPool):
         """Each text's TF-IDF weights as whole numbers, int64 m×words. The Euclidean length of a row is about GRID."""
         texts = [words_of(text) for text in self._texts.strings]
         rarity = Rarity.among(keys for keys, _, _ in texts)
-        entries, columns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        entries = [np.zeros(0, np.int64)]
+        columns = [np.zeros(0, np.int64)]
         for keys, counts, _ in texts:
             weights = damp(counts) * rarity.of(keys)
             length = np.sqrt(np.square(weights).sum())
@@ -395,7 +400,8 @@ class PublicTable(FromPool):
             raise RecipeError("by_label is true, and label_column is not set: name the column of the pool's labels.")
         self._path, self._columns, self._encoding = Path(path), Columns(columns), encoding
         self._label = [] if label_column is None else [label_column]
-        names, rows = [], []
+        names = []
+        rows = []
         for _, name, row in self._read():
             names.append(name)
             rows.append(row)
@@ -417,7 +423,8 @@ class PublicTable(FromPool):
         for file in public_texts.table_files(self._path):
             rows = public_texts.read_rows(file, [*self._columns, *self._label], self._encoding)
             for number, row in enumerate(rows, 1):
-                place, label = f"Row {number:,} of {file}", "".join(map(str, row[len(self._columns) :])).strip()
+                place = f"Row {number:,} of {file}"
+                label = "".join(map(str, row[len(self._columns) :])).strip()
                 yield place, label, self._columns.read(row[: len(self._columns)], place)
 
     @cached_property

@@ -94,7 +94,8 @@ class Portfolio(OfSeveral):
 
     def __init__(self, **settings: Any) -> None:
         config = read_settings(PortfolioSettings, settings, "portfolio")
-        self._members, self._explore = _members(config.of), config.explore
+        self._members = _members(config.of)
+        self._explore = config.explore
         self._places = {member.name: i for i, member in enumerate(self._members)}
         self._shares = np.cumsum([member.share for member in self._members])[:-1]
         infos = {member.name: member.info for member in self._members}
@@ -159,7 +160,8 @@ class Portfolio(OfSeveral):
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
         """Deal new samples out to the generators by the shares, and let each draw its conditions."""
         choice = self._deal(np.array(labels), seeds)
-        parts, order = [], []
+        parts = []
+        order = []
         for i, member in enumerate(self._members):
             items = np.flatnonzero(choice == i)
             if items.size:
@@ -242,7 +244,8 @@ class Portfolio(OfSeveral):
 
 def _members(specs: Sequence[MemberSpec]) -> tuple[Member, ...]:
     """Construct the generators that a recipe lists."""
-    kinds, number = Counter(spec.kind for spec in specs), Counter[str]()
+    kinds = Counter(spec.kind for spec in specs)
+    number = Counter[str]()
     total = sum(spec.share for spec in specs)
     members: dict[str, Member] = {}
     for spec in specs:

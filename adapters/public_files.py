@@ -101,7 +101,9 @@ def images_at(path: Path, shape: Shape, rule: str) -> Iterator[tuple[str, Pixels
         BadImage: an image cannot be decoded; no such image is skipped.
     """
     height, width, channels = shape
-    size, channels, resize = (height, width), cast(Channels, channels), cast(Resize, rule)
+    size = (height, width)
+    channels = cast(Channels, channels)
+    resize = cast(Resize, rule)
     if path.is_dir():
         for file in files_below(path, SUFFIXES):
             yield str(file), decode_image(file, size=size, resize=resize, channels=channels)

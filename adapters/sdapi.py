@@ -63,7 +63,8 @@ class SDAPI(ServedHost[SDSettings]):
     """
 
     Settings = SDSettings
-    shares, batch = "parent", "batch"
+    shares = "parent"
+    batch = "batch"
     starter = """\
   base_url: http://127.0.0.1:7860\t# without /sdapi
   server: null\t# which software answers: `pe doctor` on this recipe says its name

@@ -64,7 +64,8 @@ class MakesRows(Generator, ABC):
 
     def _obeying(self, new: Callable[[int], Codes], others: Codes) -> Codes:
         """Return new rows that obey the constraints: of several attempts, or repaired, or the one of `others`."""
-        codes, constraints = new(0), self._constraints
+        codes = new(0)
+        constraints = self._constraints
         for attempt in range(1, TRIES):
             does_break: Mask = np.any(constraints.breaks(codes), axis=1)
             if not does_break.any():

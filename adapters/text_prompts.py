@@ -228,7 +228,8 @@ class TextAnswers:
             answer: as it came; white space, a template's markup and quotation marks around all of it are taken off.
             is_whole: true if the model ended the answer; false if a limit cut it off.
         """
-        answer_text, config = unwrap(plain(answer)), self._config
+        answer_text = unwrap(plain(answer))
+        config = self._config
         text = answer_text.text
         if len(text) > 1 and text[0] + text[-1] in ('""', "“”") and not {'"', "“", "”"} & set(text[1:-1]):
             text = text[1:-1].strip()

@@ -41,9 +41,12 @@ from pe.plugins.weights import (
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-_MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, per channel
+# ImageNet's, per channel
+_MEAN = (0.485, 0.456, 0.406)
+_DEVIATION = (0.229, 0.224, 0.225)
 _USUAL = "facebook/dinov2-base"
-_SAFE, _PLAIN = "open_clip_model.safetensors", "open_clip_pytorch_model.bin"
+_SAFE = "open_clip_model.safetensors"
+_PLAIN = "open_clip_pytorch_model.bin"
 _TOWER = "visual."
 
 USUAL = "laion/CLIP-ViT-B-32-laion2B-s34B-b79K"
@@ -106,7 +109,8 @@ class DINOv2(TorchEmbedding):
         return all(cached_file(_USUAL, (name,)) for name in ("config.json", "model.safetensors"))
 
     def _load(self) -> Network:
-        module, crop = self._load_weights(), self._config.crop
+        module = self._load_weights()
+        crop = self._config.crop
         patch = module.config.patch_size
         if crop % patch:
             raise RecipeError(f"crop is {crop}: it must be a multiple of the network's patch, {patch} pixels.")
@@ -114,7 +118,8 @@ class DINOv2(TorchEmbedding):
 
     def _load_weights(self) -> Any:
         """Return the network. RecipeError if weights are missing, or there are some that a DINOv2 does not have."""
-        transformers, config = import_library("transformers", "embeddings", "The embedding 'dinov2'"), self._config
+        transformers = import_library("transformers", "embeddings", "The embedding 'dinov2'")
+        config = self._config
         foreign = f"What '{config.model}' holds is no DINOv2 (config.json and model.safetensors)"
         try:
             with quiet_transformers():
@@ -252,7 +257,8 @@ class OpenCLIP(TorchEmbedding):
         """Return the model's configuration, and the preparation that its weights ask for."""
         import open_clip
 
-        name, weights = self._config.model, self._config.pretrained
+        name = self._config.model
+        weights = self._config.pretrained
         if name.endswith(".json"):
             try:
                 content = json.loads(Path(name).expanduser().read_text(encoding="utf-8"))

@@ -108,7 +108,8 @@ class Pixels:
 
     def _gradients(self, smooth: Float32Array) -> Float32Array:
         """Return n×c×DIRECTIONS×cells×cells: the square root of the gradients' strength, pooled, in each direction."""
-        right, down = np.zeros_like(smooth), np.zeros_like(smooth)
+        right = np.zeros_like(smooth)
+        down = np.zeros_like(smooth)
         right[..., 1:-1] = smooth[..., 2:] - smooth[..., :-2]
         down[..., 1:-1, :] = smooth[..., 2:, :] - smooth[..., :-2, :]
         strength = right * right + down * down + np.float32(1e-12)
@@ -155,7 +156,8 @@ def _gaussian(size: int, deviation: float) -> Float64Array:
     """Return size×size: Gaussian blur with black beyond the border."""
     if deviation == 0:
         return np.eye(size)
-    reach, distance = np.arange(-size, size + 1), np.arange(size)[None, :] - np.arange(size)[:, None]
+    reach = np.arange(-size, size + 1)
+    distance = np.arange(size)[None, :] - np.arange(size)[:, None]
     total, kernel = (np.exp(-np.minimum((each / deviation) ** 2 / 2, 100)) for each in (reach, distance))
     weights: Float64Array = kernel / total.sum()
     return weights

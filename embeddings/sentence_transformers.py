@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 BATCHES = 4
 """Batches per device and call: only texts of like length share a batch, so some batches are not full."""
 
-_SHORTEST, _LONGEST = 16, 2**20  # tokens that a text is padded to
+# tokens that a text is padded to
+_SHORTEST = 16
+_LONGEST = 2**20
 _MADE_UP = "made-up: why?"
 
 
@@ -80,9 +82,11 @@ class SentenceTransformers(TorchEmbedding):
         """
         strings = expect(samples, Texts, self.kind).strings
         _ = self._copies  # with the network comes its tokenizer
-        texts, room = strings or [""], max(self._each - 1, 1)
+        texts = strings or [""]
+        room = max(self._each - 1, 1)
         lengths = self._tokenizer.lengths(texts)
-        places, batches = [], []
+        places = []
+        batches = []
         for length in np.unique(lengths):
             alike = np.flatnonzero(lengths == length)
             for some in (alike[part] for part in slices(len(alike), room)):
@@ -136,7 +140,8 @@ class SentenceTransformers(TorchEmbedding):
         """Return the model on the CPU, in float32."""
         import torch
 
-        library, config = import_library("sentence_transformers", "text", f"The embedding '{self.kind}'"), self._config
+        library = import_library("sentence_transformers", "text", f"The embedding '{self.kind}'")
+        config = self._config
         place = local_place(config.model, config.revision, config.offline, "modules.json", "config.json")
         model = library.SentenceTransformer(
             place,
@@ -161,8 +166,10 @@ class _Tokenizer:
                 f"max_tokens is {config.max_tokens:,}, and the model takes {limit:,}: give that, or fewer."
             )
         own = module.prompts.get(module.default_prompt_name)
-        self._module, self._prompt = module, own if config.prompt is None else config.prompt
-        self._most, self._width = config.max_tokens or limit, module.truncate_dim
+        self._module = module
+        self._prompt = own if config.prompt is None else config.prompt
+        self._most = config.max_tokens or limit
+        self._width = module.truncate_dim
         inputs = self._ask([""])
         self._static = "offsets" in inputs
         self._rest = {name: value for name, value in inputs.items() if name in ("modality", "prompt_length")}
@@ -186,7 +193,8 @@ class _Tokenizer:
         inputs = self._ask([*texts, *[""] * (rows - len(texts))], length)
         if not self._static:
             return np.stack([inputs[name].numpy() for name in self._names], axis=1)
-        tokens, starts = inputs["input_ids"].numpy(), [*inputs["offsets"].tolist(), len(inputs["input_ids"])]
+        tokens = inputs["input_ids"].numpy()
+        starts = [*inputs["offsets"].tolist(), len(inputs["input_ids"])]
         ids = np.zeros((rows, 2, length), np.int64)
         for row, start, end in zip(ids, starts[:-1], starts[1:], strict=True):
             count = min(end - start, length)

@@ -186,9 +186,12 @@ class TfIdf(WordsEmbedding):
         from scipy.sparse import csr_array
         from scipy.sparse.linalg import svds
 
-        texts, rarity = self._texts, self._rarity
+        texts = self._texts
+        rarity = self._rarity
         pieces = np.sort(rarity.keys[np.argsort(-rarity.documents, kind="stable")[:SVD_PIECES]])
-        columns, entries, starts = [], [], [0]
+        columns = []
+        entries = []
+        starts = [0]
         for i in np.unique(np.linspace(0, len(texts) - 1, min(len(texts), SVD_TEXTS)).astype(int)):
             keys, weights = self._weigh(texts[i])
             places, hit = _look_up(pieces, keys)

@@ -20,7 +20,8 @@ from pe.data.text_vectors import Keys, Rarity, Weights, damp
 from pe.plugins.devices import import_library
 from pe.plugins.weights import Packaged
 
-_EXTRA, _PURPOSE = "words", "The embedding 'wordllama'"
+_EXTRA = "words"
+_PURPOSE = "The embedding 'wordllama'"
 VECTORS = Packaged(
     package="wordllama",
     name="weights/l2_supercat_256.safetensors",

@@ -38,7 +38,8 @@ def evolve(
     t's label weights durable, or returns those that are: computed again elsewhere, they may differ in the last bits.
     """
     population = api.random(by_label(plan.sizes), plan.initial_variations, plan.first_degree)  # S_0
-    survivors, vectors = np.zeros(len(population), np.bool_), EmbeddingCache(embedding, api.progress)
+    survivors = np.zeros(len(population), np.bool_)
+    vectors = EmbeddingCache(embedding, api.progress)
     on_population(0)
     for step in plan.steps:
         candidates = partial(lookahead_embeddings, population, step.t, step.lookahead, step.degree, api, vectors)
@@ -55,7 +56,8 @@ def evolve(
 
 def _weigh(histogram: Votes, population: Population, step: Step, plan: Plan, vectors: EmbeddingCache) -> LabelWeights:
     """Return the label weights of the members of S_{t-1}, at their own vectors: the lookahead's may be gone by now."""
-    sigma, rng = step.release.sensitivity * step.release.noise_multiplier, generator(plan.seed, f"claims/{step.t}")
+    sigma = step.release.sensitivity * step.release.noise_multiplier
+    rng = generator(plan.seed, f"claims/{step.t}")
     return label_weights(histogram, population.labels, vectors.embed(population.samples), sigma, rng)
 
 

@@ -177,12 +177,16 @@ def count_votes(
 
     Guarantee: adding or removing one unit changes the result by a vector of L2 norm at most `grid`.
     """
-    q, metric, backend = voting.neighbors, voting.metric, voting.neighbor_search
+    q = voting.neighbors
+    metric = voting.metric
+    backend = voting.neighbor_search
     log.info("Nearest neighbours are found by %s.", describe(backend))
-    own, units = private.labels[rows], private.units[rows]
+    own = private.labels[rows]
+    units = private.units[rows]
     choices = np.full((len(own), q), -1, dtype=np.int64)
     for label in np.unique(labels):
-        voters, bins = np.flatnonzero(own == label), np.flatnonzero(labels == label)
+        voters = np.flatnonzero(own == label)
+        bins = np.flatnonzero(labels == label)
         places = voters + (rows.start or 0) if isinstance(rows, slice) else rows[voters]
         together = slice(int(bins[0]), int(bins[-1]) + 1) if bins[-1] - bins[0] == len(bins) - 1 else bins
         positions = nearest(private.vectors, candidates[together], q, metric=metric, backend=backend, places=places)
@@ -316,7 +320,8 @@ def count_labels(private: PrivateDataset, grid: int) -> Counts:
     cannot be read is not counted: several such records may belong to one unit.
     """
     has_unit = private.units != NOBODY
-    units, labels = private.units[has_unit], private.labels[has_unit].astype(np.int64)
+    units = private.units[has_unit]
+    labels = private.labels[has_unit].astype(np.int64)
     pairs, records = np.unique(np.stack([units, labels]), axis=1, return_counts=True)
     _, unit = np.unique(pairs[0], return_inverse=True)
     of_unit = np.bincount(unit, weights=records).astype(np.int64)

@@ -65,7 +65,8 @@ class EmbeddingCache:
     """
 
     def __init__(self, embedding: Embedding, progress: Progress) -> None:
-        self.embedding, self._progress = embedding, progress
+        self.embedding = embedding
+        self._progress = progress
         self._vectors: Vectors | None = None
         self._row: Items | None = None  # each member's row of `_vectors`; −1: it has none
 

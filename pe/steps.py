@@ -145,7 +145,8 @@ class Plan:
         else:
             phases.append(Phase("population/0", 0, asks="random", samples=self.sizes))
         for step in self.steps:
-            t, parents = step.t, self.candidates(step.t)
+            t = step.t
+            parents = self.candidates(step.t)
             if step.lookahead:
                 ahead = tuple(step.lookahead * size for size in parents)
                 phases.append(Phase(f"lookahead/{t}", t, asks="variation", samples=ahead, parents=parents))

@@ -15,7 +15,8 @@ Way = Literal["noise", "instruction", "meaning", "structure"]
 Inputs = Mapping[str, inspect.Parameter]
 """The parameters of a pipeline's call, or of its constructor, by name."""
 
-_TEXT, _IMAGE = "AUTO_TEXT2IMAGE_PIPELINES_MAPPING", "AUTO_IMAGE2IMAGE_PIPELINES_MAPPING"
+_TEXT = "AUTO_TEXT2IMAGE_PIPELINES_MAPPING"
+_IMAGE = "AUTO_IMAGE2IMAGE_PIPELINES_MAPPING"
 _OTHER_TASKS = {
     "mask_image",
     "control_image",
@@ -165,7 +166,8 @@ def _is_image_variation(kind: type) -> bool:
 
 def _same_parts(other: type, kind: type) -> bool:
     """Return true if `other` takes no image, and needs only parts (with a network) that `kind` has with equal types."""
-    theirs, ours = parts_of(other), parts_of(kind)
+    theirs = parts_of(other)
+    ours = parts_of(kind)
     names = [name for name, part in theirs.items() if part.default is part.empty]
     return (
         bool({"transformer", "unet"} & set(names))

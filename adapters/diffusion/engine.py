@@ -53,7 +53,8 @@ class Engine(DeviceEngine):
 
 def _group(items: Sequence[Item], places: deque[int]) -> Group:
     """Return a group of items of one job and shape."""
-    job, image = items[places[0]].job, items[places[0]].image
+    job = items[places[0]].job
+    image = items[places[0]].image
     shape = None if image is None else image.shape
     sides = job.size or (shape and shape[:2])
     size = "" if sides is None else f" of {sides[0]}×{sides[1]} pixels"

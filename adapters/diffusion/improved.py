@@ -83,7 +83,8 @@ class CosineDDIM:
 
         `output` is the predicted noise ε, n×c×h×w, in the noised images x; no random number is drawn.
         """
-        now, after = self.alpha_bar[timestep], self._next[timestep]
+        now = self.alpha_bar[timestep]
+        after = self._next[timestep]
         then = 1.0 if after is None else self.alpha_bar[after]
         image = ((x - math.sqrt(1 - now) * output) / math.sqrt(now)).clamp(-1, 1)
         noise = (x - math.sqrt(now) * image) / math.sqrt(1 - now)  # the noise in x beside the cut image
@@ -171,7 +172,8 @@ class ImprovedFiles:
         """Return the network and DDIM on the cosine schedule. RecipeError if the weights are missing or do not fit."""
         from adapters.diffusion.improved_unet import ImprovedUNet, shape_of
 
-        file, dtype = self.find(), dtype_on(device, precision)
+        file = self.find()
+        dtype = dtype_on(device, precision)
         tensors = read_weights(file)
         shape = shape_of(tensors)
         coarsest = 2 ** (len(shape.multipliers) - 1)
@@ -278,7 +280,8 @@ class ImprovedDiffusion(ImprovedFiles, OfClasses):
         answer = super()._answer(job, seeds, images, classes)
         if self._side == self.size:
             return answer
-        pixels, size = answer.samples.array, (self._side, self._side)
+        pixels = answer.samples.array
+        size = (self._side, self._side)
         small = [decode_image(image, size=size, resize="stretch", channels=3) for image in pixels]
         pixels_of_size = np.array(small, dtype=np.uint8).reshape(-1, *size, 3)
         conditions = Conditions({**answer.conditions, DRAWN: pixels})

@@ -72,8 +72,12 @@ class PixelModel:
         eta: float = 0.0,
         afresh: bool = True,
     ) -> None:
-        self._unet, self._scheduler, self._shape = unet, scheduler, shape
-        self._device, self._dtype, self.classes = device, dtype, classes
+        self._unet = unet
+        self._scheduler = scheduler
+        self._shape = shape
+        self._device = device
+        self._dtype = dtype
+        self.classes = classes
         self._extra = {"eta": eta} if type(scheduler).__name__ == "DDIMScheduler" else {}
         ddpm = type(scheduler).__name__ == "DDPMScheduler"
         self._learns_variance = ddpm and scheduler.config.variance_type in ("learned", "learned_range")
@@ -191,7 +195,8 @@ class PixelFiles:
     @property
     def shape(self) -> ImageShape:
         """Channels, height and width of the model's images. Raise RecipeError if its settings do not state them."""
-        size, channels = self.unet.get("sample_size"), int(self.unet.get("in_channels", 3))
+        size = self.unet.get("sample_size")
+        channels = int(self.unet.get("in_channels", 3))
         sides = [size, size] if isinstance(size, int) else size
         if not isinstance(sides, list | tuple) or len(sides) != 2:
             raise RecipeError(
@@ -229,7 +234,8 @@ class PixelFiles:
         """Return the network on a device, and its sampler. The settings are those of `PixelSpace`."""
         from torch import nn
 
-        network, dtype = self.network().eval().requires_grad_(False), dtype_on(device, precision)
+        network = self.network().eval().requires_grad_(False)
+        dtype = dtype_on(device, precision)
         nn.Module.to(network, device, dtype)  # diffusers' own `to` warns of modules to keep in float32, and names none
         if compile:
             network.compile()

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 TRUE = "true_cfg_scale"
 """Input for classifier-free guidance of a model whose `guidance_scale` is lacking, or distilled into the network."""
 
-_PLAIN, _NEGATIVE = "guidance_scale", "negative_prompt"
+_PLAIN = "guidance_scale"
+_NEGATIVE = "negative_prompt"
 _NOTHING = " "
 """A negative prompt that says nothing: without a negative prompt `true_cfg_scale` has no effect."""
 _OURS = {"prompt", "negative_prompt", "num_inference_steps", "generator", "output_type", "height", "width", "image"}
@@ -47,9 +48,11 @@ class TextLoader:
     """Loads a text-to-image model, and sets it up to draw and to vary."""
 
     def __init__(self, config: TextSettings, precision: Precision, compile: bool = False) -> None:  # noqa: A002
-        self._config, self._compile = config, compile
+        self._config = config
+        self._compile = compile
         self._precisions: dict[str, Precision] = {"default": precision, **(config.precision_of or {})}
-        self._ladder, self._arguments = Ladder.of(config.wordings), config.arguments or {}
+        self._ladder = Ladder.of(config.wordings)
+        self._arguments = config.arguments or {}
         self._files = self._varying = TextFiles(config)
         if config.variation_model is not None:
             other = TextSettings(
@@ -72,7 +75,8 @@ class TextLoader:
 
     def check(self) -> None:
         """Raise RecipeError if the models cannot do what the recipe wants, as far as indices on this machine tell."""
-        drawing, varying = self._files.description(), self._varying.description()
+        drawing = self._files.description()
+        varying = self._varying.description()
         if drawing is not None and drawing.text is None:
             raise RecipeError(
                 f"model: '{self._config.model}' ({drawing.kind.__name__}) makes no images from text: name one that "
@@ -133,7 +137,9 @@ class TextLoader:
 
     def _settle(self, description: Description) -> Way:
         """Return the way to vary. RecipeError if the model cannot, or the recipe lacks a setting that the way needs."""
-        able, model, name = description.ways, self._varying.config.model, description.kind.__name__
+        able = description.ways
+        model = self._varying.config.model
+        name = description.kind.__name__
         weights = str((self._config.ip_adapter or {}).get("weight_name", SAFETENSORS))
         if not weights.endswith(SAFETENSORS):
             raise RecipeError(
@@ -216,8 +222,11 @@ class TextModel:
     """
 
     def __init__(self, text: Any, vary: Vary, device: torch.device, config: TextSettings) -> None:
-        self._text, self._vary, self._device = text, vary, device
-        self._config, self._more = config, config.arguments or {}
+        self._text = text
+        self._vary = vary
+        self._device = device
+        self._config = config
+        self._more = config.arguments or {}
         self._is_engaged: Any = None
         parts = (getattr(pipeline, "vae", None) for pipeline in (text, vary.pipeline))
         self._autoencoders = [(part, _dtypes(part)) for part in parts if part is not None]
@@ -248,7 +257,8 @@ class TextModel:
             self._is_engaged = pipeline
         self._slice(pipeline, len(items))
         self._restore()
-        inputs, negative = inputs_of(type(pipeline)), [item.negative_prompt for item in items]
+        inputs = inputs_of(type(pipeline))
+        negative = [item.negative_prompt for item in items]
         if any(negative) and not heeds_negative_prompts(inputs, self._more):
             raise RecipeError(f"negative_prompt: {type(pipeline).__name__} has no use for one, so leave it out.")
         arguments = {

@@ -73,7 +73,8 @@ class Noise(Vary):
 
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
         """Return the parents, and the strength at which ⌊steps·degree⌋ steps run. APIError if these are too few."""
-        scheduler, steps = self.pipeline.scheduler, job.steps
+        scheduler = self.pipeline.scheduler
+        steps = job.steps
         if "original_inference_steps" not in inputs_of(type(self.pipeline)):
             strength = exact_strength(steps_run(steps, degree), steps, is_flow(scheduler))
             return {"image": pictures_of(items), "strength": strength}

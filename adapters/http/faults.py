@@ -94,7 +94,8 @@ class Fault(Exception):
         if any(answer.get(key) for key in _SAYING):
             words, code = _json_words(answer)
         else:
-            words, code = f"it has the keys {sorted(map(str, answer))[:5]}", ""
+            words = f"it has the keys {sorted(map(str, answer))[:5]}"
+            code = ""
         fault = cls(f"{lacks}: {words}", 200, code)
         fault._in_answer = True
         return fault
@@ -169,7 +170,8 @@ def body_words(body: str | bytes) -> tuple[str, str]:
 def _without_tags(page: str) -> str:
     """Return the visible text of a page of HTML, in time that is linear in its length."""
     first, *pieces = page.split("<")
-    visible, in_tag = [first], False
+    visible = [first]
+    in_tag = False
     for piece in pieces:
         tag, end, text = piece.partition(">")
         name = tag.lower()

@@ -32,7 +32,8 @@ CheckStop = Callable[[], None]
 EVERY = 0.5
 """Seconds between two checks, by a waiting request, of whether the run is to stop."""
 
-FIRST, MOST = 0.5, 30.0
+FIRST = 0.5
+MOST = 30.0
 """Most seconds of the random wait before the second try, and before any later try."""
 
 SHRINK = 0.8

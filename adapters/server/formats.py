@@ -124,7 +124,8 @@ def read_answer(data: bytes, count: int) -> BatchAnswer:
         place: Refused(reason) if is_refused else Failed(reason, is_retryable)
         for place, reason, is_refused, is_retryable in misses.missing
     }
-    images, places = arrays["images"], arrays["places"]
+    images = arrays["images"]
+    places = arrays["places"]
     if sorted([*places.tolist(), *missing]) != list(range(count)) or len(places) != len(images):
         raise FormatError(f"The answer does not hold each of {count} images, or why there is none, once.")
     return BatchAnswer(images, places, missing)

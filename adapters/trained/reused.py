@@ -102,7 +102,8 @@ class Trained(Generator):
                     f"api.path: the model of {self._path} was fitted for {what} {', '.join(map(str, theirs))}, and "
                     f"this recipe says {', '.join(map(str, ours))}: make them the same, or fit a model of your own."
                 )
-        releases, budget = _with_own_names(record.releases), terms.budget
+        releases = _with_own_names(record.releases)
+        budget = terms.budget
         if (cost := epsilon(releases, budget.delta)) > budget.epsilon:
             raise RecipeError(
                 f"privacy.epsilon is {budget.epsilon:g}, and the fit of {self._path} has cost ε = {round_up(cost)} "
@@ -121,7 +122,8 @@ class Trained(Generator):
 
     def load(self, folder: Path) -> None:
         """Answer from the model in `folder`; raise RecipeError if there is none, or it is damaged."""
-        self._record, self._api = Fitted.read(folder), None
+        self._record = Fitted.read(folder)
+        self._api = None
         generator = self._generator(folder.parent)
         assert isinstance(generator, Trainer)
         generator.load(folder)
@@ -152,8 +154,10 @@ class Trained(Generator):
 
         Likewise an address, a key or a file, if the run was made elsewhere.
         """
-        code, own = info_of(load("pe.adapters", record.kind)).code_settings, is_own(run)
-        named, merged = dict(leaves(self._settings)), _merge(record.settings, self._settings)
+        code = info_of(load("pe.adapters", record.kind)).code_settings
+        own = is_own(run)
+        named = dict(leaves(self._settings))
+        merged = _merge(record.settings, self._settings)
         for key, value in reach({"kind": record.kind, **merged}, run).items():
             if key not in named and (key in code or not own):
                 does = "runs code" if key in code else "uses a thing of this machine"
@@ -167,7 +171,8 @@ def _with_own_names(releases: Sequence[Release]) -> tuple[Release, ...]:
     """Return the releases under different names: where a name occurs again, a number is added to it."""
     by_name: dict[str, Release] = {}
     for release in releases:
-        name, again = release.name, 1
+        name = release.name
+        again = 1
         while name in by_name:
             again += 1
             name = f"{release.name}/again-{again}"

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 _MARKS = {"ok": "✓", "missing": "-", "problem": "✗"}
 _OPENAI = "openai_images"
-_EPSILON, _DELTA, _RUNS = 1.0, 1e-5, 20_000  # of the claim that is attacked, and in each world
+# of the claim that is attacked, and in each world
+_EPSILON = 1.0
+_DELTA = 1e-5
+_RUNS = 20_000
 _CONFIDENCE = 0.999  # of all bounds at once
 _SUSPECT = 1e-3
 

@@ -115,7 +115,8 @@ def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
     from pe.privacy.words import finite
 
     content = file.read()
-    cap, runs = content["cap"], content["runs"]
+    cap = content["cap"]
+    runs = content["runs"]
     deltas = [cap["delta"]] if cap else [content.get("deltas", {}).get(run) for run in runs]
     if delta is None and None in deltas:
         raise click.UsageError(f"{file.path} does not say at which δ its runs were made: give --delta.")

@@ -76,7 +76,9 @@ def run(
             raise click.UsageError(
                 f"{what} is a folder: `pe run {quoted(what)}` goes on with the run in it, without --out."
             )
-        content, out, go_on = stored_recipe(what, changes), what, True
+        content = stored_recipe(what, changes)
+        out = what
+        go_on = True
     else:
         content = Recipe.load(what, changes)
     if go_on and out is None:

@@ -156,14 +156,16 @@ def verify(folder: Path, key: Path | None, as_json: bool) -> None:
         certificate, problems = examine(folder)
         if (folder / CONFIDENTIAL).exists() and not is_ours(folder):
             problems.append(f"'{CONFIDENTIAL}' is there, and the run {ELSEWHERE}: nothing vouches for what is in it.")
-        answer, page = certificate, _certificate_page(certificate)
+        answer = certificate
+        page = _certificate_page(certificate)
         promise = "ε follows from the releases" if certificate.get("holds") else "It promises nothing: NO GUARANTEE"
         page_if_good = [f"✓ {promise}, and every file is as it was certified."]
     else:
         from pe.store.signing import verify_signed
 
         keyid, certificate, problems = verify_signed(folder, key)
-        answer, page = {"key": keyid}, []
+        answer = {"key": keyid}
+        page = []
         page_if_good = [
             f"✓ Signed by the key {keyid}: every file is the one that was signed.",
             f"{'✓' if certificate.get('holds') else '!'} {certificate.get('statement')}",

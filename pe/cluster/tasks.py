@@ -87,7 +87,9 @@ class Embedder:
     """An actor that embeds blocks."""
 
     def __init__(self, version: str, make: bytes) -> None:
-        self._version, self._make = version, make  # unpickled with the first block, whose answer tells what is wrong
+        # unpickled with the first block, whose answer tells what is wrong
+        self._version = version
+        self._make = make
         self._embedding: Embedding | None = None
         self._digest = ""
 

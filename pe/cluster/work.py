@@ -61,7 +61,9 @@ class _Embedders:
     """
 
     def __init__(self, start: Callable[[], Any], number: int, tries: int) -> None:
-        self._start, self._number, self._tries = start, number, tries
+        self._start = start
+        self._number = number
+        self._tries = tries
         self._coming: dict[ObjectRef, Any] = {}
         self._ready: list[Any] = []
         self._never_ready = 0
@@ -172,7 +174,9 @@ class RayWork:
         shard_bytes: int = SHARD_BYTES,
     ) -> None:
         self.hosts = hosts
-        self._spec, self._declared_size, self._shard_bytes = embedding, declared_size, shard_bytes
+        self._spec = embedding
+        self._declared_size = declared_size
+        self._shard_bytes = shard_bytes
         self._key = secrets.randbits(64)
 
     def embed(self, embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Vectors]:
@@ -268,7 +272,8 @@ def on_ray(address: str, recipe: Recipe, **own: Any) -> Iterator[RayWork]:
     Raises:
         PEError: ray is not installed, cannot be started or joined, or `address` is no address.
     """
-    spec, size = recipe.embedding, recipe.private.declared_size
+    spec = recipe.embedding
+    size = recipe.private.declared_size
     embedding = None if spec.kind.startswith(OBJECT) else spec
     if address != AUTO:
         if not re.fullmatch(r"[^/]+:\d+", address):

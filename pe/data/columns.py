@@ -44,13 +44,15 @@ Codes = Int64Array
 
 MOST_VALUES = 2**24
 """The most values of a column."""
-BINS, LISTED = 16, 50
+BINS = 16
+LISTED = 50
 """The most bins of a column, of one width, where its values are counted; and where shares of listed values are."""
 COLUMNS_SHOWN = 40
 """The most columns whose associations pages show."""
 OTHER = "other"
 """The value that stands for all that are not listed."""
-_LISTED, _MEASURED = ("category", "ordinal"), ("integer", "real", "date")
+_LISTED = ("category", "ordinal")
+_MEASURED = ("integer", "real", "date")
 _LARGEST = 1e300  # of a bound
 _MOST_LISTED = 64  # values of a category that is proposed
 _FROM_MEMORY = 256  # columns of up to so many values hold them as JSON
@@ -499,7 +501,9 @@ class Columns(Mapping[str, Column]):
             BadRow: a cell cannot be read, or is missing in a column without missing values. The message calls the
                 record `name`, and tells no cell.
         """
-        texts, clipped, faults = [], [], {}
+        texts = []
+        clipped = []
+        faults = {}
         for key, (column_name, column), cell in zip(self._keys, self.items(), cells, strict=True):
             try:
                 code, is_clipped = column.read(cell)
@@ -539,7 +543,8 @@ class Columns(Mapping[str, Column]):
                 codes[i] = [int(row[j % len(row)] * (size + 1)) if row else size for j, size in enumerate(sizes)]
                 continue
             for j, (name, column) in enumerate(columns.items()):
-                value, known = row.get(name), places[j]
+                value = row.get(name)
+                known = places[j]
                 if (code := known.get((type(value), value))) is None:
                     code = known[type(value), value] = column.code(value)
                 codes[i, j] = code
@@ -580,7 +585,9 @@ class Columns(Mapping[str, Column]):
 
 def cramers_v(one: Codes, other: Codes) -> float:
     """Return Cramér's V of two columns of bins, (n,): 0 if they are independent, or if one has a single value."""
-    n, height, width = len(one), int(one.max(initial=0)) + 1, int(other.max(initial=0)) + 1
+    n = len(one)
+    height = int(one.max(initial=0)) + 1
+    width = int(other.max(initial=0)) + 1
     counts = np.bincount(one * width + other, minlength=height * width).reshape(height, width)
     counts = counts[counts.any(axis=1)][:, counts.any(axis=0)]
     r, c = counts.shape

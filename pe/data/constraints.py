@@ -23,7 +23,8 @@ from pe.errors import RecipeError, nearest_name
 Mask = BoolArray
 Floats = Float64Array
 
-PASSES, SPARE = 4, 512
+PASSES = 4
+SPARE = 512
 """Passes of a repair over all constraints; rows that are tried, so that some that obey are held ready."""
 _ROUNDING = 1e-6  # of a step
 _CELLS = 2**22  # comparisons in memory at once
@@ -99,7 +100,8 @@ class _Combinations:
 
     def repair(self, codes: Codes) -> Codes:
         """Take the combination that keeps most, an earlier column before all later ones. The first of equals."""
-        repaired, block = codes.copy(), max(_CELLS // len(self.allowed), 1)
+        repaired = codes.copy()
+        block = max(_CELLS // len(self.allowed), 1)
         for start in range(0, len(codes), block):
             some = codes[start : start + block]
             likeness = np.zeros((len(some), len(self.allowed)), np.int64)
@@ -203,7 +205,8 @@ def _comparison(columns: Columns, text: str) -> _Sum:
     if len(sides) != 3:
         raise RecipeError(f"constraints: '{text}' is no comparison: write two sums with <, <=, =, >= or > between.")
     factors: dict[int, float] = {}
-    constant, sign = 0.0, -1.0 if ">" in sides[1] else 1.0
+    constant = 0.0
+    sign = -1.0 if ">" in sides[1] else 1.0
     for side, of_side in ((sides[0], sign), (sides[2], -sign)):
         end = 0
         while not end or end < len(side):
@@ -213,7 +216,8 @@ def _comparison(columns: Columns, text: str) -> _Sum:
                     f"constraints: '{text}' cannot be read at '{side[end:].strip()}': write names (in backquotes, if "
                     "they are more than a word), numbers and dates such as 2020-12-31 with + or - between."
                 )
-            end, value = term.end(), -of_side if term[1] == "-" else of_side
+            end = term.end()
+            value = -of_side if term[1] == "-" else of_side
             if term[3] or term[4]:
                 constant += value * (float(term[4]) if term[4] else _day(term[3], text))
                 continue
@@ -227,7 +231,8 @@ def _comparison(columns: Columns, text: str) -> _Sum:
     factors = {place: factor for place, factor in factors.items() if factor}
     if not factors:
         raise RecipeError(f"constraints: '{text}' compares no columns: name one at least.")
-    places, steps = np.array([*factors], np.int64), np.array([*factors.values()])
+    places = np.array([*factors], np.int64)
+    steps = np.array([*factors.values()])
     one = _Sum(text, places, steps, constant, columns.sizes[places], sides[1].strip("=") == "")
     return replace(one, constant=constant + 2 * one.rounding) if sides[1] in "<>" else one
 

@@ -109,7 +109,8 @@ def decode_image(
 
 def _convert(pixels: npt.NDArray[Any], target: _Target) -> UInt8Array:
     """Return the pixels of an array."""
-    name, channels = target.name, target.channels
+    name = target.name
+    channels = target.channels
     if pixels.dtype == np.bool_:
         pixels = pixels.astype(np.uint8) * np.uint8(255)
     elif pixels.dtype.kind == "u" and pixels.dtype.itemsize == 2:
@@ -219,9 +220,11 @@ def _damage(name: str, error: Exception) -> BadImage:
 
 def _split_alpha(image: Image.Image, name: str) -> tuple[Image.Image, Image.Image | None]:
     """Return the picture as L, RGB or CMYK, and its opacity, as L, where it has any."""
-    mode, transparent = image.mode, image.info.get("transparency")
+    mode = image.mode
+    transparent = image.info.get("transparency")
     if mode.startswith("I;16") or (mode == "I" and image.format == "PNG"):
-        values, tags = np.asarray(image), getattr(image, "tag_v2", {})
+        values = np.asarray(image)
+        tags = getattr(image, "tag_v2", {})
         alpha = None if transparent is None else Image.fromarray((values != transparent).astype(np.uint8) * 255)
         grey = (values >> (max(tags.get(BITSPERSAMPLE, (16,))) - 8)).clip(0, 255).astype(np.uint8)
         if tags.get(PHOTOMETRIC_INTERPRETATION) == 0:  # white is zero: Pillow inverts 8-bit pixels only
@@ -297,8 +300,10 @@ class _Target:
         scales = width / own_width, height / own_height
         if self.resize == "crop":
             scale = max(scales)
-            half_width, half_height = min(own_width, width / scale) / 2, min(own_height, height / scale) / 2
-            x, y = own_width / 2, own_height / 2
+            half_width = min(own_width, width / scale) / 2
+            half_height = min(own_height, height / scale) / 2
+            x = own_width / 2
+            y = own_height / 2
             box = (x - half_width, y - half_height, x + half_width, y + half_height)
             return image.resize((width, height), bicubic, box=box)
         scale = min(scales)

@@ -217,7 +217,8 @@ class _Answer:
             opening, closing = (_search(re.escape(token), self.text) for token in pair)
             if closing is None or pair[1] in ENDS or (opening and opening.start() < closing.start()):
                 continue
-            before, behind = self.text[: closing.start()], self.text[closing.end() :]
+            before = self.text[: closing.start()]
+            behind = self.text[closing.end() :]
             if _ends_thoughts(before, behind):
                 self.cut(behind, f"…{pair[1]}")
                 self.trim()
@@ -238,10 +239,12 @@ class _Answer:
         if token := _TOKEN.search(text):
             return str(token[0])
         for opening, closing in _PLAIN + _BEHIND_THOUGHTS if has_thoughts else _PLAIN:
-            openings, closings = text.count(opening[:-1]), text.count(closing)
+            openings = text.count(opening[:-1])
+            closings = text.count(closing)
             if openings != closings or (has_thoughts and openings):
                 return opening if openings else closing
-        marks, ends = len(_STRUCK.findall(text)), text.count("</s>")
+        marks = len(_STRUCK.findall(text))
+        ends = text.count("</s>")
         whole = text.startswith("<s>") and text.endswith("</s>") and ends == 1  # or begun and ended by Llama 2's tokens
         return "</s>" if whole or ends > marks else "<s>" if text.startswith("<s>") and not ends else ""
 

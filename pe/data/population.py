@@ -28,7 +28,8 @@ class ColumnWriter:
     """
 
     def __init__(self, folder: Path, rows: int) -> None:
-        self._folder, self._rows = folder, rows
+        self._folder = folder
+        self._rows = rows
         self._files: dict[str, np.memmap[Any, np.dtype[Any]]] = {}
         self._texts: dict[str, list[tuple[Indices, Array]]] = {}
         self._names: set[str] | None = None  # that every part has
@@ -92,7 +93,10 @@ def load_columns(folder: Path) -> dict[str, Array]:
 
 Mask = BoolArray
 NO_PARENT = -1
-_LABELS, _SHOWN, _BEGINNING = 20, 8, 300  # in a notebook: labels, samples of each, characters of each text
+# in a notebook: labels, samples of each, characters of each text
+_LABELS = 20
+_SHOWN = 8
+_BEGINNING = 300
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +125,8 @@ class Population:
 
     def _repr_html_(self) -> str:
         """Show some samples of each label in a notebook. Labels are numbers here, and the run has their names."""
-        rows, labels = [], np.unique(self.labels)
+        rows = []
+        labels = np.unique(self.labels)
         for label in labels[:_LABELS]:
             members = np.flatnonzero(self.labels == label)
             rows.append((str(label), f"{len(members):,}", _cell(self.samples.take(members[:_SHOWN]), label)))
@@ -131,7 +136,8 @@ class Population:
 
     def take(self, indices: Indices) -> Population:
         """Return the members at `indices`, in that order, with their own parents."""
-        samples, conditions = self.samples.take(indices), self.conditions.take(indices)
+        samples = self.samples.take(indices)
+        conditions = self.conditions.take(indices)
         return Population(samples, self.labels[indices], conditions, self.parents[indices])
 
     @staticmethod
@@ -155,7 +161,9 @@ class Population:
             population = cls.from_columns(load_columns(folder))
         except (ArithmeticError, ContractError, EOFError, IsADirectoryError, KeyError, TypeError, ValueError) as error:
             raise DamagedFile(f"{folder} is damaged: restore it from a copy.") from error
-        samples, labels, parents = population.samples, population.labels, population.parents
+        samples = population.samples
+        labels = population.labels
+        parents = population.parents
         whole = labels.ndim == parents.ndim == 1 and labels.dtype.kind == parents.dtype.kind == "i"
         if not (whole and samples.check(samples.array) and (labels >= 0).all() and (parents >= -1).all()):
             raise DamagedFile(f"{folder} is damaged: restore it from a copy.")

@@ -51,7 +51,8 @@ def quiet_transformers() -> Iterator[None]:
     """Let the library transformers show no progress bar and no report inside the block."""
     from transformers import logging as library
 
-    shows_bars, verbosity = library.is_progress_bar_enabled(), library.get_verbosity()
+    shows_bars = library.is_progress_bar_enabled()
+    verbosity = library.get_verbosity()
     library.disable_progress_bar()
     library.set_verbosity(library.CRITICAL)
     try:

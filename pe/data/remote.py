@@ -102,7 +102,8 @@ class _Reader(io.RawIOBase):
     """A remote file. What goes wrong in reading it is a BadTable that names it."""
 
     def __init__(self, path: RemotePath, file: IO[bytes]) -> None:
-        self._path, self._file = path, file
+        self._path = path
+        self._file = file
 
     def readable(self) -> bool:
         return True

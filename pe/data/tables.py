@@ -31,7 +31,8 @@ ARROW = ".arrow"
 COLUMNAR = (".parquet", ARROW)
 _MOST_BYTES = 2**22  # that are read of a text
 _MOST_IN_BATCH = 2**26  # bytes of a column's cells that are in memory at a time
-_ARROW_FILE, _ARROW_END = b"ARROW1", b"\xff\xff\xff\xff\0\0\0\0"
+_ARROW_FILE = b"ARROW1"
+_ARROW_END = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,8 @@ def folder_labels(folder: Path, files: Sequence[Path]) -> list[str | None]:
 
     The label of a file that is not listed there is the name of the top subfolder that holds it, or None if none does.
     """
-    table, columns = folder / LABELS_CSV, ["file", "label"]
+    table = folder / LABELS_CSV
+    columns = ["file", "label"]
     has_labels = table.is_file() and {*columns} <= {*columns_of(table)}
     rows = read_rows(table, columns) if has_labels else ()
     labels: dict[object, Any] = {file: label for file, label in rows if file and label}
@@ -370,7 +372,8 @@ def _csv_rows(file: TablePath, lines: _Lines, columns: Sequence[str]) -> Iterato
     for column in columns:
         check_column(file, column, header)
     places = [header.index(column) for column in columns]
-    reader, count = _csv_reader(file, lines), 0
+    reader = _csv_reader(file, lines)
+    count = 0
     while True:
         lines.keep()
         fault = ""

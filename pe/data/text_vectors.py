@@ -18,7 +18,9 @@ Keys = UInt64Array
 Weights = Float64Array
 
 _WORD = re.compile(r"\w+")
-_SHORT, _FULL = 2, 6  # letters of words that count least, and in full
+# letters of words that count least, and in full
+_SHORT = 2
+_FULL = 6
 _LEAST = 0.05
 _IS_RUN = np.uint64(2**63)
 

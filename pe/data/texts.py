@@ -41,7 +41,11 @@ RUN = 8
 LONGEST = 2000
 """Bytes of the longest text, where nothing else is declared: some 300 English words."""
 
-_CARD, _COLUMNS, _LINES, _LINE, _SIZE = (384, 216), 48, 11, 18, 14
+_CARD = (384, 216)
+_COLUMNS = 48
+_LINES = 11
+_LINE = 18
+_SIZE = 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +199,8 @@ def card(text: str) -> Image.Image:
     lines = [row for line in text.splitlines() for row in wrap(line, _COLUMNS)]
     lines = lines[:_LINES] + (["…"] if len(lines) > _LINES else [])
     card = Image.new("RGB", _CARD, "white")
-    pen, font = ImageDraw.Draw(card), font_for(" ".join(lines), _SIZE) or ImageFont.load_default(_SIZE)
+    pen = ImageDraw.Draw(card)
+    font = font_for(" ".join(lines), _SIZE) or ImageFont.load_default(_SIZE)
     for i, line in enumerate(lines):
         pen.text((8, 6 + i * _LINE), line, fill="black", font=font)
     return card
@@ -228,7 +233,8 @@ def decode_text(source: bytes | str | Path, *, longest: int, cut: bool, encoding
         source = _read(source, most + 1, name)
     if len(source) > most and not cut:
         raise BadSample(_too_long(name, longest))
-    whole, source = len(source) <= most, source[:most]
+    whole = len(source) <= most
+    source = source[:most]
     text = source if isinstance(source, str) else _decode(source, encoding, whole, name)
     if SURROGATE.search(text):
         raise BadSample(_not_text(name, encoding))

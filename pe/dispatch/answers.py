@@ -43,7 +43,8 @@ def encode(columns: dict[str, Array]) -> list[Piece]:
     }
     pieces: list[Piece] = []
     for array in (np.array([*archive, *others]), *archive.values(), *others.values()):
-        whole, header = np.asarray(array, order="C"), io.BytesIO()
+        whole = np.asarray(array, order="C")
+        header = io.BytesIO()
         np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(whole))
         pieces += header.getvalue(), whole.reshape(-1).view(np.uint8).data
     return pieces
@@ -142,7 +143,8 @@ class Answers:
             for i, miss in sorted(answer.missing.items())
         ]
         good = np.delete(items, sorted(answer.missing))
-        name, digest = None, None
+        name = None
+        digest = None
         if good.size:
             name = f"{phase.replace('/', '-')}-{secrets.token_hex(8)}.chunk"
             columns = Population.columns(answer.samples, answer.conditions, items=good)

@@ -31,7 +31,8 @@ from pe.store.writer import RunWriter
 
 ByChunk = abc.Generator[tuple[Items, Samples]]
 
-CHUNKS, ITEMS = 3, 12
+CHUNKS = 3
+ITEMS = 12
 """Fewest requests, and items, that a phase sends before `StartupGuard` judges it; at least one request a worker."""
 LATER = 4
 """A phase that began well ends once LATER × max(CHUNKS, workers) requests and LATER × ITEMS items fail in a row."""
@@ -55,9 +56,13 @@ class StartupGuard:
     """
 
     def __init__(self, workers: int, proven: bool) -> None:
-        self._chunks, self._started_chunks, self._started_items = max(CHUNKS, workers), 0, 0
+        self._chunks = max(CHUNKS, workers)
+        self._started_chunks = 0
+        self._started_items = 0
         self._proven, self._reasons, self._last = proven, set[str](), ""
-        self._cost_of_failures, self._failed_chunks, self._failed_items = Totals(), 0, 0
+        self._cost_of_failures = Totals()
+        self._failed_chunks = 0
+        self._failed_items = 0
 
     @property
     def holds(self) -> bool:
@@ -110,7 +115,8 @@ class Waits:
 
     def next_done(self, waiting: Iterable[Future[Stored]]) -> list[Future[Stored]]:
         """Wait until one or more of `waiting` are ready. Return the ready ones, in their order."""
-        futures, ready = list(waiting), set[Future[Stored]]()
+        futures = list(waiting)
+        ready = set[Future[Stored]]()
         while not ready:
             ready = wait(futures, EVERY, return_when=FIRST_COMPLETED).done
             self._show(self.api.describe_wait())
@@ -179,7 +185,8 @@ class Dispatcher:
         With `reuse` = k, the lookahead's k variations of each candidate become its first k offspring; with 0, all are
         asked for. The lookahead's variations are deleted: with 0 at once, else when S_t is durable.
         """
-        place, ahead = population_place(t), self._lookahead_work(t, population, reuse, degree)
+        place = population_place(t)
+        ahead = self._lookahead_work(t, population, reuse, degree)
         offspring = self._find_finished(place)
         if offspring is None:
             work = self._variation_work(f"population/{t}", population, members.parents, degree, t)
@@ -387,7 +394,8 @@ class Dispatcher:
             return
         kind, shape = self.expected
         if not isinstance(samples, kind):
-            came, noun = samples.noun, kind.noun
+            came = samples.noun
+            noun = kind.noun
         elif len(shape) > 1 and samples.shape != shape:
             came, noun = (f"{kind.noun} of {'×'.join(map(str, one))} ({kind.axes})" for one in (samples.shape, shape))
         else:

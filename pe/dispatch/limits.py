@@ -60,7 +60,8 @@ class Meter:
         try:
             yield
         finally:
-            self._before, self._since = self._seconds(), None
+            self._before = self._seconds()
+            self._since = None
 
     def _seconds(self) -> float:
         return self._before + (0.0 if self._since is None else time.monotonic() - self._since)
@@ -82,7 +83,8 @@ class Meter:
             calls: requests under way, and the one in question.
             images: images under way, and those in question.
         """
-        limits, items = self.limits, totals.answers + totals.refusals
+        limits = self.limits
+        items = totals.answers + totals.refusals
         if (reason := self.stop_reason()) is not None:
             return reason
         images_made = totals.usage.images

@@ -199,8 +199,10 @@ class Work:
 
     def ask(self, api: Generator, items: Items, standing: ItemState, job: JobNote | None = None) -> Answer:
         """Ask the generator for `items`, each with the seed of its next try; without a `job` no note of one is kept."""
-        seeds, job = self._seeds(items, standing), job or JobNote()
-        labels, name = self._names(items), type(api).__name__
+        seeds = self._seeds(items, standing)
+        job = job or JobNote()
+        labels = self._names(items)
+        name = type(api).__name__
         if self.source is None:
             conditions = self._conditions(api, items, standing)
             answer = api.random_api(RandomRequest(labels, seeds, conditions, job))

@@ -85,7 +85,9 @@ def _training_sets(run: Run, recipe: Recipe, one_vote: bool, context: RunContext
         UNEVOLVED: (make_unevolved(api, synthetic.labels, DIGITS, recipe.seed).images, synthetic.labels),
     }
     if one_vote:
-        plan, dataset, embedding = plan_of(run, recipe), recipe.private.open(), build_embedding(recipe)
+        plan = plan_of(run, recipe)
+        dataset = recipe.private.open()
+        embedding = build_embedding(recipe)
         control = one_vote_run(run, recipe, plan, api, run.populations(), dataset, embedding)
         vote = control.result(context.progress, context.stop)
         assert isinstance(vote.samples, Images)

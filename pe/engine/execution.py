@@ -209,7 +209,10 @@ class Execution:
 
     def _evolve(self, data_set: dict[str, Any] | None) -> None:
         """Carry out what is left of a run that is entered in the data set's ledger, whose total is `data_set`."""
-        run, ledger, recipe, warn = self.run, self.ledger, self.recipe, self.progress.warn
+        run = self.run
+        ledger = self.ledger
+        recipe = self.recipe
+        warn = self.progress.warn
         self._write_audit_record()
         for sentence in sentences(self._notices(), "guarantee", "votes", "overlap", "shape", "network"):
             warn(sentence)
@@ -223,7 +226,8 @@ class Execution:
         if isinstance(self.api, Trainer):
             self._fit(self.api)
             trial()
-        private, count = partial(self.private.embeddings, run), self.context.work.count_votes
+        private = partial(self.private.embeddings, run)
+        count = self.context.work.count_votes
         with self._logging(plan) as sink:
             population = evolution.evolve(
                 plan, private, dispatcher, self.embedding, ledger, warn, count, self._keep_weights, sink.on_population
@@ -240,7 +244,9 @@ class Execution:
 
     def _keep_weights(self, t: int, compute: Callable[[], LabelWeights]) -> LabelWeights:
         """Return iteration t's label weights, which are stored before they are used: see `pe.evolution.evolve`."""
-        place, file, run = places.claims_place(t), self.run.folder / places.claims_file(t), self.run
+        place = places.claims_place(t)
+        file = self.run.folder / places.claims_file(t)
+        run = self.run
         if not run.journal.files(f"{place}/"):
             with run.new_folder(place) as folder:
                 np.save(folder / file.name, compute())
@@ -305,7 +311,9 @@ class Execution:
 
     def _logging(self, plan: Plan) -> Logging:
         """Return the object that logs populations: at once, or at the end if times of private work would show."""
-        run, recipe, delta = self.run, self.recipe, self.recipe.privacy.delta
+        run = self.run
+        recipe = self.recipe
+        delta = self.recipe.privacy.delta
         held = self.ledger.clock.deadlines.keys()
         live = recipe.privacy.noiseless or {kind_of(release.name) for release in plan.releases} <= held
         loggers = self.context.loggers
@@ -428,7 +436,9 @@ def summary(run: Run) -> dict[str, Any]:
     """
     recipe = Recipe.load(run.folder / places.RECIPE)
     populations = run.populations(len(recipe.private.labels))
-    certificate, synthetic, t = run.guarantee, populations[-1].samples, len(populations) - 1
+    certificate = run.guarantee
+    synthetic = populations[-1].samples
+    t = len(populations) - 1
     last = varieties([populations[0], populations[-1]], recipe.private.labels, recipe.seed)[-1]
     steps = plan_of(run, recipe).steps
     with read_journal(run) as journal:

@@ -88,7 +88,10 @@ def extend_run(
 
 def _make(run: RunWriter, recipe: Recipe, api: Generator, numbers: dict[str, Any], context: RunContext) -> Path:
     """Make an extension with these numbers, or go on with it, and certify it. Return its file."""
-    folder, last, count, degree = run.folder, run.run.synthetic, numbers["count"], numbers["degree"]
+    folder = run.folder
+    last = run.run.synthetic
+    count = numbers["count"]
+    degree = numbers["degree"]
     pool = None if isinstance(api, Trainer) else PublicPool.of(recipe, {"api": api}, context.progress)
     if pool is not None:
         pool.check_same(folder)
@@ -106,7 +109,8 @@ def _make(run: RunWriter, recipe: Recipe, api: Generator, numbers: dict[str, Any
         stop=context.stop,
         command=partial(context.hint, "extend", folder, **numbers),
     )
-    place, t = extension_place(index), max(recipe.evolution.iterations, 1)
+    place = extension_place(index)
+    t = max(recipe.evolution.iterations, 1)
     with report_answers(api, context.progress):
         more = dispatcher.vary(f"extension/{index}", place, source, parents, degree, t, f"extension {index}")
     if pool is not None:
@@ -148,16 +152,20 @@ def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, Int64Ar
         RunError: a label has too few candidates left whose weight is positive.
         DamagedFile: the votes or label weights are not those that the certificate covers.
     """
-    plan, populations = plan_of(run, recipe), run.populations()
-    last, turns = populations[-1], spread(len(populations[-1]), count)
-    step, before = plan.steps[-1], populations[-2]
+    plan = plan_of(run, recipe)
+    populations = run.populations()
+    last = populations[-1]
+    turns = spread(len(populations[-1]), count)
+    step = plan.steps[-1]
+    before = populations[-2]
     votes = _certified_array(run, release_file(step.release.name))
     label_weights = _certified_array(run, claims_file(step.t))
     votes = votes / step.release.grid
     used = np.concatenate([last.parents, *(one.parents for one in run.extensions() if _are_copies(one, before))])
     best = []
     for label, name in enumerate(plan.classes):
-        rows, wanted = np.flatnonzero(before.labels == label), int((last.labels[turns] == label).sum())
+        rows = np.flatnonzero(before.labels == label)
+        wanted = int((last.labels[turns] == label).sum())
         weights, _ = parent_weights(votes[rows], step.threshold, label_weights[rows])
         weights[np.isin(rows, used)] = 0
         if (left := np.count_nonzero(weights)) < wanted:
@@ -184,7 +192,8 @@ def _certified(run: Run, name: str) -> Path:
 
 def _are_copies(extension: Population, before: Population) -> bool:
     """Return True if an extension's samples are members of `before`, as its parents say."""
-    parents, own = extension.parents, extension.samples.array
+    parents = extension.parents
+    own = extension.samples.array
     return bool(parents.max() < len(before) and np.array_equal(own, before.samples.take(parents).array))
 
 
@@ -212,7 +221,9 @@ def with_examples(last: Population, count: int, degree: float, api: Generator, s
         raise RecipeError("--degree is 0, which copies texts, and --examples asks for new ones: leave one of them out.")
     if not api.shows_examples or not last.samples.is_text:
         raise RecipeError("--examples is for generators that ask a language model (chat, causal_lm): leave it out.")
-    texts, rng, shown = last.samples.strings, generator(seed, EXAMPLES), []
+    texts = last.samples.strings
+    rng = generator(seed, EXAMPLES)
+    shown = []
     for place, label in enumerate(last.labels):
         others = np.flatnonzero((last.labels == label) & (np.arange(len(last)) != place))
         some = rng.choice(others, min(count - 1, len(others)), replace=False)
@@ -242,7 +253,8 @@ def _index(run: RunWriter, numbers: dict[str, Any]) -> int:
                 f"finish it first, with these numbers, or delete {run.folder / EXTENSION} to give it up."
             )
         return int(pending["index"])
-    files, on_disk = digests(read_certificate(run.folder)), run.folder.glob("extension*")
+    files = digests(read_certificate(run.folder))
+    on_disk = run.folder.glob("extension*")
     names = [*files, *run.journal.files(""), *run.journal.phases(), *(path.name for path in on_disk)]
     index = max(extension_numbers(names), default=0) + 1  # a deleted extension's number would give its samples again
     run.write(EXTENSION, json.dumps({"index": index, **numbers}))

@@ -87,7 +87,8 @@ def _import_names() -> Iterator[Finding]:
 
 def _accelerators() -> Iterator[Finding]:
     """Yield each GPU of NVIDIA or Apple, or the processor if there is none; and say if torch does not see a GPU."""
-    names, gpus = listed_cards(), []
+    names = listed_cards()
+    gpus = []
     if command := shutil.which("nvidia-smi"):
         query = [command, "--query-gpu=index,name,memory.total", "--format=csv,noheader"]
         answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603
@@ -145,7 +146,8 @@ def _plugins(group: Group) -> Iterator[Finding]:
 
 def recipe_findings(recipe: Recipe) -> Iterator[Finding]:
     """Check the recipe's endpoint, or, without one, this machine. Ask for no sample."""
-    kind, settings = recipe.api.kind, recipe.api.settings
+    kind = recipe.api.kind
+    settings = recipe.api.settings
     if found := _look(kind, settings):
         yield from found
         return

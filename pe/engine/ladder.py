@@ -74,7 +74,8 @@ class Rung:
 
     def describe(self) -> str:
         """Say in a clause how near the variations lie to their own parents."""
-        nearest, astray = max(self.nearest.values()), max(self.astray.values())
+        nearest = max(self.nearest.values())
+        astray = max(self.astray.values())
         return (
             f"of {len(self.parents)} variations of degree {self.degree:g}, {nearest} lie nearest to their own parents, "
             f"and {astray} lie with another's"
@@ -108,7 +109,8 @@ def measure(
     variations = type(founders)(np.concatenate([samples.array for _, samples in parts])[order])
     if embedding is None:
         return Rung(degree, whole[order], variations, {}, {}, {})
-    parents, at = founders.take(whole[order]), embed(embedding, founders).astype(np.float64)[whole[order]]
+    parents = founders.take(whole[order])
+    at = embed(embedding, founders).astype(np.float64)[whole[order]]
     vectors = embed(embedding, variations).astype(np.float64) if len(variations) else at
     tables = {"samples": _table(variations, parents), "embedding": _norms(vectors, at)}
     between = {"samples": _table(parents, parents), "embedding": _norms(at, at)}
@@ -133,7 +135,9 @@ def judge(low: Rung, high: Rung, unit: str) -> Verdict:
     ten times, and never if equal seeds make them equal.
     """
     _, mine, theirs = np.intersect1d(low.parents, high.parents, return_indices=True)
-    count, least, most = len(mine), f"{low.degree:g}", f"{high.degree:g}"
+    count = len(mine)
+    least = f"{low.degree:g}"
+    most = f"{high.degree:g}"
     if count < FEWEST:
         return Verdict("unknown", f"{count} parents, not {FEWEST}, have variations of the degrees {least} and {most}")
     if low.mixed_up:
@@ -203,13 +207,15 @@ def check_parents(recipe: Recipe, plan: Plan, dispatcher: Dispatcher, embedding:
 
     Guarantee: it reads no private record, and its requests follow from public seeds.
     """
-    run, step = dispatcher.run, trial_step(plan)
+    run = dispatcher.run
+    step = trial_step(plan)
     if step is None or not Trial.of(recipe, plan, dispatcher.api) or run.journal.files(f"{population_place(1)}/"):
         return
     if not (run.folder / DEGREE).is_file():
         run.write(DEGREE, json.dumps(_try(dispatcher, embedding, step), ensure_ascii=False) + "\n")
     dispatcher.forget(f"{PHASE}/{step.degree:g}")
-    result, name = read_json_file(run.folder / DEGREE), type(dispatcher.api).__name__
+    result = read_json_file(run.folder / DEGREE)
+    name = type(dispatcher.api).__name__
     follows = result.get("follows", result.get("degree") not in ("ignored", "mixed up"))  # as versions before wrote it
     if follows is None:
         dispatcher.progress.warn(f"Whether {name} varies the parents it is handed is not known: {result['told']}.")
@@ -226,7 +232,8 @@ def _try(dispatcher: Dispatcher, embedding: Embedding, step: Step) -> dict[str, 
     alike = dispatcher.api.capabilities.shares != "nothing"  # so that they come in one request, if they ever do
     labels = np.zeros(PARENTS, np.int32)
     parents = dispatcher.draw(f"{PHASE}/parents", f"{CONFIDENTIAL}/{PHASE}", labels, "trying the parents", alike)
-    phase, description = f"{PHASE}/{step.degree:g}", f"trying the degree: {step.degree:g}"
+    phase = f"{PHASE}/{step.degree:g}"
+    description = f"trying the degree: {step.degree:g}"
     with closing(dispatcher.vary_each(phase, parents, step.degree, step.t, description)) as answers:
         rung = measure(step.degree, parents.samples, answers, embedding)
     enough = len(rung.parents) >= FEWEST

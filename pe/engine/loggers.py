@@ -85,7 +85,8 @@ class Logging:
 
 
 _TEXTS = ("{task.fields[spent]}", "[yellow]{task.fields[waits]}[/]")
-_WARM, _SHARE = 30.0, 0.1
+_WARM = 30.0
+_SHARE = 0.1
 """Seconds of a phase, or a share of its items, after which the time left is estimated."""
 
 
@@ -97,7 +98,8 @@ class Bars(Progress):
     ) -> None:
         """Draw on `console`, stderr by default; with a `clock`, redraw only when something advances."""
         self._console = console or Console(stderr=True, highlight=False)
-        self._quiet, self._clock = quiet, clock
+        self._quiet = quiet
+        self._clock = clock
 
     @contextmanager
     def task(self, description: str, total: int | None) -> Iterator[Task]:
@@ -130,7 +132,8 @@ class Bars(Progress):
 
 def _columns(total: int | None) -> list[rich.ProgressColumn]:
     """Return a bar's columns. A phase of known size shows its items, the time left and the cost so far, too."""
-    name, clock = rich.TextColumn("{task.description:<26}"), rich.TimeElapsedColumn()
+    name = rich.TextColumn("{task.description:<26}")
+    clock = rich.TimeElapsedColumn()
     if total is None:
         return [name, rich.BarColumn(), clock]
     return [name, rich.BarColumn(), rich.MofNCompleteColumn(), clock, _TimeLeft(), *map(rich.TextColumn, _TEXTS)]
@@ -146,7 +149,8 @@ class _TimeLeft(rich.TimeRemainingColumn):
 
 class _Bar(Task):
     def __init__(self, bars: rich.Progress, task: rich.TaskID) -> None:
-        self._bars, self._task = bars, task
+        self._bars = bars
+        self._task = task
 
     def advance(self, count: int, cost: str = "") -> None:
         self._bars.update(self._task, advance=count, spent=cost, refresh=not self._bars.live.auto_refresh)

@@ -144,7 +144,8 @@ class PrivateSide:
             if path.is_file() and run.journal.files(name) == {name: sha256(path)}:
                 self._vectors = load_private(self.dataset, path.parent)
             else:
-                dataset, until = self.dataset, self.clock.hold(EMBEDDING)
+                dataset = self.dataset
+                until = self.clock.hold(EMBEDDING)
                 with self.progress.task("embedding private records", None), until, writing(path):
                     self._vectors = embed_private(dataset, self.embedding, path.parent, self.work.embed)
                     run.journal.add_files({name: sha256(path)})
@@ -170,7 +171,8 @@ class PrivateSide:
         data_set = self._data_set
         if data_set is None:
             return None
-        identity, here = Identity.of(run), run.folder.stat().st_ino
+        identity = Identity.of(run)
+        here = run.folder.stat().st_ino
         is_older = data_set.draw_count(identity.run) > len(run.journal.releases())
         if identity.run and (is_older or not identity.is_of(run.folder)):
             self.progress.warn(

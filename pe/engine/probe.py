@@ -35,8 +35,11 @@ from pe.plugins.protocols import (
 from pe.recipe.schema import Recipe
 
 DEGREES = (0.0, 0.1, 0.3, 0.6, 1.0)
-_GAP, _HEIGHT = 8, 128
-_LETTER, _LINES = 13, 3  # pixels of a caption's letters, and its lines at most
+_GAP = 8
+_HEIGHT = 128
+# pixels of a caption's letters, and its lines at most
+_LETTER = 13
+_LINES = 3
 _NUMBERS = 4  # of a condition that are shown one by one
 _SPACES = {"samples": "between samples", "embedding": "in the embedding"}
 _VERDICTS = {
@@ -138,7 +141,8 @@ def _row(pictures: Sequence[Image.Image], captions: Sequence[str]) -> Image.Imag
         return Image.new("RGB", (1, _HEIGHT), "white")
     factor = max(1, _HEIGHT // pictures[0].height)
     large = [one.resize((one.width * factor, one.height * factor), Image.Resampling.NEAREST) for one in pictures]
-    height, wide = large[0].height, max(large[0].width * 2 // _LETTER, 1)
+    height = large[0].height
+    wide = max(large[0].width * 2 // _LETTER, 1)
     below = [textwrap.wrap(caption, wide, max_lines=_LINES, placeholder="…") for caption in captions]
     bottom = height + max(map(len, below)) * (_LETTER + 4) + 4
     row = Image.new("RGB", (sum(one.width + _GAP for one in large) - _GAP, bottom), "white")
@@ -266,13 +270,15 @@ def probe(
     is_ladder = len(steps) > 1
     measures = build_embedding(recipe, embedding) if is_ladder else None
     check_public_place(recipe, generator)
-    price, can = price_of(recipe), generator.capabilities
+    price = price_of(recipe)
+    can = generator.capabilities
     meanings = tuple(generator.describe_degree(degree) for degree in steps)
     count = FEWEST if is_ladder else min(can.max_chunk, 4)
     alike = not is_ladder or can.shares != "nothing"
     founders, first = _founders(generator, label, recipe.seed, price, count, alike)
     parents = np.arange(len(founders) if is_ladder or can.shares != "parent" else 1)
-    rungs, calls = [], [first]
+    rungs = []
+    calls = [first]
     for degree in steps:
         labels = founders.labels[: len(parents)]
         work = Work("probe/variation", labels, (label,), recipe.seed, parents, source=founders, degree=degree)
@@ -296,7 +302,8 @@ def probe(
 
 def _founders(api: Generator, label: str, seed: int, price: Price, count: int, alike: bool) -> tuple[Population, Call]:
     """Draw `count` new samples, all of one condition if `alike`. Return them and the call. APIError if none came."""
-    labels, none = np.zeros(count, np.int32), np.full(count, NO_PARENT)
+    labels = np.zeros(count, np.int32)
+    none = np.full(count, NO_PARENT)
     work = Work("probe/parents", labels, (label,), seed, none, alike=alike)
     answers, call = _ask(work, "RANDOM_API", api, price)
     count = len(call.samples)
@@ -308,7 +315,8 @@ def _founders(api: Generator, label: str, seed: int, price: Price, count: int, a
 
 def _ask(work: Work, name: str, api: Generator, price: Price) -> tuple[list[tuple[Items, Answer]], Call]:
     """Ask for the work. Return each answer with the items that were made, and all requests together as one Call."""
-    standing, start = ItemState.of(len(work)), time.monotonic()
+    standing = ItemState.of(len(work))
+    start = time.monotonic()
     answers: list[tuple[Items, Answer]] = []
     for items in work.chunks(np.arange(len(work)), standing, api):
         answer = work.ask(api, items, standing)

@@ -37,7 +37,8 @@ from pe.store.places import RECIPE
 from pe.store.run import Run
 
 _SECTIONS: dict[str, type[Settings]] = {"privacy": Privacy, "evolution": Evolution, "limits": LimitSection}
-_GENERATOR, _EMBEDDING = ("capabilities", "random_api", "variation_api"), ("batch_size", "embed")
+_GENERATOR = ("capabilities", "random_api", "variation_api")
+_EMBEDDING = ("batch_size", "embed")
 
 
 def api(kind: str, **settings: Any) -> ApiSpec:
@@ -222,7 +223,8 @@ def plan(
     if api is None or isinstance(api, PluginSpec):
         generator, why = set_up_generator(recipe.api)
     else:
-        generator, why = as_generator(api), ""
+        generator = as_generator(api)
+        why = ""
     here = [*obstacles(recipe, generator), *([why] if why else [])]
     return forecast(recipe, generator, here, samples_per_second, dry_run)
 
@@ -392,7 +394,8 @@ def _context(
     """Yield what a run gets besides its recipe: the user's own objects, progress, loggers, a stop that signals set."""
     check_list("loggers", loggers)
     own, embeds = _own_objects(api, embedding)
-    progress, others = progress or Bars(), tuple(map(logger, loggers))
+    progress = progress or Bars()
+    others = tuple(map(logger, loggers))
     with stop_from_python(progress) as stop:
         yield RunContext(api=own, embedding=embeds, progress=progress, stop=stop, python=True, loggers=others)
 

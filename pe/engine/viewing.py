@@ -125,7 +125,8 @@ class Feed:
         self._pieces = self._pieces | pieces
 
     def _read(self) -> None:
-        page, run = self.page, self.page.run
+        page = self.page
+        run = self.page.run
         try:
             state = _state(run)
             status = None
@@ -195,7 +196,8 @@ class ViewServer(ThreadingHTTPServer):
 
         It is one run's page, several runs side by side, or all runs of a folder.
         """
-        root, runs = f"http://{HOST}:{self.server_port}/{self.token}/", runs_at(self.places)
+        root = f"http://{HOST}:{self.server_port}/{self.token}/"
+        runs = runs_at(self.places)
         if any(run.folder not in self.places for run in runs.values()):
             return root
         if len(runs) > 1:
@@ -232,7 +234,9 @@ class _Handler(BaseHTTPRequestHandler):
     """One request. Whatever does not come from the page itself is refused, in words that tell nothing."""
 
     server: ViewServer
-    server_version, sys_version, timeout = "pe", "", 30
+    server_version = "pe"
+    sys_version = ""
+    timeout = 30
 
     def do_GET(self) -> None:
         """Send a page, or what is new on a run's live page."""
@@ -252,7 +256,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(500, f"This page cannot be made{reason}: `pe view RUN --text` may say why.")
 
     def _get(self, place: list[str], runs: dict[str, Run]) -> None:
-        server, run = self.server, runs.get(place[0])
+        server = self.server
+        run = runs.get(place[0])
         if place == [""]:
             states = {name: _state(one) for name, one in runs.items()}
             self._send(runs_page(runs, states), forms="'self'")
@@ -304,7 +309,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _place(self) -> list[str] | None:
         """Return the parts of the path below the token. None: the request was refused."""
-        host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
+        host = self.headers.get("Host", "")
+        origin = self.headers.get("Origin")
         _, token, *rest = [*self.path.partition("?")[0].split("/"), ""]
         if host not in self.server.hosts:
             self._answer(403, f"Refused: this page is at {' or '.join(self.server.hosts)} alone.")

@@ -26,7 +26,8 @@ ENOUGH = POOL.ratio_of(GOOD)
 """Votes of a label over the noise of one histogram with the whole budget, from which usefulness reached GOOD."""
 LEAST_STEP = 1.5
 """Least factor of ε or records that is advised: less would hardly be seen."""
-SAME, COPIES = 0.05, 0.2
+SAME = 0.05
+COPIES = 0.2
 """Varieties, by that of the private records, below which samples are the same few: whatever the usefulness; if it is
 below GOOD."""
 WIDE = 2.0
@@ -129,7 +130,8 @@ def _records_needed(e: Evidence) -> float:
 
 def _noise(e: Evidence) -> str:
     """Say how much more ε, or how many more records, bring the votes of a label to ENOUGH times the noise."""
-    records, units = e.sets.recipe.private.declared_size, e.sets.recipe.private.declared_units
+    records = e.sets.recipe.private.declared_size
+    units = e.sets.recipe.private.declared_units
     factor = 0.0 if records is None else _records_needed(e) * len(e.plan.classes) / votes_cast(records, units, 1)
     if factor <= 1 or (e.value >= GOOD and not e.lost):
         return ""
@@ -155,7 +157,8 @@ def _lost_class(e: Evidence) -> str:
     if not e.lost or _noise(e):
         return ""
     name, names = e.lost[0], ", ".join(f"'{name}'" for name in e.lost[:MOST])
-    private, needed = e.sets.private, _records_needed(e)
+    private = e.sets.private
+    needed = _records_needed(e)
     count = needed if private is None else np.count_nonzero(private.labels == e.sets.classes.index(name))
     if count < needed:
         return (
@@ -166,7 +169,8 @@ def _lost_class(e: Evidence) -> str:
 
 
 def _same_few(e: Evidence) -> str:
-    variety, least = e.grade.variety, COPIES if e.value < GOOD else SAME
+    variety = e.grade.variety
+    least = COPIES if e.value < GOOD else SAME
     if variety is None or variety.synthetic >= least * (variety.real or 0.0) or _noise(e):
         return ""
     synthetic = e.sets.by_name[SYNTHETIC_DATA].samples

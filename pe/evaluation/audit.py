@@ -54,9 +54,15 @@ BLOCKS = 400
 SCALE = 2.0**30
 """Scale of DP-SGD's noise for σ = 1, in grid steps."""
 
-_THRESHOLDS, _REPLAYS = 400, 4000
-_DIMENSIONS, _SEED, _MOST_NEIGHBORS = 16, 20, 50
-_BITS, _BINS, _TAIL = 16, 64, 3.5  # higher bits are not even: the density falls over their period
+_THRESHOLDS = 400
+_REPLAYS = 4000
+_DIMENSIONS = 16
+_SEED = 20
+_MOST_NEIGHBORS = 50
+# higher bits are not even: the density falls over their period
+_BITS = 16
+_BINS = 64
+_TAIL = 3.5
 
 
 @dataclass(frozen=True)
@@ -184,7 +190,9 @@ def influence(claim: Claim) -> float:
 
 def clean_votes(claim: Claim) -> tuple[Int64Array, Int64Array]:
     """Return one block's votes with and without the canary, without noise, in grid steps. No record is private."""
-    places, grid, voting = candidates(claim, 1), claim.releases[0].grid, Voting(claim.neighbors)
+    places = candidates(claim, 1)
+    grid = claim.releases[0].grid
+    voting = Voting(claim.neighbors)
     with_canary, without = (
         count_votes(records(claim, np.array([present])), *places, grid, voting) for present in (True, False)
     )
@@ -256,7 +264,8 @@ class Audit:
     @property
     def violations(self) -> list[str]:
         """Contradictions to the claim, one sentence each."""
-        claim, violations = self.claim, []
+        claim = self.claim
+        violations = []
         if self.influence > 1 + 1e-9:
             violations.append(
                 f"one {claim.unit} moves the votes by {self.influence:.4g} times the declared sensitivity"
@@ -323,7 +332,9 @@ def audit(
         guesses = statistics > threshold
         return Rates.of(int((guesses & worlds).sum()), int((guesses & ~worlds).sum()), runs, error)
 
-    middle, high, low = rates(0.0, middle_error), rates(tail, tail_error), rates(-tail, tail_error)
+    middle = rates(0.0, middle_error)
+    high = rates(tail, tail_error)
+    low = rates(-tail, tail_error)
     ratios = (middle, middle.reverse, high, low.reverse)
     return Audit(
         claim=claim,
@@ -344,7 +355,8 @@ def _errors(confidence: float) -> tuple[float, float]:
 
 def _sample(claim: Claim, worlds: BoolArray, noise: Noise, progress: Progress) -> tuple[Float64Array, Int64Array]:
     """Return the test statistic of a run in each of `worlds`, and a fingerprint of each block of noise."""
-    statistics, noises = np.zeros(len(worlds)), []
+    statistics = np.zeros(len(worlds))
+    noises = []
     with progress.task("auditing", len(worlds)) as task:
         for part in slices(len(worlds), BLOCKS):
             for statistic, fingerprint in _histograms(claim, worlds[part], noise):
@@ -367,7 +379,8 @@ def _histograms(claim: Claim, present: BoolArray, noise: Noise) -> Iterator[tupl
     # The ledger refuses to exceed the claim. An ε of 0, where δ alone is met, is no budget.
     budget = Budget(max(claim.epsilon, 1e-9), claim.delta)
     ledger = Ledger(budget, claim.relation, claim.unit, claim.releases, MemoryStore(), noise)
-    direction, middle = (with_canary - without).astype(np.float64), (with_canary + without) / 2
+    direction = (with_canary - without).astype(np.float64)
+    middle = (with_canary + without) / 2
     length = np.linalg.norm(direction) or 1.0
     for release in claim.releases:
         voting = Voting(claim.neighbors)

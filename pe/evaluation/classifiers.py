@@ -34,8 +34,12 @@ LEAST_DEVIATION = 0.1
 """Least deviation by which a row's value, in [0, 1], is divided: one that is nearly constant tells little."""
 
 _LEAST = 1e-12  # probability whose logarithm is taken
-_PASSES, _PATIENCE = 50, 10
-_STEPS, _SMALLEST, _LARGEST = 32, 16, 200  # steps of a pass, where there are images enough; images of a batch
+_PASSES = 50
+_PATIENCE = 10
+# steps of a pass, where there are images enough; images of a batch
+_STEPS = 32
+_SMALLEST = 16
+_LARGEST = 200
 
 _SPACELESS = (  # scripts without spaces between words: Burmese, Thai, Lao, Khmer, Japanese, Chinese
     "\u1000-\u109f\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -109,7 +113,8 @@ def fit_logistic_regression(train: Labelled, validation: Labelled, classes: int,
     if train.vectors is None:
         return _fit_regression(train, lambda samples: pixels_in_unit_interval(samples.images), classes, steps=100)
     train = few(train, seed)
-    mean, scale = _vectors(train).mean(axis=0), np.maximum(_vectors(train).std(axis=0), LEAST_DEVIATION)
+    mean = _vectors(train).mean(axis=0)
+    scale = np.maximum(_vectors(train).std(axis=0), LEAST_DEVIATION)
     return _fit_regression(train, lambda samples: (_vectors(samples) - mean) / scale, classes, steps=100)
 
 
@@ -166,7 +171,9 @@ def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: 
     def scale_vectors(samples: Labelled) -> Any:
         return (_vectors(samples) - mean) / scale
 
-    rows, probes, losses = np.arange(len(validation)), [], []
+    rows = np.arange(len(validation))
+    probes = []
+    losses = []
     for strength in STRENGTHS:
         predict = _fit_regression(train, scale_vectors, classes, steps=200, strength=strength)
         probes.append(LinearProbe(strength, predict))
@@ -207,14 +214,19 @@ def fit_mlp(train: Labelled, validation: Labelled, classes: int, seed: int) -> P
 
         batch = min(max(len(train) // _STEPS, _SMALLEST), _LARGEST, len(train))
         model = MLPClassifier(random_state=seed, batch_size=batch)
-        x, y = pixels_in_unit_interval(train.images), pixels_in_unit_interval(validation.images)
-        best, best_model, passes_since = -1.0, model, 0
+        x = pixels_in_unit_interval(train.images)
+        y = pixels_in_unit_interval(validation.images)
+        best = -1.0
+        best_model = model
+        passes_since = 0
         for _ in range(_PASSES):
             model.partial_fit(x, train.labels, classes=np.arange(classes))
             score = float(np.mean(model.predict(y) == validation.labels))
             passes_since += 1
             if score > best:
-                best, best_model, passes_since = score, copy.deepcopy(model), 0
+                best = score
+                best_model = copy.deepcopy(model)
+                passes_since = 0
             if passes_since == _PATIENCE:
                 break
     return lambda samples: log_probabilities(best_model, pixels_in_unit_interval(samples.images), classes)

@@ -69,7 +69,9 @@ def label_pool(recipe: Recipe, labels: Labels) -> Labelled | None:
 
     None if the generator is no pool, draws by these labels already, or has none that match the run's.
     """
-    kind, settings, classes = recipe.api.kind, recipe.api.settings, recipe.private.labels
+    kind = recipe.api.kind
+    settings = recipe.api.settings
+    classes = recipe.private.labels
     if kind.startswith(OBJECT) or settings.get("by_label"):
         return None
     fields = settings_of(load("pe.adapters", kind)).model_fields
@@ -103,7 +105,8 @@ class ControlRun:
         """Say what the control asks for and costs, in a sentence or two."""
         if not self.calls:
             return f"The {self.name} control asks the generator for nothing."
-        price, noun = price_of(self.recipe), self.recipe.private.modality.noun
+        price = price_of(self.recipe)
+        noun = self.recipe.private.modality.noun
         usage = usage_of(price, self.api, self.calls, self.images)
         amount = price.most_of(usage or Usage(self.calls, self.images))
         cost = "free of charge" if price.free else f"about {amount:,.2f} {price.currency}"
@@ -176,7 +179,8 @@ def one_vote_run(
     The private records vote once for samples straight from RANDOM_API, as many as the planner would choose for one vote
     and no more than the run asked for. The chosen samples are not varied.
     """
-    t, labels = len(populations) - 1, populations[-1].labels
+    t = len(populations) - 1
+    labels = populations[-1].labels
     if t == 1:
         raise RecipeError("The run has voted once, as this control would.")
     vote = plan_vote(recipe, plan, t, images_asked_for(run, t), labels, info_of(api))
@@ -189,7 +193,8 @@ def one_vote_run(
         candidates = dispatcher.draw(f"control/one-vote/{t}", place, by_label(vote.sizes), "RANDOM_API")
         with dispatcher.progress.task("the private records vote", None):
             folder = dispatcher.run.run.confidential / "embeddings"
-            vectors, private = embed(embedding, candidates.samples), embed_private(dataset, embedding, folder)
+            vectors = embed(embedding, candidates.samples)
+            private = embed_private(dataset, embedding, folder)
             steps = noisy_votes(private, vectors, candidates.labels, vote.release, SystemNoise(), vote.voting)
             (folder / FILE).unlink()
             rng = generator(recipe.seed, "control/one-vote")
@@ -239,7 +244,8 @@ def plan_vote(recipe: Recipe, plan: Plan, t: int, images: int, labels: Labels, i
     )
     keys: dict[str, Any] = {"iterations": 1, "degree": 0} | ({} if size else {"neighbors": plan.voting.neighbors})
     evolution = choose(numbers, keys)
-    q, most = evolution["neighbors"], min(evolution["population"][0], images)
+    q = evolution["neighbors"]
+    most = min(evolution["population"][0], images)
     counts = np.bincount(labels, minlength=len(plan.classes)).tolist()
     return Vote(
         sizes=tuple(max(most * count // len(labels), q) if count else 0 for count in counts),
@@ -256,7 +262,8 @@ def _select(votes: np.ndarray, threshold: float, candidates: Labels, labels: Lab
     """
     chosen_rows = np.empty(len(labels), np.int64)
     for label in np.unique(labels):
-        members, rows = np.flatnonzero(candidates == label), np.flatnonzero(labels == label)
+        members = np.flatnonzero(candidates == label)
+        rows = np.flatnonzero(labels == label)
         weights, _ = parent_weights(votes[members], threshold)
         chosen_rows[rows] = members[select_parents(weights, len(rows), "systematic", rng)]
     return chosen_rows

@@ -73,7 +73,8 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
         notes.add(NO_NOISE)
     embeddings = _embeddings(run, request, notes)
     sets = gather(run, request, notes, stop, embeddings)
-    progress, pairs = _Stoppable(progress, stop), None
+    progress = _Stoppable(progress, stop)
+    pairs = None
     values = _head(sets, request, [each.name for each in embeddings])
     run.confidential.mkdir(mode=0o700, exist_ok=True)
     if request.wants("fidelity"):
@@ -131,13 +132,16 @@ def _describe(real: RealSet) -> Values:
 def _embeddings(run: Run, request: Request, notes: Notes) -> list[CachedEmbedding]:
     """Return the embeddings asked for, or the run's. A stranger's run may not send samples away by it (RecipeError)."""
     recipe = load_changed(run.folder / RECIPE, request.changes, "evaluated")
-    specs, noun = request.embeddings or (recipe.embedding,), recipe.private.modality.noun
+    specs = request.embeddings or (recipe.embedding,)
+    noun = recipe.private.modality.noun
     is_explicit = bool(request.embeddings)
     if request.embedding is not None and not is_explicit:
-        embeddings, is_explicit = [CachedEmbedding(type(request.embedding).__name__, request.embedding)], True
+        embeddings = [CachedEmbedding(type(request.embedding).__name__, request.embedding)]
+        is_explicit = True
     else:
         if specs[0].kind.startswith(OBJECT):
-            own, standard = specs[0].kind.removeprefix(OBJECT), recipe.private.modality.embedding
+            own = specs[0].kind.removeprefix(OBJECT)
+            standard = recipe.private.modality.embedding
             notes.add(
                 f"The run's embedding was an object, {own}, so '{standard}' takes its place; from Python it can be "
                 "passed: pe.evaluate(…, embedding=…)."
@@ -168,7 +172,8 @@ def _fidelity(sets: Sets, samples: dict[str, Samples], embedding: CachedEmbeddin
 
 def _train(sets: Sets, request: Request, embeddings: list[CachedEmbedding], progress: Progress) -> Results:
     """Train the classifiers. Return no results if the synthetic data have fewer than two classes."""
-    trials, noun = trials_of(sets, request, embeddings), sets.modality.noun
+    trials = trials_of(sets, request, embeddings)
+    noun = sets.modality.noun
     if not trials or SYNTHETIC_DATA not in trials[0].training_sets:
         if request.metrics is not None:
             raise RecipeError(f"utility needs two classes or more, each of two {noun}: {sets.run.folder} has not.")
@@ -179,7 +184,9 @@ def _train(sets: Sets, request: Request, embeddings: list[CachedEmbedding], prog
 
 def _utility(sets: Sets, results: Results) -> tuple[Values, list[str]]:
     """Judge the votes by the classifiers. Return the values, and the names of collapsed classes, the worst first."""
-    best, labels, noun = choose_classifiers(results), sets.test.content.labels, sets.modality.noun
+    best = choose_classifiers(results)
+    labels = sets.test.content.labels
+    noun = sets.modality.noun
     values: Values = {
         "utility": {
             classifier: {name: each.to_dict(sets.classes) for name, each in by_set.items()}
@@ -197,8 +204,13 @@ def _utility(sets: Sets, results: Results) -> tuple[Values, list[str]]:
 
 def _grade(sets: Sets, results: Results, values: Values, lost: list[str], embedding: CachedEmbedding) -> Values:
     """Grade what was measured and say what to do next. Return the grade, and the verdict with its remedies."""
-    recipe, plan, seed = sets.recipe, plan_of(sets.run, sets.recipe), sets.recipe.seed
-    useful, judge, variety, privacy = None, "", None, None
+    recipe = sets.recipe
+    plan = plan_of(sets.run, sets.recipe)
+    seed = sets.recipe.seed
+    useful = None
+    judge = ""
+    variety = None
+    privacy = None
     if results:
         judge = judge_of(results, values["chosen_classifier"])
         records = recipe.private.declared_size or (0 if sets.private is None else len(sets.private))
@@ -213,7 +225,8 @@ def _grade(sets: Sets, results: Results, values: Values, lost: list[str], embedd
         privacy = nearer_private(ours[distinct(synthetic)[0]], private, heldout, seed)
     fidelity = fidelity_of(values["fidelity"][embedding.name]) if "fidelity" in values else None
     grade = Grade(sets.modality.noun, judge, useful, fidelity, variety, privacy)
-    warnings, judgement = values.get("memorisation", {}).get("warnings", ()), values.get("verdict", {})
+    warnings = values.get("memorisation", {}).get("warnings", ())
+    judgement = values.get("verdict", {})
     evidence = Evidence(
         sets, plan, grade, warnings, lost, outcome=judgement.get("outcome"), evolving=judgement.get("evolving")
     )
@@ -233,8 +246,11 @@ def _memorisation(
                 "memorisation needs the private records, which are not there (a note says why): take other --metrics."
             )
         return {}, None
-    synthetic, private = sets.by_name[SYNTHETIC_DATA].samples, sets.private.samples
-    methods, noun, heldout = sets.methods, sets.modality.noun, sets.test.content
+    synthetic = sets.by_name[SYNTHETIC_DATA].samples
+    private = sets.private.samples
+    methods = sets.methods
+    noun = sets.modality.noun
+    heldout = sets.test.content
     if not methods.comparable(synthetic, private):
         ours, theirs = ("×".join(map(str, each.shape)) for each in (synthetic, private))
         sets.notes.add(f"No exact copy is looked for: generated {noun} are {ours}, and private ones {theirs}.")
@@ -259,7 +275,8 @@ def _memorisation(
 def store_evaluation(folder: Path, values: Values, pairs: File | None) -> str:
     """Write METRICS_FILE, whole or not at all. Archive an earlier, different one. Return a message on that, or ""."""
     content = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False).encode()
-    metrics, new = folder / METRICS_FILE, [] if pairs is None else [folder / pairs_file(pairs[0])]
+    metrics = folder / METRICS_FILE
+    new = [] if pairs is None else [folder / pairs_file(pairs[0])]
     is_same = metrics.is_file() and metrics.stat().st_size == len(content) and metrics.read_bytes() == content
     message = _archive(folder) if metrics.is_file() and not is_same else ""
     if pairs is not None:
@@ -295,7 +312,8 @@ def _archive(folder: Path) -> str:
     against = ""
     with suppress(ValueError, KeyError, TypeError, PEError):  # a damaged file is archived, too
         values = json.loads(read_bytes(place / Path(METRICS_FILE).name))
-        test, noun = values["test"], values["run"].get("noun", "images")
+        test = values["test"]
+        noun = values["run"].get("noun", "images")
         against = f", against {test['images']:,} {noun} of {test['path']},"
     shows = "the confidential report and `pe view` show the new one"
     return f"The evaluation of before{against} is kept in {place}; {shows}."

@@ -27,7 +27,8 @@ class CachedEmbedding:
     """
 
     def __init__(self, name: str, embedding: Embedding) -> None:
-        self.name, self.embedding = name, embedding
+        self.name = name
+        self.embedding = embedding
         self._vectors: dict[bytes, Vectors] = {}
         self._room = MEMORY
 
@@ -62,7 +63,8 @@ class CachedEmbedding:
 
     def _once(self, samples: Samples) -> Iterator[Vectors]:
         """Yield vectors block by block; of equal new samples only the first is embedded, and only when it is needed."""
-        digests, size = _digests(samples), self.batch_size
+        digests = _digests(samples)
+        size = self.batch_size
         vectors_of = {digest: self._vectors[digest] for digest in digests if digest in self._vectors}
         first = {digest: i for i, digest in reversed([*enumerate(digests)]) if digest not in vectors_of}
         new = np.array(sorted(first.values()), np.int64)

@@ -21,7 +21,8 @@ from pe.progress import Progress, Task
 
 Vectors = FloatArray
 
-LARGEST, FEWEST = 1000, 10
+LARGEST = 1000
+FEWEST = 10
 """For the kernel distance: the most vectors of a subset, and the fewest subsets if each can have two vectors."""
 
 NEIGHBORS = 5
@@ -51,7 +52,8 @@ class StreamedMoments:
     """
 
     def __init__(self, dimensions: int) -> None:
-        self._dimensions, self._count = dimensions, 0
+        self._dimensions = dimensions
+        self._count = 0
         self._centre: Float64Array | None = None
         self._sum = np.zeros(dimensions)
         self._few: list[Float64Array] = []  # shifted vectors, until there are more than d
@@ -119,7 +121,8 @@ def _factor(moments: Moments) -> Float64Array:
     """Return A with AAᵀ = Σ, float64 (d, r)."""
     if moments.factor is not None:
         return moments.factor
-    covariance, dimensions = moments.covariance, len(moments.mean)
+    covariance = moments.covariance
+    dimensions = len(moments.mean)
     try:
         return np.linalg.cholesky(covariance).astype(np.float64, copy=False)
     except np.linalg.LinAlgError:
@@ -160,8 +163,10 @@ def kernel_distance(first: Vectors, second: Vectors) -> KernelDistance:
 
 def squared_mmd(first: Vectors, second: Vectors) -> float:
     """Return the unbiased estimate of MMD² in float64, from n, m ≥ 2 rows."""
-    x, y = first.astype(np.float64), second.astype(np.float64)
-    n, m = len(x), len(y)
+    x = first.astype(np.float64)
+    y = second.astype(np.float64)
+    n = len(x)
+    m = len(y)
     within = [(k.sum() - np.trace(k)) / (len(k) * (len(k) - 1)) for k in (_kernel(x, x), _kernel(y, y))]
     return float(sum(within) - 2 * _kernel(x, y).sum() / (n * m))
 
@@ -193,7 +198,8 @@ def manifold(real: Vectors, synthetic: Vectors, k: int = NEIGHBORS) -> Manifold:
     centre = real.mean(axis=0, dtype=np.float64)
     both = (vectors.astype(np.float64) - centre for vectors in (real, synthetic))
     r, g = ((vectors, np.square(vectors).sum(axis=1)) for vectors in both)
-    real_radii, generated_radii = _radii(r, k), _radii(g, k)
+    real_radii = _radii(r, k)
+    generated_radii = _radii(g, k)
     inside = np.zeros(len(synthetic), np.int64)
     recalls = covers = 0
     for rows, distances in _blocks(r, g):
@@ -264,7 +270,9 @@ def fidelity(
     Raises:
         RecipeError: fewer than two samples in a set.
     """
-    name, standard = embedding.name, info_of(embedding.embedding).standard_inception  # then they are FID and KID
+    # then they are FID and KID
+    name = embedding.name
+    standard = info_of(embedding.embedding).standard_inception
     with progress.task(f"embedding with {name}", None) as task:  # the number of real samples is not told
         real = features(reference, embedding, seed, task)
         by_set = {key: features(samples, embedding, seed, task) for key, samples in sets.items()}

@@ -20,7 +20,8 @@ BEST = 10.0
 """The grade of data that are worth as much as the private records; 0 is that of the best trivial control."""
 NEAR = 0.2
 """Two samples count as copies if their distance is below this share of the usual one between two real samples."""
-COMPARED, PAIRS = 2000, 1000
+COMPARED = 2000
+PAIRS = 1000
 """Most samples of a set that are compared with each other; random pairs whose median distance is the usual one."""
 SURE = 0.99
 """Level of the interval of the share of samples that lie nearer to private records."""
@@ -77,13 +78,18 @@ def usefulness(by_set: BySet, labels: Labels, between: float) -> Usefulness | No
     """
     if REAL not in by_set:
         return None
-    ours, real = by_set[SYNTHETIC_DATA].right, by_set[REAL].right
+    ours = by_set[SYNTHETIC_DATA].right
+    real = by_set[REAL].right
     controls = {name: by_set[name].right for name in CONTROLS if name in by_set}
     controls[CHANCE] = np.broadcast_to(labels == np.bincount(labels).argmax(), ours.shape)
     best = max(controls, key=lambda name: float(controls[name].mean()))
-    control, strengths = controls[best], by_set[SYNTHETIC_DATA].strengths
+    control = controls[best]
+    strengths = by_set[SYNTHETIC_DATA].strengths
     accuracies = {name: float(right.mean()) for name, right in ({SYNTHETIC_DATA: ours, REAL: real} | controls).items()}
-    span, value, low, high = accuracies[REAL] - accuracies[best], None, 0.0, BEST
+    span = accuracies[REAL] - accuracies[best]
+    value = None
+    low = 0.0
+    high = BEST
     if compare(real, control).low > 0:
         share = (accuracies[SYNTHETIC_DATA] - accuracies[best]) / span
         error = compare(ours, control + share * (real.astype(np.float64) - control), between_runs=between)
@@ -164,7 +170,8 @@ def nearer_private(synthetic: Vectors, private: Vectors, heldout: Vectors, seed:
     rows = np.concatenate([each[rng.permutation(len(each))[:count]] for each in (private, heldout)])
     order = rng.permutation(2 * count)  # so that a tie between the two has no favourite
     records = order[nearest(synthetic, rows[order])[:, 0]]
-    share, weights = float((records < count).mean()), np.bincount(records).astype(np.float64)
+    share = float((records < count).mean())
+    weights = np.bincount(records).astype(np.float64)
     trials = weights.sum() ** 2 / np.square(weights).sum()
     z = NormalDist().inv_cdf((1 + SURE) / 2)
     middle = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
@@ -185,7 +192,8 @@ class Grade:
 
     def lines(self, advice: str) -> list[tuple[str, str]]:
         """Return (name, sentence) of each line. The last is `advice`, unless that is empty."""
-        noun, texts = self.noun, {"next": advice}
+        noun = self.noun
+        texts = {"next": advice}
         if self.usefulness is not None:
             texts["usefulness"] = self.usefulness.sentence(self.classifier, noun)
         if (one := self.fidelity) is not None:

@@ -62,7 +62,8 @@ def hold_out(whole: Labelled, share: float, seed: int) -> tuple[Labelled, Labell
     of one are they parted. `share` is of a class's different samples.
     """
     rng, (_, place) = generator(seed, "evaluation/hold-out"), distinct(whole.samples)
-    rest, held_out = [], []
+    rest = []
+    held_out = []
     for label in np.unique(whole.labels):
         members = np.flatnonzero(whole.labels == label)
         different = np.unique(place[members])

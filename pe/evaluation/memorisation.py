@@ -41,11 +41,14 @@ LEVELS = np.linspace(0, 1, 101)
 
 ALARMS = 0.1
 """Largest share of held-out samples that the attack by loss may take for members."""
-LEAST, MOST = 20, 500
+LEAST = 20
+MOST = 500
 """Fewest and most members, and as many held-out samples, from which the attack by loss is measured."""
 LEVEL = 0.95
 
-_ROWS, _RIM, _ERROR = 4096, 1e-9, (1 - LEVEL) / 2
+_ROWS = 4096
+_RIM = 1e-9
+_ERROR = (1 - LEVEL) / 2
 
 Indices = Int64Array
 
@@ -70,7 +73,8 @@ class Copies:
     @property
     def warnings(self) -> list[str]:
         """Sentences that the owner is to read before anything is shared."""
-        count, warnings = f"{self.generated:,} generated {self.noun}", []
+        count = f"{self.generated:,} generated {self.noun}"
+        warnings = []
         if self.exact_beyond_chance:
             warnings.append(
                 f"{self.exact:,} of {count} are private records, {self.equality}: find out why before you share them."
@@ -146,10 +150,12 @@ def membership(members: Float64Array, others: Float64Array, level: float = LEVEL
     from scipy.optimize import brentq
     from scipy.stats import rankdata
 
-    n, m = len(members), len(others)
+    n = len(members)
+    m = len(others)
     ranks = rankdata(np.concatenate([members, others]))
     auc = 1 - (float(ranks[:n].sum()) - n * (n + 1) / 2) / (n * m)
-    half, z = (n + m) / 2 - 1, NormalDist().inv_cdf((1 + level) / 2)
+    half = (n + m) / 2 - 1
+    z = NormalDist().inv_cdf((1 + level) / 2)
 
     def excess(a: float) -> float:
         """Return how much farther `auc` is from the area `a` than z standard errors."""
@@ -281,10 +287,12 @@ def attack_model(
 
     Return the values as in docs/evaluation.md and ""; or None and why they are left out, "" if the run fitted no model.
     """
-    folder, left_out = run.folder / MODEL, "The membership attack on the fitted model is left out: "
+    folder = run.folder / MODEL
+    left_out = "The membership attack on the fitted model is left out: "
     if not folder.is_dir():
         return None, ""
-    record, noun = Fitted.read(folder), private.samples.noun
+    record = Fitted.read(folder)
+    noun = private.samples.noun
     if record.kind != recipe.api.kind:
         return None, f"{left_out}the run '{record.run}' fitted it on its own records, so evaluate that."
     try:

@@ -58,9 +58,16 @@ LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 _LABEL_COLUMN = "label"  # of a table, if the run's own source names none
 _WITH_LABEL_COLUMN = (ImageParquet.kind, WebDataset.kind, TextTable.kind, RowTable.kind)
 _MIXED = np.uint64(0x9E3779B97F4A7C15)
-_SIDE, _SEAM, _GAP, _TOP, _CAPTION, _COLUMNS = 96, 3, 16, 34, 20, 4
+_SIDE = 96
+_SEAM = 3
+_GAP = 16
+_TOP = 34
+_CAPTION = 20
+_COLUMNS = 4
 _PAIR = 2 * _SIDE + _SEAM
-_PAPER, _INK, _RED = (255, 255, 255), (40, 40, 40), (170, 0, 0)
+_PAPER = (255, 255, 255)
+_INK = (40, 40, 40)
+_RED = (170, 0, 0)
 
 
 class Methods:
@@ -92,11 +99,13 @@ class Methods:
         rows = ceil(len(distances) / _COLUMNS)
         width = _GAP + min(len(distances), _COLUMNS) * (_PAIR + _GAP)
         sheet = Image.new("RGB", (max(width, 480), _TOP + rows * (_SIDE + _CAPTION + _GAP)), _PAPER)
-        pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=13)
+        pen = ImageDraw.Draw(sheet)
+        font = ImageFont.load_default(size=13)
         title = "CONFIDENTIAL. Generated | its nearest private record; their distance"
         pen.text((_GAP, 10), title, fill=_RED, font=font)
         for i, pair in enumerate(zip(synthetic.pictures(), private.pictures(), strict=True)):
-            x, y = _GAP + i % _COLUMNS * (_PAIR + _GAP), _TOP + i // _COLUMNS * (_SIDE + _CAPTION + _GAP)
+            x = _GAP + i % _COLUMNS * (_PAIR + _GAP)
+            y = _TOP + i // _COLUMNS * (_SIDE + _CAPTION + _GAP)
             for j, picture in enumerate(pair):
                 tile = picture.resize((_SIDE, _SIDE), Image.Resampling.NEAREST)
                 sheet.paste(tile, (x + j * (_SIDE + _SEAM), y))
@@ -113,7 +122,8 @@ class Methods:
         if not path.exists():
             what = self.places or f"what a source of the kind '{private.kind}' reads"
             raise RecipeError(f"{path} does not exist: name {what}.")
-        kind, classes = self._kind_at(path, private), _classes(private, has_labels)
+        kind = self._kind_at(path, private)
+        classes = _classes(private, has_labels)
         if kind == private.kind:
             settings = asdict(private) | {"privacy_unit": RECORD, "declared_size": None, "ledger_file": None}
         else:
@@ -158,7 +168,8 @@ class ImageMethods(Methods):
                 sizes = f"from {_size(whole)} to the test set's {_size(test)}"
                 note(f"For classifiers, images of '{name}' are brought {sizes}.")
             large[name] = _in_shape(whole, test.images.shape)
-        small, small_test = large, test
+        small = large
+        small_test = test
         if any(name in ON_PIXELS for name in names):
             shape = shrink(test.images.shape)
             small_test = _in_shape(test, shape)
@@ -238,7 +249,8 @@ class TextMethods(Methods):
         `covered` is the share of the reference's words, each counted as often as it occurs, that the set has, too;
         `divergence` is Jensen and Shannon's, between the word frequencies of set and reference, in bits, 0 to 1.
         """
-        real, every = _counts(reference.samples), {**sets, "reference": reference}
+        real = _counts(reference.samples)
+        every = {**sets, "reference": reference}
         contents = {name: _content(one.samples, real) for name, one in every.items()}
         values: Values = {"texts": {"levels": list(LEVELS), "sets": contents}}
         if isinstance(private, TextSource) and private.structure is not None:
@@ -249,7 +261,8 @@ class TextMethods(Methods):
         """Count texts that share RUN words in a row with a record, and canaries in generated texts. Confidential."""
         first, _ = distinct(synthetic)
         ours, unseen = (_common_runs(each, private) for each in (synthetic.take(first), heldout))
-        with_run, unseen_with_run = int((ours > 0).sum()), int((unseen > 0).sum())
+        with_run = int((ours > 0).sum())
+        unseen_with_run = int((unseen > 0).sum())
         beyond = beyond_chance(with_run, len(ours), unseen_with_run, len(unseen))
         overlap = {
             "run": RUN,
@@ -302,7 +315,8 @@ def _pairs_in_json(synthetic: list[str], private: list[str], distances: Float64A
 def _content(samples: Samples, real: Counter[str]) -> Values:
     counts = _counts(samples)
     lengths = [len(words(text)) for text in strings_of(samples)]
-    total, own = sum(real.values()), sum(counts.values())
+    total = sum(real.values())
+    own = sum(counts.values())
     common = sum(count for word, count in real.items() if word in counts)
     return {
         "samples": len(samples),
@@ -391,7 +405,8 @@ class TableMethods(Methods):
         """Return the rows with vectors: for logistic regression `one_hot`, for trees the codes."""
         columns, (training, test) = _columns(private), sets
         codes = {name: columns.codes(_rows(one.samples)) for name, one in training.items()}
-        of_test, views = columns.codes(_rows(test.samples)), {}
+        of_test = columns.codes(_rows(test.samples))
+        views = {}
         for name in names:
             features = one_hot if name == "logistic_regression" else ordinals
             vectors = {key: replace(one, vectors=features(codes[key], columns)) for key, one in training.items()}
@@ -423,7 +438,8 @@ class TableMethods(Methods):
             return ours if label is None else np.column_stack([ours, label.bins(labels.astype(np.int64))])
 
         measures = {name: bins(codes[name], one.labels) for name, one in every.items()}
-        real, own = measures.pop("reference"), codes["reference"]
+        real = measures.pop("reference")
+        own = codes["reference"]
         shares = {name: column.shares(each) for (name, column), each in zip(columns.items(), own.T, strict=True)}
         page = {"shares": shares, "associations": columns.associations(own, reference.labels)}
         heads = [*columns, *([] if label is None else ["(label)"])]

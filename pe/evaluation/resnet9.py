@@ -23,9 +23,14 @@ Scale = tuple[Float32Array, Float32Array]
 """Mean and standard deviation of each channel, each float32 (c,)."""
 
 # Public constants, never tuned on private data.
-_BATCH, _SMALLEST, _STEPS = 128, 16, 32  # images of a batch, at most and at least; steps of an epoch, where possible
+# images of a batch, at most and at least; steps of an epoch, where possible
+_BATCH = 128
+_SMALLEST = 16
+_STEPS = 32
 _RATE = 0.1  # highest learning rate, of a full batch, and in proportion of a smaller one
-_MOMENTUM, _DECAY = 0.9, 5e-4  # Nesterov's momentum; weight decay
+# Nesterov's momentum; weight decay
+_MOMENTUM = 0.9
+_DECAY = 5e-4
 _AVERAGE = 0.999  # decay of the EMA, per step
 _TEMPERATURE = 10.0  # divides the student's and the teacher's logits under soft labels (Hinton et al. 2015)
 _PADDING = 8  # a crop moves by at most the image's side over this
@@ -90,7 +95,8 @@ def fit_network(train: Labelled, validation: Labelled, classes: int, seed: int, 
     average = AveragedModel(model, avg_fn=_follow, use_buffers=True).eval()
     batches = _Batches(train, settings.flip, np.random.default_rng(seed))
     optimizer = torch.optim.SGD(model.parameters(), batches.rate, _MOMENTUM, weight_decay=_DECAY, nesterov=True)
-    best, best_network = -1.0, average
+    best = -1.0
+    best_network = average
     for epoch in range(settings.epochs):
         model.train()
         for step, (pixels, targets) in enumerate(batches):
@@ -104,7 +110,8 @@ def fit_network(train: Labelled, validation: Labelled, classes: int, seed: int, 
         predictions = _logits(average, validation.images, scale, device).argmax(axis=1)
         score = float(np.mean(predictions == validation.labels))
         if score > best:
-            best, best_network = score, copy.deepcopy(average)
+            best = score
+            best_network = copy.deepcopy(average)
     return lambda samples: _logits(best_network, samples.images, scale, device)
 
 
@@ -132,7 +139,8 @@ class _Batches:
 
     def __init__(self, train: Labelled, flip: bool, rng: np.random.Generator) -> None:
         self._targets = train.labels.astype(np.int64) if train.soft is None else train.soft
-        self._flip, self._rng = flip, rng
+        self._flip = flip
+        self._rng = rng
         self._size = train.images.shape[:2]
         high, wide = self._pad = tuple(max(1, round(side / _PADDING)) for side in self._size)
         self._padded = np.pad(train.images.pixels, ((0, 0), (high, high), (wide, wide), (0, 0)))

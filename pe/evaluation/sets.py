@@ -45,8 +45,13 @@ from pe.store.places import FULL_RECIPE, RECIPE
 from pe.store.run import Run
 
 METRICS = ("fidelity", "utility", "memorisation")
-SYNTHETIC_DATA, UNEVOLVED, RANDOM_SELECTION, REAL = "synthetic", "unevolved", "random_selection", "real"
-ONE_VOTE, POOL_LABELS, CHANCE = "one_vote", "pool_labels", "chance"
+SYNTHETIC_DATA = "synthetic"
+UNEVOLVED = "unevolved"
+RANDOM_SELECTION = "random_selection"
+REAL = "real"
+ONE_VOTE = "one_vote"
+POOL_LABELS = "pool_labels"
+CHANCE = "chance"
 WORDS = {
     UNEVOLVED: "un-evolved samples",
     RANDOM_SELECTION: "random selection",
@@ -196,12 +201,15 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Se
         RecipeError: the test or reference set does not fit the run.
     """
     recipe = load_changed(run.folder / RECIPE, request.changes, "evaluated")
-    source, classes = recipe.private, recipe.private.labels
-    noun, source_at = source.modality.noun, methods_of(source.modality).source_at
+    source = recipe.private
+    classes = recipe.private.labels
+    noun = source.modality.noun
+    source_at = methods_of(source.modality).source_at
     populations = run.populations(len(classes))
     if not populations:
         raise RunError(f"{run.folder} has no finished population yet: wait for its S_0.")
-    synthetic, iteration = _label(populations[-1]), len(populations) - 1
+    synthetic = _label(populations[-1])
+    iteration = len(populations) - 1
     if len(synthetic) < 2:
         raise RecipeError(f"{run.folder} has fewer than two synthetic {noun}: an evaluation needs two or more.")
     if not run.is_finished:
@@ -248,7 +256,8 @@ def _controls(
     embeddings: Sequence[CachedEmbedding],
 ) -> tuple[dict[str, Labelled], Generator | None]:
     """Return the controls that cost nothing, are asked for or run by default; and the generator, if it was needed."""
-    founders, last = _label(run.founders() or populations[0]), _label(populations[-1])
+    founders = _label(run.founders() or populations[0])
+    last = _label(populations[-1])
     enough = _as_many(founders, last.labels)
     api = None if request.api is None else as_generator(request.api)
     unknown = ""
@@ -274,7 +283,8 @@ def _controls(
     if is_usable and (pool := label_pool(recipe, last.labels)) is not None:
         controls[POOL_LABELS] = pool
     for name, choice in choices.items():
-        control, why = random, unknown
+        control = random
+        why = unknown
         if name == ONE_VOTE and api is not None:
             if source is None:
                 continue  # a note says so already
@@ -286,7 +296,8 @@ def _controls(
                 embedding = next(same, own)  # the cached one, if it is the run's
                 control = one_vote_run(run, recipe, plan, api, populations, source.open(), embedding)
             except PEError as error:
-                control, why = None, str(error)
+                control = None
+                why = str(error)
         if control is None:
             notes.add(f"The {name.replace('_', '-')} control is left out. {why}")
         elif (samples := _make_control(name, control, choice, notes, stop)) is not None:
@@ -367,13 +378,15 @@ def read_real(source: PrivateSource, what: str, classes: tuple[str, ...], notes:
     Raises:
         RecipeError: the set does not fit the run, or has fewer than two samples.
     """
-    place, noun = str(getattr(source, "path", source.kind)), source.modality.noun
+    place = str(getattr(source, "path", source.kind))
+    noun = source.modality.noun
     try:
         dataset = source.open()
         bad = dataset.check()
         records = PrivateRecords.of(dataset)
     except PrivateDataError as error:
-        message, one = str(error), noun.removesuffix("s")
+        message = str(error)
+        one = noun.removesuffix("s")
         own = ((f"A private {one}", f"The {one}"), (f"private {one}", one), ("private record", one))
         for theirs, ours in (*_OF_THE_SET, *own):
             message = message.replace(theirs, ours)
@@ -393,8 +406,10 @@ def leave_out(test: RealSet, others: Mapping[str, Labelled], notes: Notes) -> Re
     """Return the test set without those that `are_repeated` from one of `others`. A note counts them, by set."""
     among = {what: are_repeated(test.content.samples, each.samples) for what, each in others.items()}
     rest = np.flatnonzero(~np.logical_or.reduce([*among.values()]))
-    noun, equality = test.content.samples.noun, methods_of(test.content.samples).equality
-    size, count = len(test.content), len(test.content) - len(rest)
+    noun = test.content.samples.noun
+    equality = methods_of(test.content.samples).equality
+    size = len(test.content)
+    count = len(test.content) - len(rest)
     if not count:
         return test
     which = ", ".join(f"{what} ({mask.sum():,})" for what, mask in among.items() if mask.any())

@@ -13,7 +13,8 @@ from pe.data.columns import BINS, Codes, Columns, cramers_v
 from pe.data.samples import generator
 from pe.evaluation.labelled import Values
 
-PAIRS, TRIPLES = 1000, 100
+PAIRS = 1000
+TRIPLES = 100
 """Most pairs and triples of columns that are compared; of more, so many are drawn at random."""
 ONE_HOT = 64
 """Most dimensions of a category; of more values, those that are neighbours share one."""

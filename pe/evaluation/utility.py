@@ -52,7 +52,8 @@ def accuracy(
     """
     if len(np.unique(train_labels)) < 2:
         raise RecipeError("The training images have fewer than two labels: a classifier has nothing to learn.")
-    x, y = pixels_in_unit_interval(train), pixels_in_unit_interval(test)
+    x = pixels_in_unit_interval(train)
+    y = pixels_in_unit_interval(test)
     with on_one_thread("demo"):
         from sklearn.linear_model import LogisticRegression
         from sklearn.neural_network import MLPClassifier
@@ -83,7 +84,8 @@ class Utility:
 
     def to_dict(self, names: Sequence[str]) -> Values:
         """Return the values as docs/evaluation.md has them, with the class `names`."""
-        actual, right = self.confusion.sum(axis=1), np.diag(self.confusion)
+        actual = self.confusion.sum(axis=1)
+        right = np.diag(self.confusion)
         auc = {"auc": _spread(np.array(self.auc))} if self.auc else {}
         return (
             auc
@@ -168,7 +170,8 @@ class _Job:
         return training.samples.array.size if training.vectors is None else training.vectors.size
 
     def train_and_test(self) -> _Score:
-        test, classes = self.trial.test, self.classes
+        test = self.trial.test
+        classes = self.classes
         rest, held_out = hold_out(self.trial.training_sets[self.name], HELD_OUT, self.seed)
         predict = self.trial.classifier.fit(rest, held_out, classes, self.seed)
         logits = predict(test)
@@ -210,7 +213,9 @@ def areas(logits: Logits, labels: Labels) -> tuple[float, ...]:
 
 def macro_f1(confusion: Counts) -> float:
     """Return the mean F1 of the classes in the test set: 2·right/(samples of the class + samples predicted as it)."""
-    actual, guesses, right = confusion.sum(axis=1), confusion.sum(axis=0), np.diag(confusion)
+    actual = confusion.sum(axis=1)
+    guesses = confusion.sum(axis=0)
+    right = np.diag(confusion)
     present = actual > 0
     return float((2 * right[present] / (actual + guesses)[present]).mean())
 
@@ -226,7 +231,9 @@ def trials_of(sets: Sets, request: Request, embeddings: Sequence[CachedEmbedding
 
     A probe sees the vectors of a `few` samples of a set; other classifiers see `Methods.views`.
     """
-    test, training, noun = sets.test.content, {}, sets.modality.noun
+    test = sets.test.content
+    training = {}
+    noun = sets.modality.noun
     for name, whole in sets.all.items():
         if np.count_nonzero(np.bincount(whole.labels) > 1) < 2:
             by = "by its soft labels " if whole.soft is not None else ""

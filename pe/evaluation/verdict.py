@@ -17,7 +17,9 @@ from pe.evaluation.labelled import Labels, Values
 from pe.evaluation.sets import CHANCE, ONE_VOTE, RANDOM_SELECTION, REAL, SYNTHETIC_DATA, UNEVOLVED, WORDS
 from pe.evaluation.utility import BySet, Results
 
-HELPED, NOT_SHOWN, HURT = "helped", "not_shown", "hurt"
+HELPED = "helped"
+NOT_SHOWN = "not_shown"
+HURT = "hurt"
 LEVEL = 0.95
 NAMED = 3  # collapsed classes; more are counted
 
@@ -43,7 +45,8 @@ class Difference:
     @property
     def points(self) -> str:
         """The difference in percentage points, with its interval."""
-        low, high = 100 * self.low, 100 * self.high
+        low = 100 * self.low
+        high = 100 * self.high
         return f"{100 * self.difference:+.1f} points ({100 * LEVEL:g} % interval {low:+.1f} to {high:+.1f})"
 
 
@@ -102,7 +105,8 @@ def verdict(results: Results, best: Mapping[str, str], labels: Labels) -> Verdic
     differences = {each: compare(ours, by_set[each].right) for each in _CONTROLS if each in by_set}
     if not differences:
         return None
-    outcome, evolving = _judge(differences.values()), None
+    outcome = _judge(differences.values())
+    evolving = None
     if ONE_VOTE in by_set:
         differences[ONE_VOTE] = compare(ours, by_set[ONE_VOTE].right)
         evolving = _judge([differences[ONE_VOTE]])
@@ -167,8 +171,10 @@ def compare(
     from scipy.stats import t
 
     gains = ours.astype(np.float64) - others
-    by_sample, by_seed = gains.mean(axis=0), gains.mean(axis=1)
-    samples, seeds = len(by_sample) + 2, len(by_seed)
+    by_sample = gains.mean(axis=0)
+    by_seed = gains.mean(axis=1)
+    samples = len(by_sample) + 2
+    seeds = len(by_seed)
     total = float(by_sample.sum())
     of_samples = (float(np.square(by_sample).sum()) + 1 - total**2 / samples) / samples**2
     of_seeds = float(by_seed.var(ddof=1)) / seeds if seeds > 1 else 0.0

@@ -39,7 +39,8 @@ def _one_core() -> Iterator[Callable[[], object]]:
 
     Without the limit BLAS spreads each product over all cores, and the products of several threads wait for each other.
     """
-    faiss, limits = import_faiss(), import_library("threadpoolctl", "cpu", _PURPOSE).threadpool_limits
+    faiss = import_faiss()
+    limits = import_library("threadpoolctl", "cpu", _PURPOSE).threadpool_limits
     before = faiss.omp_get_max_threads()
     try:
         with limits(1, user_api="blas"):

@@ -66,7 +66,8 @@ def torch_search(candidates: Vectors) -> Search:
     RecipeError: torch sees none of the driver's GPUs, or a GPU fails, for want of memory as a rule.
     """
     torch = _import_torch()
-    places, tensor = devices(), torch.from_numpy(candidates)
+    places = devices()
+    tensor = torch.from_numpy(candidates)
     with failure_in_a_sentence("torch", tensor.shape, ", ".join(places)):
         # the setting is the whole process's: a thread that ends must not take it from the others
         return SharedSearch([TorchSearch(tensor.to(place)) for place in places], in_float32)

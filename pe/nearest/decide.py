@@ -132,9 +132,11 @@ def failure_in_a_sentence(library: str, shape: tuple[int, ...], place: str) -> I
         yield
     except RuntimeError as error:
         if "no kernel image" in str(error):
-            why, remedy = "it is built for other GPUs", f"install a build of {library} for this one"
+            why = "it is built for other GPUs"
+            remedy = f"install a build of {library} for this one"
         else:
-            why, remedy = f"{type(error).__name__}, as a rule for want of memory", "lower evolution.population"
+            why = f"{type(error).__name__}, as a rule for want of memory"
+            remedy = "lower evolution.population"
         raise RecipeError(
             f"The neighbour search by {library} among {shape[0]:,} candidates of {shape[1]:,} dimensions failed on "
             f"{place} ({why}): {remedy}, or hide the GPUs by CUDA_VISIBLE_DEVICES= to search on the CPU."
@@ -149,7 +151,9 @@ class Decider:
     """
 
     def __init__(self, candidates: Vectors, q: int, metric: Metric, backend: Callable[[Vectors], Search]) -> None:
-        self.candidates, self.q, self.metric = candidates, q, metric
+        self.candidates = candidates
+        self.q = q
+        self.metric = metric
         self.frame = Frame.around(candidates, metric)
         rows, radii = self.frame.place(candidates)
         zero = exact.has_no_direction(candidates, metric)
@@ -171,7 +175,8 @@ class Decider:
         for part in slices(len(rows), step):
             at = rows[part]
             block = read(at)
-            zero, finite = exact.has_no_direction(block, self.metric), np.isfinite(block).all(axis=1)
+            zero = exact.has_no_direction(block, self.metric)
+            finite = np.isfinite(block).all(axis=1)
             answer[at[zero]] = np.arange(self.q)  # at right angles to all candidates: all tie
             rest = finite & ~zero
             answer[at[rest]] = exact.exact_nearest(block[rest], self.candidates, self.q, self.metric, centre)
@@ -196,7 +201,8 @@ class Decider:
         rows_in_frame, radii = self.frame.place(queries)
         at = np.flatnonzero((radii < _FAR) & ~exact.has_no_direction(queries, self.metric))
         if len(at) < len(rows):
-            rows_in_frame, radii = rows_in_frame[at], radii[at]
+            rows_in_frame = rows_in_frame[at]
+            radii = radii[at]
         is_open = np.ones(len(rows), bool)
         if len(at):
             nearest, certain = self._decide(queries, rows_in_frame, radii, at)
@@ -209,7 +215,9 @@ class Decider:
     ) -> tuple[Int64Array, BoolArray]:
         """The q nearest of the candidates retrieved for queries[rows]. True for rows where no other can be nearer."""
         columns, approximate, error, beyond = self._retrieve(rows_in_frame, radii)
-        n, q, unit = len(rows), self.q, self.frame.scale**2
+        n = len(rows)
+        q = self.q
+        unit = self.frame.scale**2
         nearest = np.full((n, q), -1, np.int64)
         if columns.shape[1] < q:
             return nearest, np.zeros(n, bool)
@@ -234,7 +242,8 @@ class Decider:
         """Indices, squared distances and error bounds of candidates, n×k; and a lower bound for all others, n."""
         n, d, k = *rows_in_frame.shape, min(self.q + _SPARE, len(self.reachable))
         distances, positions, last = self.search(rows_in_frame, k)
-        columns, approximate = self.reachable[positions], distances.astype(np.float64)
+        columns = self.reachable[positions]
+        approximate = distances.astype(np.float64)
         error = exact.gamma(d, FLOAT32) * (radii[:, None] + self.radii[positions]) ** 2
         beyond = exact.unseen(last.astype(np.float64), radii, float(self.radii.max()), d)
         if k == len(self.reachable):

@@ -125,7 +125,8 @@ def settle(
     distances = np.empty(len(rows))
     step = max(1, _PAIRS // queries.shape[1])
     for part in slices(len(rows), step):
-        x, c = lift(queries[rows[part]], metric), lift(candidates[columns[part]], metric)
+        x = lift(queries[rows[part]], metric)
+        c = lift(candidates[columns[part]], metric)
         none = has_no_direction(x, metric) | has_no_direction(c, metric)
         x -= c
         x *= x
@@ -151,7 +152,8 @@ def exact_nearest(queries: Vectors, candidates: Vectors, q: int, metric: Metric,
 def _exact_block(queries: Vectors, candidates: Vectors, q: int, metric: Metric, centre: Float64Array) -> Int64Array:
     n, d = queries.shape
     x, x_radius, x_zero = _centre(queries, metric, centre)
-    best, nearest = np.full((n, q), np.inf), np.full((n, q), -1, np.int64)
+    best = np.full((n, q), np.inf)
+    nearest = np.full((n, q), -1, np.int64)
     step = max(1, min(4096, _BLOCK // d))
     for part in slices(len(candidates), step):
         c, c_radius, c_zero = _centre(candidates[part], metric, centre)

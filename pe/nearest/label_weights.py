@@ -139,8 +139,11 @@ class _Sums:
 
     @classmethod
     def of(cls, basis: _Basis, rows: Items, noisy: Votes, vectors: Vectors) -> _Sums:
-        size, votes = basis.weights.shape[1], noisy[rows]
-        products, ones, with_votes = np.zeros((size, size)), np.zeros(size), np.zeros(size)
+        size = basis.weights.shape[1]
+        votes = noisy[rows]
+        products = np.zeros((size, size))
+        ones = np.zeros(size)
+        with_votes = np.zeros(size)
         for part, functions in basis.blocks(vectors, rows):
             products += functions.T @ functions
             ones += functions.sum(axis=0)
@@ -148,7 +151,8 @@ class _Sums:
         values, directions = np.linalg.eigh(products)
         large = values > values.max() * 1e-10
         values, directions = values[large], directions[:, large] / np.sqrt(values[large])
-        total, squares = float(votes.sum()), float(votes @ votes)
+        total = float(votes.sum())
+        squares = float(votes @ votes)
         return cls(len(rows), total, squares, values, directions, ones @ directions, with_votes @ directions)
 
     @property
@@ -158,7 +162,8 @@ class _Sums:
 
     def likelihood(self, a: Matrix, b: Matrix, sigma: float) -> tuple[Matrix, Matrix]:
         """Return the log likelihood at variances a and b, arrays of one shape, and μ by generalised least squares."""
-        inside, outside = a[..., None] * self.values + b[..., None] + sigma**2, b + sigma**2
+        inside = a[..., None] * self.values + b[..., None] + sigma**2
+        outside = b + sigma**2
         one = (self.ones**2 / inside).sum(-1) + (self.count - self.ones @ self.ones) / outside
         both = (self.ones * self.votes / inside).sum(-1) + (self.total - self.ones @ self.votes) / outside
         two = (self.votes**2 / inside).sum(-1) + (self.squares - self.votes @ self.votes) / outside
@@ -187,7 +192,8 @@ def _fit(basis: _Basis, members: list[Items], noisy: Votes, vectors: Vectors, si
     mean = np.array([each[best] for each in means])
     coefficients = []
     for each, mu in zip(sums, mean, strict=True):
-        smooth, noise = a[best] * each.spread * each.values, b[best] * each.spread + sigma**2
+        smooth = a[best] * each.spread * each.values
+        noise = b[best] * each.spread + sigma**2
         coefficients.append(each.directions @ (smooth / (smooth + noise) * (each.votes - mu * each.ones)))
     return _Fit(float(likelihood[best]), basis, mean, np.stack(coefficients, axis=1))
 

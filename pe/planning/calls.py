@@ -99,7 +99,8 @@ def _needs_trial(recipe: Recipe, plan: Plan, api: Generator) -> bool:
     if trial_step(plan) is None or not may_try(recipe, info_of(api)):
         return False
     # one of several degrees put in words; or which of several parents in a request an image is a variation of
-    can, degrees = api.capabilities, {step.degree for step in plan.steps if step.degree}
+    can = api.capabilities
+    degrees = {step.degree for step in plan.steps if step.degree}
     words = can.degree == "wording" and len(degrees) > 1
     mixable = can.shares != "parent" and can.max_chunk > 1 and not can.one_by_one
     several = mixable and not can.deterministic and bool(degrees)

@@ -78,7 +78,9 @@ class Signal:
 
     def votes_needed(self) -> float:
         """Return the least votes per candidate without a warning."""
-        low, high, most = 0.0, abs(self.threshold) + 2 * self.sigma, self.most_noise
+        low = 0.0
+        high = abs(self.threshold) + 2 * self.sigma
+        most = self.most_noise
         for _ in range(60):
             middle = (low + high) / 2
             low, high = (middle, high) if self.noise_share(middle) > most else (low, middle)
@@ -117,7 +119,9 @@ def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int])
 
     Labels have records in the recipe's public proportions; if these are estimated, only the sum of votes is known.
     """
-    release, evolution, records = step.release, recipe.evolution, recipe.private.declared_size
+    release = step.release
+    evolution = recipe.evolution
+    records = recipe.private.declared_size
     votes: float | None = None
     by_label: tuple[float, ...] = ()
     if records is not None:
@@ -145,7 +149,8 @@ def signal_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> li
         return []
     if sentence := _noise_warning(recipe, plan, signals):
         return [sentence]
-    labels, neighbors = len(plan.classes), recipe.evolution.neighbors
+    labels = len(plan.classes)
+    neighbors = recipe.evolution.neighbors
     lowest, votes = min(pairs, key=lambda pair: pair[0].passing(pair[1]))
     if lowest.threshold > 0 and lowest.passing(votes) < labels:
         most = floor(lowest.candidates * votes / lowest.threshold) // labels * labels
@@ -224,7 +229,9 @@ def _remedies(recipe: Recipe, plan: Plan, signals: Sequence[Signal], lack: _Lack
 
     Fewer labels have as many candidates each. ε is left open where it takes a fit to tell.
     """
-    labels, private, neighbors = len(plan.classes), recipe.private, recipe.evolution.neighbors
+    labels = len(plan.classes)
+    private = recipe.private
+    neighbors = recipe.evolution.neighbors
     words = []
     if recipe.privacy.epsilon is not None and not plan.fit:
         lowest = bisect_right(_EPSILONS, recipe.privacy.epsilon)
@@ -274,29 +281,41 @@ def _round_up(number: float) -> int:
 # `evolution: auto`.
 
 
-SIGNAL_ONCE, SIGNAL = 0.25, 0.75
+SIGNAL_ONCE = 0.25
+SIGNAL = 0.75
 """Ratio of an average candidate's votes to the noise on it that is wanted: in a run's only vote, which needs many
 candidates to choose from; and in each of several votes."""
-BLIND, ONCE, AGAIN = 2.5, 0.5, 1.0
+BLIND = 2.5
+ONCE = 0.5
+AGAIN = 1.0
 """H, in standard deviations of the noise. BLIND: the generator does not make what a label names, so most candidates
 are of another label. ONCE: it does, and there is one vote. AGAIN: it does, and there are several votes, or a single one
 whose choice could be varied, and is not."""
-SHOWN, SHOWN_WEAK, MOST_SHOWN, MOST_BY_LABEL = 0.5, 0.75, 0.25, 0.5
+SHOWN = 0.5
+SHOWN_WEAK = 0.75
+MOST_SHOWN = 0.25
+MOST_BY_LABEL = 0.5
 """Share of a pool's candidates that is taken, each once: MOST_BY_LABEL if the pool knows the labels. Else SHOWN over
 the number of labels, or SHOWN_WEAK where noise leaves fewer candidates than the pool has, and at most MOST_SHOWN. At
 least LEAST of a label are taken."""
 NEIGHBORS = (1, 2, 4, 8, 16, 32)
-MEMBERS, DEALT, FEWEST, SPARE, LEAST = 1000, 2000, 150, 50, 10
+MEMBERS = 1000
+DEALT = 2000
+FEWEST = 150
+SPARE = 50
+LEAST = 10
 """Numbers of candidates of a label. The most: MEMBERS; DEALT from a pool, where they cost nothing. The least: FEWEST
 for several votes; SPARE for several votes if limits leave few images and labels are known; LEAST in any case."""
 GROWTH = 1.5
 """Ratio of each iteration's share of the budget to the share of the iteration before."""
-MORE, LARGEST = 2.5, Samples.largest
+MORE = 2.5
+LARGEST = Samples.largest
 """Images at the end: MORE for each record, at most the modality's `largest`; where they cost something, one for each
 record."""
 COUNTED = 0.05
 """Share of ε for noisy label counts, where a modality's labels are counted by default."""
-FINAL_SHARE, SLACK = 0.3, 0.05
+FINAL_SHARE = 0.3
+SLACK = 0.05
 """Shares of the images that limits allow: FINAL_SHARE for S_T, if the chosen are varied; SLACK for refused images."""
 
 
@@ -372,7 +391,8 @@ class Numbers:
 
     def iterations(self) -> int:
         """Return T: the most iterations with enough candidates in each, but no more than the generator has degrees."""
-        most, free = len(self.degrees), replace(self, images=inf)
+        most = len(self.degrees)
+        free = replace(self, images=inf)
         enough = (t for t in range(most, 1, -1) if free.affordable(t, NEIGHBORS[-1]) >= FEWEST)
         return next((t for t in enough if self.limit(t) >= self.fewest), min(most, 1))
 
@@ -410,7 +430,8 @@ def choose_evolution(recipe: Recipe, api: object | None = None) -> Choice:
 
 def _label_counts(recipe: Recipe) -> dict[str, float]:
     """Return the share of ε for noisy label counts, if the modality's are counted and the recipe says nothing."""
-    private, own = recipe.private, recipe.evolution.own_values
+    private = recipe.private
+    own = recipe.evolution.own_values
     is_open = not own.keys() & {"label_sizes", "estimate_label_sizes"} and recipe.privacy.epsilon is not None
     is_counted = private.modality.counts_labels and len(private.labels) > 1 and is_open
     return {"estimate_label_sizes": COUNTED} if is_counted else {}
@@ -440,7 +461,8 @@ def choose(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]:
     is_ranked = explicit.get("selection", "rank") in ("rank", ["rank"]) and explicit.get("votes") != "raw"
     if iterations == 1 and not any(numbers.degrees) and is_ranked:
         choices |= {"selection": "rank", "votes": "raw" if numbers.by_label else "smooth"}
-        first, threshold = choices["population"][0] // numbers.labels, 0.0
+        first = choices["population"][0] // numbers.labels
+        threshold = 0.0
         choices["population"][1] = max(int(first * numbers.shown), min(first, LEAST)) * numbers.labels
     if "threshold" not in explicit:
         choices["threshold_sigmas"] = threshold
@@ -501,7 +523,9 @@ def _degrees(degrees: tuple[float, ...], iterations: int) -> list[float]:
 
 
 def _numbers(recipe: Recipe, info: PluginInfo, votes: bool) -> Numbers:
-    private, privacy, price = recipe.private, recipe.privacy, price_of(recipe)
+    private = recipe.private
+    privacy = recipe.privacy
+    price = price_of(recipe)
     if private.declared_size is None:
         raise RecipeError(
             "evolution: auto is chosen by private.declared_size, which is missing: state about how many private "
@@ -554,10 +578,13 @@ def _reasons(numbers: Numbers, explicit: dict[str, Any], whole: dict[str, Any], 
     iterations = whole["iterations"]
     if not iterations:
         return ()
-    neighbors, sizes, degrees = whole["neighbors"], whole["population"], whole["degree"]
+    neighbors = whole["neighbors"]
+    sizes = whole["population"]
+    degrees = whole["degree"]
     first, final = (sizes, sizes) if isinstance(sizes, int) else (sizes[0], sizes[-1])
     members = first / numbers.labels
-    sigma, votes = numbers.noise(iterations), numbers.votes(neighbors) / members
+    sigma = numbers.noise(iterations)
+    votes = numbers.votes(neighbors) / members
     against = f"{votes / sigma:.2g} times the noise on it (σ = {sigma:.3g} votes)" if sigma else f"{votes:.2g} votes"
     if is_sparing(numbers, explicit):
         why = (

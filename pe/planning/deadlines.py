@@ -153,12 +153,15 @@ def _search_seconds(records: int, candidates: int, dimension: int, rules: Voting
             lambda: nearest(queries, places, rules.neighbors, metric=rules.metric, backend=rules.neighbor_search)
         )
 
-    rows, columns = min(records, _SAMPLE[0]), max(rules.neighbors, min(candidates, _SAMPLE[1]))
+    rows = min(records, _SAMPLE[0])
+    columns = max(rules.neighbors, min(candidates, _SAMPLE[1]))
     queries, places = (rng.standard_normal((n, dimension), np.float32) for n in (rows, columns))
     search(queries[:1], places)  # loads the library
-    one, many = search(queries[:1], places), search(queries, places)
+    one = search(queries[:1], places)
+    many = search(queries, places)
     usual = max(1.0, candidates / columns) * (one + records * max(0.0, many - one) / rows)
-    rows, columns = min(records, _TIED[0]), max(rules.neighbors, min(candidates, _TIED[1]))
+    rows = min(records, _TIED[0])
+    columns = max(rules.neighbors, min(candidates, _TIED[1]))
     queries = rng.standard_normal((rows, dimension), np.float32)
     places = np.repeat(rng.standard_normal((1, dimension), np.float32), columns, axis=0)
     queries[:, 0], places[:, 0] = 0, np.arange(1, columns + 1) * np.float32(1e-12)  # less than float64 tells apart

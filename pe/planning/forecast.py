@@ -65,7 +65,8 @@ class Iteration:
 
     def row(self) -> tuple[str, ...]:
         """Return the iteration's row of the table."""
-        start, signal = (str(self.t), _words(self.calls), _words(self.images)), self.signal
+        start = (str(self.t), _words(self.calls), _words(self.images))
+        signal = self.signal
         if signal is None:
             return start
         votes = "unknown" if signal.fewest is None else f"{signal.fewest:.3g}"
@@ -301,7 +302,8 @@ class Forecast:
         key = "" if self.fit_epsilon == self.epsilon else " (api.fit.budget_share)"
         yield "Fit", f"ε = {round_up(self.fit_epsilon, 4)} of {round_up(self.epsilon, 4)}{key}, before t = 0"
         for same in kinds.values():
-            first, draws = same[0], sum(release.count for release in same)
+            first = same[0]
+            draws = sum(release.count for release in same)
             names = first.name if len(same) == 1 else f"{first.name} … {same[-1].name}"
             times = f", {draws:,} steps" if draws > 1 else ""
             rate = f", sampling rate {first.sampling.rate:.3g}" if first.sampling else ""

@@ -46,7 +46,9 @@ def notices(
 
     The generator and the embedding are None where they are not at hand; then nothing is said of them.
     """
-    private, privacy, evolution = recipe.private, recipe.privacy, recipe.evolution
+    private = recipe.private
+    privacy = recipe.privacy
+    evolution = recipe.evolution
     noun = private.modality.noun
     if privacy.noiseless:
         yield Notice("guarantee", NO_NOISE)

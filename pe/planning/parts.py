@@ -61,7 +61,8 @@ def _build(group: Group, spec: PluginSpec, own: object | None) -> Any:
 
 def check_modality(plugin: object, does: str, recipe: Recipe) -> None:
     """Refuse a plug-in of another modality than the private records'."""
-    kind, private = info_of(plugin).modality, recipe.private.modality
+    kind = info_of(plugin).modality
+    private = recipe.private.modality
     if kind != private.kind:
         raise RecipeError(
             f"{type(plugin).__name__} {does} {modality(kind).noun}, and the private records are {private.noun}: name "
@@ -119,7 +120,8 @@ def without_price(recipe: Recipe, api: Generator | None) -> list[PluginInfo]:
 def usage_of(price: Price, api: Generator | None, calls: int, images: int) -> Usage | None:
     """Return the usage that is billed. None if tokens or pixels, whose number is unknown, cost something."""
     info = PluginInfo() if api is None else info_of(api)
-    size, tokens = info.drawn, info.tokens
+    size = info.drawn
+    tokens = info.tokens
     if (price.has_tokens and tokens is None) or (price.megapixel and size is None):
         return None
     megapixels = images * size[0] * size[1] / 1e6 if size else 0.0

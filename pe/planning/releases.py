@@ -55,7 +55,9 @@ def plan(budget: Budget, settings: PlanSettings, noise_multiplier: float | None 
     """
     others = list(settings.preset)
     if settings.class_counts is not None:
-        share, relation, unit = settings.class_counts, settings.relation, settings.unit
+        share = settings.class_counts
+        relation = settings.relation
+        unit = settings.unit
         others.insert(0, class_counts_release(share, budget.epsilon, relation, unit))
     if settings.iterations == 0:
         if settings.class_counts is not None and (cost := epsilon(others, budget.delta)) > budget.epsilon:
@@ -103,7 +105,9 @@ def _equal_histograms(z: float, iterations: int, relation: Relation) -> list[Rel
 
 def planned_releases(recipe: Recipe) -> list[Release]:
     """Return every release of the run, its fit included. Noise is calibrated to ε, or as the recipe gives it."""
-    privacy, evolution, unit = recipe.privacy, recipe.evolution, recipe.private.privacy_unit
+    privacy = recipe.privacy
+    evolution = recipe.evolution
+    unit = recipe.private.privacy_unit
     fit = fit_releases(recipe)
     if privacy.noiseless:
         times = range(1, evolution.iterations + 1)
@@ -151,7 +155,8 @@ def check_fit(recipe: Recipe) -> None:
     trainer = _trainer(recipe)
     if trainer is None or info_of(trainer).fitted_before:
         return
-    count, modality = fit_terms(recipe).declared_size, recipe.private.modality
+    count = fit_terms(recipe).declared_size
+    modality = recipe.private.modality
     held = 2 * count * modality.stack([None], recipe.private.shape).array.nbytes
     what = f"To hold all {count:,} private {modality.noun} for the fit"
     check_memory(held, what, "take a machine with more memory, or declare smaller records")
@@ -190,7 +195,8 @@ def _trainer(recipe: Recipe) -> Trainer | None:
 
 def fit_terms(recipe: Recipe) -> FitTerms:
     """Return the public terms of the fit."""
-    privacy, private = recipe.privacy, recipe.private
+    privacy = recipe.privacy
+    private = recipe.private
     if privacy.noiseless:
         raise RecipeError(
             f"privacy is none, and '{recipe.api.kind}' is fitted on the private records with noise alone: give "
@@ -306,7 +312,8 @@ def _steps(evolution: Evolution, sizes: Sequence[tuple[int, ...]], histograms: S
     rows = zip(histograms, *(_schedule(key, evolution.iterations) for key in keys), strict=True)
     steps = []
     for t, (release, degree, k, selection, keep, offspring) in enumerate(rows, start=1):
-        before, after = sizes[t - 1], sizes[t]
+        before = sizes[t - 1]
+        after = sizes[t]
         if keep == "all" and any(one < other for one, other in zip(after, before, strict=True)):
             raise RecipeError(
                 f"evolution.keep: S_{t} is to keep all {sum(before):,} members of S_{t - 1}, and has {sum(after):,}: "
@@ -341,7 +348,8 @@ def _schedule(value: Value | list[Value], length: int) -> list[Value]:
 
 def apportion(recipe: Recipe, t: int, total: int, counts: Sequence[float] | None = None) -> tuple[int, ...]:
     """Divide S_t's `total` members among labels: equally, or in public (or noisily counted) proportions."""
-    evolution, classes = recipe.evolution, recipe.private.labels
+    evolution = recipe.evolution
+    classes = recipe.private.labels
     least = evolution.neighbors if t < evolution.iterations else 1
     if counts is not None:  # at least so many of every label: whether one is empty is private
         positive = [max(count, 0.0) for count in counts]

@@ -70,7 +70,10 @@ def expect(recipe: Recipe, plan: Plan, signals: Sequence[Signal], info: PluginIn
     `info` is the generator's, `spent` the ε of all releases. A fitted generator, one that neither is a pool nor knows
     labels, a single label, and votes without noise were not measured.
     """
-    noise, private, labels, is_pool = whole_noise(signals), recipe.private, len(plan.classes), info.distinct is not None
+    noise = whole_noise(signals)
+    private = recipe.private
+    labels = len(plan.classes)
+    is_pool = info.distinct is not None
     if plan.fit or not noise or labels < 2 or private.declared_size is None or not (is_pool or info.by_label):
         return ""
     if is_pool and info.by_label:

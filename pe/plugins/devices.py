@@ -34,7 +34,9 @@ Precision = Literal["auto", "fp32", "bf16", "fp16"]
 
 log = logging.getLogger(__name__)
 
-_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # of malloc.h
+# of malloc.h
+_MMAP_THRESHOLD = -3
+_TRIM_THRESHOLD = -1
 _REFUSALS = (
     "out of memory",
     "can't allocate memory",

@@ -73,7 +73,8 @@ def try_embedding(embedding: Embedding, modality: type[Samples], shape: Shape) -
         ContractError: it fails, has no batch size, gives no finite vector or one vector for all samples; or a vector
             depends on the other samples of its block, on earlier blocks, or on its place.
     """
-    name, size = type(embedding).__name__, embedding.batch_size
+    name = type(embedding).__name__
+    size = embedding.batch_size
     if not isinstance(size, int) or size < 1:
         raise ContractError(f"{name}.batch_size is {size!r}: it must be a whole number ≥ 1.")
     count = size * math.ceil(_DIFFERENT / size)
@@ -115,7 +116,8 @@ def check_comparable(embedding: Embedding, modality: type[Samples], private: Sha
 
 def check_vectors(embedding: Embedding, samples: Samples) -> Vectors:
     """Return the embedding's vectors of `samples`. ContractError unless they are float32 with one row per sample."""
-    vectors, count = embedding.embed(samples), len(samples)
+    vectors = embedding.embed(samples)
+    count = len(samples)
     if isinstance(vectors, np.ndarray) and vectors.dtype == np.float32 and vectors.ndim == 2 and len(vectors) == count:
         return vectors
     form = f"{vectors.dtype} {vectors.shape}" if isinstance(vectors, np.ndarray) else type(vectors).__name__
@@ -153,7 +155,8 @@ def _of_blank(embedding: Embedding, samples: Samples) -> Vectors:
 
 def _fill(embedding: Embedding, samples: Samples, places: range, vectors: Vectors) -> None:
     """Embed, half by half, the samples at `places`, on which the embedding failed together. Write into `vectors`."""
-    name, middle = type(embedding).__name__, len(places) // 2
+    name = type(embedding).__name__
+    middle = len(places) // 2
     if not middle:
         _of_blank(embedding, samples)  # in an outage the run stops, and no vote is lost
     for part in (places[:middle], places[middle:]) if middle else (places,):

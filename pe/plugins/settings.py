@@ -94,7 +94,8 @@ def sentence(error: ValidationError, model: type[Any], where: str, section: str 
     if fault["type"] == "union_tag_not_found":
         return f"{where}: '{key}.kind' is missing."
     if fault["type"] == "union_tag_invalid":
-        tag, tags = fault["ctx"]["tag"], re.findall("'([^']+)'", fault["ctx"]["expected_tags"])
+        tag = fault["ctx"]["tag"]
+        tags = re.findall("'([^']+)'", fault["ctx"]["expected_tags"])
         return f"{where}: {key}.kind '{tag}' is unknown; {nearest_name(tag, tags)}"
     if right := _right([other for other in faults if _walk(model, other["loc"])[0] == keys]):
         value = "empty: declare it" if fault["input"] is None else _plain(fault["input"])
@@ -160,7 +161,8 @@ def _walk(model: type[Any], location: tuple[int | str, ...]) -> tuple[list[str],
         elif part in fields_of(model):
             keys.append(str(part))
             annotation = fields_of(model)[str(part)].annotation
-            sections, is_key = models_in(annotation), get_origin(annotation) in (dict, Mapping)
+            sections = models_in(annotation)
+            is_key = get_origin(annotation) in (dict, Mapping)
             branches = {fields_of(section)["kind"].default: section for section in sections if len(sections) > 1}
             model = sections[0] if len(sections) == 1 else model
         elif part in branches:

@@ -107,7 +107,8 @@ def members_of(spec: PluginSpec) -> dict[str, PartSpec]:
         return {}
     members: dict[str, PartSpec] = {}
     for name, field in fields.items():
-        value, model = spec.settings.get(name), part_among(models_in(field.annotation))
+        value = spec.settings.get(name)
+        model = part_among(models_in(field.annotation))
         if model is None or value is None:
             continue
         is_list = isinstance(value, list | tuple)

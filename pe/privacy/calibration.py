@@ -20,7 +20,8 @@ from pe.privacy.mechanisms import sort_parts
 from pe.privacy.release import Release
 from pe.privacy.words import power
 
-LEAST, MOST = 1e-3, 1e9
+LEAST = 1e-3
+MOST = 1e9
 """The range of noise multipliers that is searched."""
 
 _DIGITS = 10
@@ -78,7 +79,9 @@ def _least(at: Callable[[float], float], budget: Budget, start: float, factor: f
             )
     low = high / factor
     while low >= LEAST and (low_epsilon := at(low)) <= budget.epsilon:
-        high, high_epsilon, low = low, low_epsilon, low / factor
+        high = low
+        high_epsilon = low_epsilon
+        low = low / factor
     if low < LEAST:
         return high
     return _narrow(at, budget.epsilon, {math.log(low): low_epsilon, math.log(high): high_epsilon}, tolerance)

@@ -54,8 +54,11 @@ def build_certificate(
         declared_units: the public number of privacy units, where these are not records; None if not stated.
         warnings: further warnings, which do not follow from the certificate's numbers.
     """
-    events, budget, total = ledger.events(), ledger.budget, words.finite(ledger.total())
-    delta, mu = None if budget is None else budget.delta, gdp_mu(events)
+    events = ledger.events()
+    budget = ledger.budget
+    total = words.finite(ledger.total())
+    delta = None if budget is None else budget.delta
+    mu = gdp_mu(events)
     reasons = words.voided_by(budget is None, ledger.unsafe)
     deltas = [] if delta is None else sorted({delta / 100, delta / 10, delta, min(0.1, delta * 10)} - {0.0})
     return {
@@ -165,14 +168,16 @@ def _check_numbers(certificate: Certificate) -> Iterator[str]:
     budget = Budget(**certificate["budget"])
     if epsilon(releases, budget.delta) > budget.epsilon * (1 + _TOLERANCE):
         yield f"The releases exceed the budget of ε = {budget.epsilon:g} at δ = {budget.delta:g}."
-    mu, claim = gdp_mu(releases), certificate["gdp_mu"]
+    mu = gdp_mu(releases)
+    claim = certificate["gdp_mu"]
     if (mu is None) != (claim is None) or not math.isclose(mu or 0, claim or 0, rel_tol=_TOLERANCE):
         yield f"μ is {mu} by its releases, not {claim} as it says."
 
 
 def _check_words(certificate: Certificate) -> Iterator[str]:
     """Compare the sentences with the numbers."""
-    relation, unit = Relation(certificate["relation"]["name"]), certificate["unit"]["name"]
+    relation = Relation(certificate["relation"]["name"])
+    unit = certificate["unit"]["name"]
     unsafe = bool(certificate["voided_by"]) or any(one["unsafe"] for one in certificate["releases"])
     noiseless = certificate["budget"] is None
     reasons = words.voided_by(noiseless, unsafe)
@@ -197,7 +202,8 @@ def _check_words(certificate: Certificate) -> Iterator[str]:
 
 def _expected_warnings(certificate: Certificate) -> list[str]:
     """First the warnings that follow from the certificate's numbers, then any others that it has."""
-    delta, sizes = certificate["delta"], (certificate["declared_size"], certificate.get("declared_units"))
+    delta = certificate["delta"]
+    sizes = (certificate["declared_size"], certificate.get("declared_units"))
     if certificate["format"] == 1:
         return words.warnings(0.0, delta, *sizes)
     consequences = words.warnings(certificate["epsilon"], delta, *sizes)

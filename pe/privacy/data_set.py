@@ -195,7 +195,8 @@ class DataSetLedger:
             return {"format": FORMAT, "cap": None, "runs": {}}
         try:
             content = json_object(text.decode())
-            cap, runs = content["cap"], content["runs"]
+            cap = content["cap"]
+            runs = content["runs"]
             drawn, deltas = (content.get(name, {}) for name in ("drawn", "deltas"))
             if content["format"] != FORMAT or not all(isinstance(one, dict) for one in (runs, drawn, deltas)):
                 raise ValueError("another format")

@@ -49,7 +49,8 @@ class PublicClock:
         Guarantee: while the work meets its deadline, the end of the block does not depend on how long the work took,
         but for the time that the system takes to wake a process. Work that raises is not held back: the run ends.
         """
-        deadline, start = self.deadlines.get(kind_of(work)), time.monotonic()
+        deadline = self.deadlines.get(kind_of(work))
+        start = time.monotonic()
         yield
         if deadline is None:
             return

@@ -97,11 +97,15 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
         names = ", ".join(sorted(f"{relation}/{unit}" for relation, unit in kinds))
         raise PrivacyError(f"Releases of different relations or privacy units do not add up: {names}.")
 
-    gaussian, floor = Counter[float](), Counter[float]()
-    lattice, zcdp = Counter[float](), Counter[float]()
-    laplace, by_coins = Counter[tuple[int, float]](), Counter[tuple[float, float, bool]]()
+    gaussian = Counter[float]()
+    floor = Counter[float]()
+    lattice = Counter[float]()
+    zcdp = Counter[float]()
+    laplace = Counter[tuple[int, float]]()
+    by_coins = Counter[tuple[float, float, bool]]()
     for release in releases:
-        z, count = release.noise_multiplier, release.count
+        z = release.noise_multiplier
+        count = release.count
         if not release.has_noise:
             continue
         if release.mechanism == "discrete_laplace":
@@ -173,7 +177,8 @@ _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 def gaussian_log_delta(mu: float, epsilon: Float64Array) -> Float64Array:
     """Natural logarithm of δ(ε) of a μ-GDP Gaussian. `mu` > 0, every ε ≥ 0. Not rounded."""
-    u, v = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    u = epsilon / mu - mu / 2
+    v = epsilon / mu + mu / 2
     log_phi = -0.5 * u**2 - _LOG_SQRT_2PI
     high = np.maximum(u, -1.0)
     with np.errstate(divide="ignore"):
@@ -198,7 +203,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     if float(erf(mu / math.sqrt(8))) * (1 + MARGIN) + FLOOR <= delta or mu == 0:  # δ(0) = 2Φ(μ/2) − 1
         return 0.0
     # ε = μ·(u + μ/2); δ < Φ(−u) bounds u from above.
-    low, high = -mu / 2, max(-float(ndtri(delta)), -mu / 2)
+    low = -mu / 2
+    high = max(-float(ndtri(delta)), -mu / 2)
     goal = math.log(delta)
     for _ in range(200):
         middle = (low + high) / 2
@@ -256,7 +262,8 @@ def mixed_epsilon(mu: float, parts: tuple[Laplace, ...], delta: float) -> float:
     goal = (delta - FLOOR) / (1 + MARGIN)
     if goal <= 0:
         raise PrivacyError(f"delta = {delta:g} is below what this accountant resolves: 1e-14.")
-    low, high = 0.0, float(losses[-1]) + gaussian_epsilon(mu, delta)
+    low = 0.0
+    high = float(losses[-1]) + gaussian_epsilon(mu, delta)
     if _delta(mu, losses, weights, low) <= goal:
         return 0.0
     for _ in range(60):
@@ -367,7 +374,8 @@ def _fractional_moments(rate: float, noise_multiplier: float) -> Float64Array:
     """Log A_α at the orders between whole ones. All terms are added without their signs, which only raises it."""
     orders, log_binomial = _fractional_orders()
     i = np.arange(_MOST_TERMS, dtype=np.float64)
-    rest, split = orders - i, noise_multiplier**2 * math.log(1 / rate - 1) + 0.5
+    rest = orders - i
+    split = noise_multiplier**2 * math.log(1 / rate - 1) + 0.5
     below = _term(log_binomial, i, rest, rate, noise_multiplier) + log_ndtr((split - i) / noise_multiplier)
     above = _term(log_binomial, rest, i, rate, noise_multiplier) + log_ndtr((rest - split) / noise_multiplier)
     total = np.logaddexp.accumulate(np.logaddexp(below, above), axis=1)

@@ -165,7 +165,8 @@ def discrete_draws(count: int, scale: float, law: Law) -> Int64Array:
     The scale is above 0 and at most 2^56.
     """
     envelope = _envelope(scale, law)
-    draws, done_count = np.empty(count, np.int64), 0
+    draws = np.empty(count, np.int64)
+    done_count = 0
     while done_count < count:
         more = envelope.accept(random_words(min(_BATCH, (count - done_count) * 9 // 8 + 8)))[: count - done_count]
         draws[done_count : done_count + len(more)] = more
@@ -191,7 +192,8 @@ class Envelope:
         """Return the steps with the largest c, to within a hundredth of it, for which CELLS cells suffice."""
         width_bits = max(0, math.frexp(scale / _BLOCKS_PER_SCALE)[1] - 1)
         starts = np.arange(_MOST_BLOCKS, dtype=np.float64) * 2.0**width_bits
-        heights, c = np.exp(-_exponents(starts, scale, law)) * _ROOM, float(CELLS)
+        heights = np.exp(-_exponents(starts, scale, law)) * _ROOM
+        c = float(CELLS)
         while True:
             blocks = max(1, int(np.argmax(2 * PART * c * heights <= 1)))
             cells = np.ceil(c * heights[:blocks]).astype(np.int64)
@@ -232,7 +234,8 @@ class Envelope:
         """Return the proposed integer, which in the tail is drawn here, and True if exact arithmetic accepts it."""
         if block < len(self.cells):
             return x, below(bits, digits, Fraction(self.c) / int(self.cells[block]), self.exponent(x))
-        part, width = _heads(), PART << self.width_bits
+        part = _heads()
+        width = PART << self.width_bits
         x = (block << self.width_bits) + part * width + int(random_words(1)[0]) % width
         return x, below(bits, digits, PART * 2 ** (part + 1) * Fraction(self.c), self.exponent(x))
 
@@ -262,7 +265,9 @@ def below(bits: int, digits: int, factor: Fraction, exponent: Fraction) -> bool:
             return True
         if bits >= high * 2**digits:
             return False
-        bits, digits, precision = bits << 64 | int(random_words(1)[0]), digits + 64, precision + 20
+        bits = bits << 64 | int(random_words(1)[0])
+        digits = digits + 64
+        precision = precision + 20
 
 
 def _exponents(x: Float64Array, scale: float, law: Law) -> Float64Array:

@@ -95,7 +95,8 @@ class Release:
             raise self._refuse("noise_multiplier", "0 where the mechanism is 'none'")
         if self.has_noise and not 1e-6 <= self.noise_multiplier <= 1e12:
             raise self._refuse("noise_multiplier", "a number from 1e-6 to 1e12")
-        count, grid = self.count, self.grid
+        count = self.count
+        grid = self.grid
         most = 10**9 if self.sampling or self.mechanism != "discrete_laplace" else 10**4  # else no total ever ends
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
             raise self._refuse("count", f"a whole number from 1 to {most:g}")

@@ -143,7 +143,8 @@ class PrivateDataset:
         bad: list[BadRecord] = []
         cells: dict[tuple[str, str], list[int]] = {}  # a column, and what is wrong with a cell → the records
         self._remarks()  # of what was read before
-        digests, readable = np.empty((len(self), DIGEST_BYTES), np.uint8), 0
+        digests = np.empty((len(self), DIGEST_BYTES), np.uint8)
+        readable = 0
         digest = hmac.new(key, repr((self.classes, self.modality.kind, self.shape)).encode(), "sha256")
         for index, outcome in enumerate(self._outcomes()):
             if isinstance(outcome, BadSample):

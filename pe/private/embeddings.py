@@ -90,7 +90,8 @@ def embed_private(
     if folder is None:
         vectors = _embed(dataset, embedding, None, embed)
         return PrivateEmbeddings(vectors, dataset.labels, dataset.units, dataset.classes)
-    part, path = folder / f"{FILE}.part", folder / FILE
+    part = folder / f"{FILE}.part"
+    path = folder / FILE
     try:
         _embed(dataset, embedding, part, embed)
         with part.open("rb") as file:
@@ -110,7 +111,8 @@ def load_private(dataset: PrivateDataset, folder: Path) -> PrivateEmbeddings:
 
 
 def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None, embed: EmbedBlocks) -> Vectors:
-    count, size = len(dataset), embedding.batch_size
+    count = len(dataset)
+    size = embedding.batch_size
     vectors: Vectors | None = None
     any_usable = False
     masks: deque[BoolArray] = deque()  # of the blocks under way

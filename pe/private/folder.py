@@ -85,7 +85,8 @@ class FolderSource(PrivateSource):
             for name in folders:
                 if text_of(name) is None:
                     raise PrivateDataError(f"The name {root / name} is not UTF-8, so no recipe can hold it: rename it.")
-            labels, columns = label_names(folders), []
+            labels = label_names(folders)
+            columns = []
         units = (SUBFOLDER, *columns)
         return Seen({"kind": cls.kind, "path": root}, labels, units, "subfolder, a column of labels.csv")
 
@@ -96,7 +97,8 @@ class FolderSource(PrivateSource):
     def _bind(self, files: FileList) -> PrivateDataset:
         """Return the data set of listed files."""
         nothing = [None] * len(files.paths)
-        labels, units = files.labels or nothing, files.units or nothing
+        labels = files.labels or nothing
+        units = files.units or nothing
         keys = (
             (path, None) if isinstance(path, PEError) else (label, unit)
             for path, label, unit in zip(files.paths, labels, units, strict=True)
@@ -150,7 +152,9 @@ class FolderSource(PrivateSource):
             return error
 
     def _in_csv(self) -> FileList:
-        root, table, unit = self.path, self.path / LABELS_CSV, self.privacy_unit
+        root = self.path
+        table = self.path / LABELS_CSV
+        unit = self.privacy_unit
         columns = _read_csv(root, self.skips)
         if "label" not in columns and (near := like_labels(columns)) and self.class_names != ():
             raise PrivateDataError(
@@ -172,7 +176,9 @@ class FolderSource(PrivateSource):
         return FileList(paths, columns.get("label"), units, where)
 
     def _in_folders(self) -> FileList:
-        root, classes, unit = self.path, self.class_names, self.privacy_unit
+        root = self.path
+        classes = self.class_names
+        unit = self.privacy_unit
         if unit not in (RECORD, SUBFOLDER, *self.own_units):
             raise PrivateDataError(
                 f"privacy_unit: '{unit}' would be a column of {root / LABELS_CSV}, which does not exist: "

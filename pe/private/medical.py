@@ -125,7 +125,8 @@ def apply_window(values: npt.NDArray[Any], window: tuple[float, float], *, inver
 
 def _libraries() -> tuple[Any, Any]:
     """Return pydicom and tifffile, whose decoders are imagecodecs'."""
-    names, purpose = ("imagecodecs", "pydicom", "tifffile"), "Reading DICOM and medical TIFF files"
+    names = ("imagecodecs", "pydicom", "tifffile")
+    purpose = "Reading DICOM and medical TIFF files"
     _, pydicom, tifffile = (import_library(name, "medical", purpose) for name in names)
     return pydicom, tifffile
 

@@ -30,7 +30,11 @@ from pe.private.tables import RowTable
 
 Values = Callable[[], Iterable[Any]]
 """A function that iterates over the values of a column anew."""
-IMAGE, TEXT, LABEL, SAMPLE, COLUMNS = "image", "text", "label", "sample", "columns"
+IMAGE = "image"
+TEXT = "text"
+LABEL = "label"
+SAMPLE = "sample"
+COLUMNS = "columns"
 _LOOKED_AT = 32  # records whose form is looked at
 _TOGETHER = 1000  # rows of a table of pyarrow
 _USUAL = {IMAGE: IMAGE, "images": IMAGE, TEXT: TEXT, "texts": TEXT}
@@ -172,7 +176,8 @@ def _in_memory(value: Any, arguments: Mapping[str, str], own: Mapping[str, Any],
     Only names of columns and the shape of an array go into what is returned, which is public: names of labels in a
     type, like values, may have been computed from the records.
     """
-    unit, classes = own.get("privacy_unit", RECORD), own.get("classes")
+    unit = own.get("privacy_unit", RECORD)
+    classes = own.get("classes")
     named = {*arguments.values(), *own.get(COLUMNS, ()), unit}
     count, columns, type_names = _columns(value, where, named)
     for key, name in {**arguments, "privacy_unit": unit}.items():

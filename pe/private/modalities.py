@@ -93,7 +93,8 @@ class ImageSource(PrivateSource):
         """
         height, width = self.height_width if self.largest_side is None else (self.largest_side, self.largest_side)
         pixels = np.random.default_rng(0).integers(0, 256, (height, width, 4), dtype=np.uint8)
-        image, file = Image.fromarray(pixels), io.BytesIO()
+        image = Image.fromarray(pixels)
+        file = io.BytesIO()
         if self.in_files:
             form = "WEBP" if max(height, width) < _TOO_LARGE else "PNG"
             profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()

@@ -27,7 +27,8 @@ _SEPARATORS = re.compile(r"[,;|]")
 _UNSEEN = re.compile(  # and those of Unicode's category Cf
     "[\\s\\x00-\\x1f\\x7f-\\x9f\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\ufe00-\ufe0f\U000e0100-\U000e01ef]+"
 )
-_ZEROS, _POINT_ZERO = re.compile(r"(?<!\d)(?<!\d\.)0+(?=\d)"), re.compile(r"^(\d+)\.0+$")
+_ZEROS = re.compile(r"(?<!\d)(?<!\d\.)0+(?=\d)")
+_POINT_ZERO = re.compile(r"^(\d+)\.0+$")
 
 
 def text_of(value: object) -> str | None:
@@ -173,7 +174,8 @@ class Keys:
 
     def _refuse_look_alikes(self) -> None:
         if len(self._first) > 1:
-            text, number = self._where(self._first[True]), self._where(self._first[False])
+            text = self._where(self._first[True])
+            number = self._where(self._first[False])
             raise PrivateDataError(
                 f"{self._unit_name} is text in {text}, and a number in {number}: write all of them in one form, with "
                 "any leading zeros."
@@ -252,7 +254,8 @@ def see_columns(
     `settings` have the table's kind, its path, and its column of samples if there is one. `label` is the column that
     the owner names; empty: no labels; None: take a usual name, or else one in `like`.
     """
-    path, samples = settings["path"], [name for key, name in settings.items() if key.endswith("_column")]
+    path = settings["path"]
+    samples = [name for key, name in settings.items() if key.endswith("_column")]
     if label is None:
         usual = (name for name in _LABEL_COLUMNS if name in columns)
         label = next((name for name in (*usual, *like) if name not in samples), None)

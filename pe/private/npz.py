@@ -27,7 +27,8 @@ from pe.private.modalities import ImageSource
 from pe.private.naming import Seen, label_names, like_labels
 from pe.private.source import RECORD, SUBFOLDER, ClassList, source
 
-IMAGES, LABELS = "images", "labels"
+IMAGES = "images"
+LABELS = "labels"
 _READ_BYTES = 2**20
 _MAX_NAME_BYTES = 4096
 _NAMES_TOGETHER = 65_536
@@ -92,7 +93,8 @@ class ImageNpz(ImageSource):
 
     def _outcomes(self, header: _Header) -> Iterator[Outcome]:
         """Yield all images in order, or their errors, as they are read from the archive."""
-        count, shape = header.shape[0], header.shape[1:]
+        count = header.shape[0]
+        shape = header.shape[1:]
         record_bytes = math.prod(shape) * header.dtype.itemsize
         together = max(1, _READ_BYTES // max(1, record_bytes))
         with _array(self.path, IMAGES) as (now, file):
@@ -214,7 +216,8 @@ class MnistSample(ImageSource):
         pixels, digits = _digits()
         place = np.arange(len(digits))  # 500 of each class follow one another
         in_split = (place % _TEST_EVERY == _TEST_EVERY - 1) == (self.split == "test")
-        pixels, digits = pixels[in_split], digits[in_split]
+        pixels = pixels[in_split]
+        digits = digits[in_split]
         return self.bind(
             [outcome_of(self.read, image, "The image") for image in pixels],
             zip(digits.tolist(), repeat(None)),

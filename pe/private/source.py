@@ -28,7 +28,8 @@ from pe.private.dataset import OnBadRecord, PrivateDataset, Records, Remark, Whe
 from pe.private.naming import ONE_LABEL, Keys
 
 Class = TypeVar("Class", bound=type[Any])
-RECORD, SUBFOLDER = "record", "subfolder"
+RECORD = "record"
+SUBFOLDER = "subfolder"
 
 
 def _class_names(value: Any) -> Any:

@@ -75,7 +75,8 @@ class TableSource(PrivateSource):
                 f"`encoding: {encoding}` does not go with `on_bad_record: skip`, because one damaged character can "
                 "spoil the records that follow. Convert the file to UTF-8, or set `on_bad_record: fail`."
             )
-        files, classes = self._files(), self.class_names or ()
+        files = self._files()
+        classes = self.class_names or ()
         if self.label_column is None and len(classes) > 1:
             hint = self._label_hint(files[0])
             raise PrivateDataError(f"label_column is not set, and classes lists {len(classes)} classes: {hint}.")

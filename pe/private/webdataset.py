@@ -34,8 +34,11 @@ from pe.private.tables import Key, TableSource
 
 TAR = (".tar",)
 _IMAGES = frozenset(suffix[1:] for suffix in SUFFIXES)
-_JSON, _CLASS = "json", "cls"
-_LONGEST_IMAGE, _LONGEST_TEXT = 2**28, 2**20  # bytes
+_JSON = "json"
+_CLASS = "cls"
+# bytes
+_LONGEST_IMAGE = 2**28
+_LONGEST_TEXT = 2**20
 
 
 @source
@@ -201,13 +204,15 @@ class _Bounded(io.BufferedReader):
 
 def _samples(path: TablePath, suffixes: Collection[str], longest: int) -> Iterator[_Sample]:
     """Yield a file's samples in order. Members of these suffixes, up to `longest` bytes, are read. Confidential."""
-    read, sample = {suffix.lower() for suffix in suffixes}, None
+    read = {suffix.lower() for suffix in suffixes}
+    sample = None
     for member, file in _members(path):
         folder, slash, last = member.name.rpartition("/")
         stem, _, suffix = last.partition(".")
         if member.isdir() or any(map(is_clutter, PurePosixPath(member.name).parts)):
             continue
-        key, suffix = folder + slash + stem, suffix.lower()
+        key = folder + slash + stem
+        suffix = suffix.lower()
         if sample is None or key != sample.key:
             if sample is not None:
                 yield sample

@@ -129,7 +129,8 @@ def _plugin(group: Group, section: str, kind: str) -> Part:
         factory = load(group, kind)
     except PluginError as error:
         return Part(section, kind, str(error), ())
-    model, machine = settings_of(factory), info_of(factory).machine_settings
+    model = settings_of(factory)
+    machine = info_of(factory).machine_settings
     fields = sorted(model.model_fields.items(), key=lambda item: (not item[1].is_required(), item[0] in machine))
     keys = tuple(_keys(dict(fields), _meanings(factory) | _meanings(model)))
     source = _source_of(factory, model.model_fields) if section == "api" else ""
@@ -137,8 +138,12 @@ def _plugin(group: Group, section: str, kind: str) -> Part:
     return Part(section, kind, _text(factory), keys, source, costs)
 
 
-POOL, HOST, SERVER = "from a pool of public ones", "from a host", "from a server of yours"
-HERE, SEVERAL, FITTED = "from this machine", "from several generators", "from a model fitted on your records"
+POOL = "from a pool of public ones"
+HOST = "from a host"
+SERVER = "from a server of yours"
+HERE = "from this machine"
+SEVERAL = "from several generators"
+FITTED = "from a model fitted on your records"
 _SOURCES = (POOL, HOST, SERVER, HERE, SEVERAL, FITTED)
 
 
@@ -162,7 +167,8 @@ def _asks_others(fields: dict[str, FieldInfo]) -> bool:
 
 def _costs(factory: Any, fields: dict[str, FieldInfo], extras: Sequence[str]) -> str:
     """Return a sentence on what a plug-in needs and costs, by what it declares and takes."""
-    info, is_fitted = info_of(factory), hasattr(factory, "plan_releases")
+    info = info_of(factory)
+    is_fitted = hasattr(factory, "plan_releases")
     if _asks_others(fields) and not is_fitted:
         return "Needs and costs what its generators do."
     is_here = info.hosts == ()
@@ -187,7 +193,8 @@ def _keys(
         inner = _section(field.annotation)
         if inner is not None:
             section = default if isinstance(default, inner) else None
-            whole, may_lack = meanings.get(name), section is None and not field.is_required()
+            whole = meanings.get(name)
+            may_lack = section is None and not field.is_required()
             for key in _keys(fields_of(inner), _meanings(inner), f"{prefix}{name}.", section):
                 left_out = "none" if may_lack and key.default is None else key.default
                 meaning = f"{key.meaning.rstrip('.')}; {name}: {whole}" if whole else key.meaning

@@ -62,7 +62,8 @@ def _parse(text: str, where: str, folder: Path | None) -> Any:
     """Parse YAML. `folder` holds the files that it may include; if it is None, nothing may be included."""
     try:
         loader = _Loader(text)
-        loader.folder, loader.where = folder, where
+        loader.folder = folder
+        loader.where = where
         try:
             node = loader.get_single_node()
             if _count(node, {}) > _MOST:
@@ -105,7 +106,8 @@ def _refuse_twice(node: Any, path: str, where: str, nodes: set[int]) -> None:
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode):
             continue
-        name, line = f"{path}.{key.value}".lstrip("."), key.start_mark.line + 1
+        name = f"{path}.{key.value}".lstrip(".")
+        line = key.start_mark.line + 1
         if (key.tag, key.value) in first:
             lines = f"lines {first[key.tag, key.value]} and {line}"
             raise RecipeError(f"{where}: {name} is given twice ({lines}): keep one of them.")
@@ -124,7 +126,8 @@ class _Loader(yaml.SafeLoader):
         name = str(self.construct_scalar(node))
         if self.folder is None:
             raise RecipeError(f"{INCLUDE} {name}: a file that is included includes no other: name both in the recipe.")
-        path, folder = self.folder / name, self.folder.resolve()
+        path = self.folder / name
+        folder = self.folder.resolve()
         if not path.resolve().is_relative_to(folder):  # so that nobody else's recipe can read what it likes
             raise RecipeError(f"{INCLUDE} {name}: it leads out of {folder}: put the file there, or in a folder below.")
         if path.is_fifo():
@@ -139,7 +142,8 @@ class _Loader(yaml.SafeLoader):
 
     def whole(self, node: Any) -> int:
         """A whole number. Raise RecipeError if YAML reads another number than is written: 8 for 010, or 90 for 1:30."""
-        text, number = str(self.construct_scalar(node)), int(self.construct_yaml_int(node))
+        text = str(self.construct_scalar(node))
+        number = int(self.construct_yaml_int(node))
         if text.replace("_", "").lstrip("+-") != str(abs(number)):
             raise RecipeError(
                 f"{self.where}, line {node.start_mark.line + 1}: YAML reads {text} as {number}: put numbers with "
@@ -221,7 +225,8 @@ def with_shared(content: dict[str, Any], private: PrivateSource) -> dict[str, An
     Raises:
         RecipeError: the generator takes none of a name by which it must obey the source.
     """
-    full, shared = dict(content), {key: getattr(private, key) for key in private.shared}
+    full = dict(content)
+    shared = {key: getattr(private, key) for key in private.shared}
     for section, group in _SECTIONS.items():
         value: Any = full.get(section)
         is_spec = isinstance(value, PluginSpec)
@@ -295,8 +300,10 @@ def _full_path(path: str | Path, folder: Path) -> str | Path:
     except RuntimeError as error:
         raise RecipeError(f"The path '{path}' begins with the home of no user here: write it in full.") from error
     if not full.is_absolute():
-        folder, parts = folder.resolve(), list(full.parts)
+        folder = folder.resolve()
+        parts = list(full.parts)
         while parts[:1] == [".."]:  # later ones stay: after a link it leads on
-            folder, parts = folder.parent, parts[1:]
+            folder = folder.parent
+            parts = parts[1:]
         full = folder.joinpath(*parts)
     return type(path)(full)

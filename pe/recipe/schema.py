@@ -311,7 +311,8 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _budget_fits_evolution(self) -> Recipe:
-        schedule, iterations = self.privacy.schedule, self.evolution.iterations
+        schedule = self.privacy.schedule
+        iterations = self.evolution.iterations
         if "iterations" in self.evolution.model_fields_set:
             check_length("privacy.schedule", schedule, iterations, only_list=True)
         if self.evolution.estimate_label_sizes is not None and self.privacy.epsilon is None:

@@ -282,7 +282,8 @@ def columns_file(columns: Mapping[str, Column | None], is_looking: bool) -> str:
 
 def _generator(kind: str, noun: str, **values: object) -> str:
     """Lines of `api` for a generator of this kind. `values` take the place of the names in braces."""
-    starter, makes = starter_of(kind), modality(info_of(load("pe.adapters", kind)).modality).noun
+    starter = starter_of(kind)
+    makes = modality(info_of(load("pe.adapters", kind)).modality).noun
     if makes != noun:
         raise RecipeError(f"--api {kind}: it makes {makes}, and the private records are {noun}: name another one.")
     return f"  kind: {kind}\n{starter.format(**values)}"

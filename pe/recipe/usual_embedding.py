@@ -12,9 +12,14 @@ from pe.plugins.protocols import HasWeights
 from pe.plugins.registry import load, plugins, require
 from pe.private.source import PrivateSource
 
-PIXELS, TFIDF = "pixels", "tfidf"
-_SMALL, _SMALL_GREY = 8, 32  # pixels a side, up to which images in colour and in grey need no network
-_CACHED, _INSTALLED, _WORDS = ("open_clip", "dinov2"), "efficientnet_lite", "wordllama"
+PIXELS = "pixels"
+TFIDF = "tfidf"
+# pixels a side, up to which images in colour and in grey need no network
+_SMALL = 8
+_SMALL_GREY = 32
+_CACHED = ("open_clip", "dinov2")
+_INSTALLED = "efficientnet_lite"
+_WORDS = "wordllama"
 _WITH_WEIGHTS = {PIXELS: (*_CACHED, _INSTALLED), TFIDF: (_WORDS,)}
 """Embedding without weights → those to prefer, in order: weights may be in a cache (`_CACHED`), or are installed."""
 

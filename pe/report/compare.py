@@ -91,7 +91,8 @@ def runs_page(runs: Mapping[str, Run], states: Mapping[str, str]) -> str:
 
 def _pictures(run: Run) -> list[tuple[str, bytes]]:
     """Return samples of the first labels of a run's last population, if they are pictures."""
-    classes, populations = public_plan(run)[1].classes[:_LABELS], run.populations()
+    classes = public_plan(run)[1].classes[:_LABELS]
+    populations = run.populations()
     cells = [sample_cell(populations[-1], label) for label in range(len(classes))] if populations else []
     return [(name, cell) for name, cell in zip(classes, cells, strict=False) if isinstance(cell, bytes)]
 
@@ -133,12 +134,14 @@ def _public(run: Run) -> dict[str, str]:
     recipe, plan = public_plan(run)
     rows = {"generator": recipe.api.kind, "embedding": recipe.embedding.kind, "ε": "not finished"}
     if certificate := certificate_of(run):
-        epsilon, void = certificate["epsilon"], "" if certificate["holds"] else " (NO GUARANTEE)"
+        epsilon = certificate["epsilon"]
+        void = "" if certificate["holds"] else " (NO GUARANTEE)"
         if epsilon is None:
             rows["ε"] = NO_EPSILON
         else:
             rows |= {"ε": round_up(epsilon, 4) + void, "δ": f"{certificate['delta']:g}"}
-    populations, extra = run.populations(), sum(map(len, run.extensions()))
+    populations = run.populations()
+    extra = sum(map(len, run.extensions()))
     return rows | {
         "iterations": f"{max(len(populations) - 1, 0)} of {len(plan.steps)}" if plan.steps else "none",
         "synthetic samples": f"{len(populations[-1]) if populations else 0:,}"

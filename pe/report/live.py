@@ -90,7 +90,8 @@ def arriving(run: Run, plan: Plan, now: Asked | None, journal: Journal, t: int) 
     if now is None or not now.phase.makes or now.phase.t != t or not now.done or plan.class_counts is not None:
         return None
     labels = by_label(plan.sizes_at(t))
-    missing, room = np.full(len(plan.classes), _NEWEST), _BYTES
+    missing = np.full(len(plan.classes), _NEWEST)
+    room = _BYTES
     parts = []
     for row in reversed(journal.chunks(now.phase.name)):
         if row.file is None:
@@ -143,8 +144,10 @@ class LivePage:
             RunError: the run's files are damaged.
             OSError: a file has gone meanwhile; ask again.
         """
-        progress, populations = PublicProgress(), self.run.populations()
-        count, newest = len(populations), None
+        progress = PublicProgress()
+        populations = self.run.populations()
+        count = len(populations)
+        newest = None
         if has_journal(self.run):
             with read_journal(self.run) as journal:
                 if journal.has_event("started"):  # else it was written after a purge
@@ -183,7 +186,8 @@ class LivePage:
 
     def _generation(self, population: Population, t: int, note: str) -> str:
         """Return S_t as a figure."""
-        degree, plan = self.plan.steps[t - 1].degree if t else None, self.plan
+        degree = self.plan.steps[t - 1].degree if t else None
+        plan = self.plan
 
         def figure() -> str:
             return _part("generation", strips(population, plan.classes), t, degree, plan.steps, plan.fit, note)

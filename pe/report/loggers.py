@@ -82,10 +82,12 @@ def make_entry(
     run: Run, plan: Plan, t: int, epsilon: float | None, delta: float, images: int | None, cost: float | None
 ) -> Logged:
     """Return the shareable values of S_t, which is finished."""
-    population, step = run.population(t), plan.steps[t - 1] if t else None
+    population = run.population(t)
+    step = plan.steps[t - 1] if t else None
     assert population is not None
     counts = np.bincount(population.labels, minlength=len(plan.classes)).tolist()
-    votes, numbers = None if step is None else noisy_votes(run, step), dict[str, float]()
+    votes = None if step is None else noisy_votes(run, step)
+    numbers = dict[str, float]()
     if step is not None and votes is not None:
         over = float(np.mean(votes > step.threshold))
         numbers = {"highest": float(votes.max()), "mean": float(votes.mean()), "over the threshold": over}
@@ -135,8 +137,10 @@ class TensorBoard:
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        self._folder, self._new_writer = Path(where), EventFileWriter
-        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._folder = Path(where)
+        self._new_writer = EventFileWriter
+        self._event = event_pb2.Event
+        self._summary = summary_pb2.Summary
         self._writer: EventFileWriter | None = None
 
     def log(self, entry: Logged) -> None:
@@ -167,7 +171,8 @@ class WandB:
     def __init__(self, where: str) -> None:
         import wandb
 
-        self._wandb, self._project = wandb, where
+        self._wandb = wandb
+        self._project = where
         self._run: wandb.Run | None = None
 
     def log(self, entry: Logged) -> None:

@@ -27,21 +27,36 @@ NEAR = 0.2
 """Two samples are nearly equal if they are no further apart than this share of the usual distance in S_0."""
 PAIRS = 1000
 """Random pairs of samples, both of one label, whose median distance is the usual distance."""
-MOST, WORK = 1000, 1e8
+MOST = 1000
+WORK = 1e8
 """The most samples of a label that are compared with each other; and the most bytes of the pairs of all labels."""
-COLLAPSED, FEW = 0.2, 10
+COLLAPSED = 0.2
+FEW = 10
 """A population has collapsed if less than the share COLLAPSED of the samples compared differ clearly; but not if it
 holds unvaried copies of chosen candidates, and FEW per label differ clearly."""
 
 _CELL = (96, 96)
-_CARDS, _CARD = 3, (384, 97)  # of texts: so many below each other, and of each its beginning, not shrunk
+# of texts: so many below each other, and of each its beginning, not shrunk
+_CARDS = 3
+_CARD = (384, 97)
 _WIDEST = 288  # pixels of a column whose label is long
-_GAP, _BETWEEN = 8, 16  # between rows, and between columns
-_LEFT, _TOP, _TEXT, _FOOT = 56, 34, 15, 26
-_PAPER, _INK, _RULE = (255, 255, 255), (40, 40, 40), (210, 210, 210)
+# between rows, and between columns
+_GAP = 8
+_BETWEEN = 16
+_LEFT = 56
+_TOP = 34
+_TEXT = 15
+_FOOT = 26
+_PAPER = (255, 255, 255)
+_INK = (40, 40, 40)
+_RULE = (210, 210, 210)
 _NUMBERED = "Labels whose letters no font here has are numbered; recipe.yaml has their names."
-_PER_CELL, _PER_STRIP, _EXTREMES = 9, 12, 10
-_SMALLEST, _LARGEST = 48, 96  # pixels of a picture's longer side in a row
+_PER_CELL = 9
+_PER_STRIP = 12
+_EXTREMES = 10
+# pixels of a picture's longer side in a row
+_SMALLEST = 48
+_LARGEST = 96
 
 
 def contact_sheet(
@@ -54,7 +69,8 @@ def contact_sheet(
     """
     cell = (_CARD[0], _CARDS * _CARD[1]) if populations[0].samples.is_text else _CELL
     height = _TOP + len(populations) * (cell[1] + _GAP)
-    font, fonts = ImageFont.load_default(size=_TEXT), [font_for(name, _TEXT) for name in classes]
+    font = ImageFont.load_default(size=_TEXT)
+    fonts = [font_for(name, _TEXT) for name in classes]
     names = names or [f"S{t}" for t in range(len(populations))]
     left = max(_LEFT, 2 * _GAP + ceil(max(map(font.getlength, names))))
     rows = enumerate(zip(classes, fonts, strict=True), start=1)
@@ -62,7 +78,8 @@ def contact_sheet(
     widths = [max(cell[0], min(ceil(own.getlength(head)), _WIDEST)) for head, own in heads]
     *xs, width = accumulate((each + _BETWEEN for each in widths), initial=left)
     if footnote := None in fonts:
-        width, height = max(width, round(font.getlength(_NUMBERED)) + 2 * _GAP), height + _FOOT
+        width = max(width, round(font.getlength(_NUMBERED)) + 2 * _GAP)
+        height = height + _FOOT
     sheet = Image.new("RGB", (width, height), _PAPER)
     pen = ImageDraw.Draw(sheet)
     for x, wide, (head, own) in zip(xs, widths, heads, strict=True):
@@ -80,7 +97,8 @@ def contact_sheet(
 
 def _shorten(name: str, font: Font, wide: int) -> str:
     """The name, or, with dots, as much of its beginning as fits into `wide` pixels, one letter at least."""
-    short, length = name, len(name)
+    short = name
+    length = len(name)
     while font.getlength(short) > wide and length > 1:
         length -= 1
         short = f"{name[:length]}..."
@@ -200,7 +218,8 @@ def usual_distance(population: Population, seed: int) -> float:
     one = rng.integers(len(population), size=PAIRS)
     other = np.empty_like(one)
     for label in np.unique(population.labels[one]):
-        members, places = np.flatnonzero(population.labels == label), np.flatnonzero(population.labels[one] == label)
+        members = np.flatnonzero(population.labels == label)
+        places = np.flatnonzero(population.labels[one] == label)
         other[places] = rng.choice(members, len(places))
     differ = one != other
     if not differ.any():
@@ -230,7 +249,8 @@ def _by_label(population: Population, classes: Sequence[str], near: float, seed:
     labels = np.unique(population.labels)
     size = population.samples.array[:1].nbytes or 1
     per_label = min(MOST, max(2, isqrt(int(2 * WORK / (size * len(labels))))))
-    rng, by_label = generator(seed, "variety/compared"), {}
+    rng = generator(seed, "variety/compared")
+    by_label = {}
     for label in labels:
         members = np.flatnonzero(population.labels == label)
         rows = np.sort(rng.permutation(members)[:per_label])
@@ -243,7 +263,8 @@ def _by_label(population: Population, classes: Sequence[str], near: float, seed:
 def _count_apart(samples: Samples, near: float) -> int:
     """Count samples in their order, without those that nearly equal one counted before."""
     count = len(samples)
-    close, places = np.zeros((count, count), bool), np.arange(count)
+    close = np.zeros((count, count), bool)
+    places = np.arange(count)
     for shift in range(1, count // 2 + 1):  # each pair once
         others = (places + shift) % count
         within = samples.distances(samples.take(others)) <= near

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 Line = tuple[str, Sequence[float], Sequence[float]]
 """A curve: its name, its x values, ascending, and as many y values."""
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 548, 12, 200  # of the plot in a picture of 560 × 240
+# of the plot in a picture of 560 × 240
+_LEFT = 52
+_RIGHT = 548
+_TOP = 12
+_BOTTOM = 200
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
@@ -101,7 +105,8 @@ class Chart(NamedTuple):
 
 def chart(lines: Sequence[Line]) -> Chart:
     """Lay out lines of at least one point each. Colours go from pale to strong in their order."""
-    every_x, every_y = [x for _, xs, _ in lines for x in xs], [0.0, *(y for *_, ys in lines for y in ys)]
+    every_x = [x for _, xs, _ in lines for x in xs]
+    every_y = [0.0, *(y for *_, ys in lines for y in ys)]
     x_ticks, y_ticks = (
         ticks(min(values), max(values), whole=all(float(value).is_integer() for value in values))
         for values in (every_x, every_y)
@@ -129,5 +134,6 @@ def ticks(low: float, high: float, about: int = 5, whole: bool = False) -> list[
     raw = max((high - low) / about, 1.0 if whole else 0.0)
     power = 10.0 ** floor(log10(raw))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
-    first, last = floor(low / step), -floor(-high / step)
+    first = floor(low / step)
+    last = -floor(-high / step)
     return [step * i for i in range(first, last + 1)]

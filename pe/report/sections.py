@@ -73,11 +73,17 @@ _OTHER_WORLD = {
 def shareable_report(run: Run) -> str:
     """Return the page of a run, finished or not. Raise RunError if there is nothing to show yet."""
     values = evolution(run)
-    plan, history, populations = values["plan"], values["found"], run.populations(len(values["plan"].classes))
-    certificate, last, t = certificate_of(run), populations[-1], len(populations) - 1
-    variety, shares = varieties(populations, plan.classes, plan.seed), generator_shares(populations, history)
+    plan = values["plan"]
+    history = values["found"]
+    populations = run.populations(len(values["plan"].classes))
+    certificate = certificate_of(run)
+    last = populations[-1]
+    t = len(populations) - 1
+    variety = varieties(populations, plan.classes, plan.seed)
+    shares = generator_shares(populations, history)
     if certificate:
-        warnings, statement = certificate["warnings"], promise(certificate)
+        warnings = certificate["warnings"]
+        statement = promise(certificate)
     else:
         recipe = Recipe.load(run.folder / RECIPE)
         told = notices(recipe, plan, epsilon(plan.releases, recipe.privacy.delta))
@@ -116,7 +122,9 @@ def promise(certificate: Certificate) -> str:
     """Return the certificate's promise without technical terms; for a void certificate, its statement."""
     if not certificate["holds"]:
         return str(certificate["statement"])
-    epsilon, delta, unit = certificate["epsilon"], certificate["delta"], certificate["unit"]["name"]
+    epsilon = certificate["epsilon"]
+    delta = certificate["delta"]
+    unit = certificate["unit"]["name"]
     factor = round_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
     return (
         "Whatever anybody concludes from these files, and whatever else they know: the probability of that conclusion "
@@ -281,7 +289,8 @@ def generator_shares(populations: Sequence[Population], history: Sequence[Genera
             if one is None or total <= 0:
                 shares.append(GeneratorShare(t, name, part_of_all))
                 continue
-            share, count = float(one.votes[own].sum()) / total, int(own.sum())
+            share = float(one.votes[own].sum()) / total
+            count = int(own.sum())
             variance = count * (1 - share) ** 2 + (len(own) - count) * share**2  # of V_g / V to first order, over σ²
             shares.append(GeneratorShare(t, name, part_of_all, share, one.sigma * variance**0.5 / total))
     return shares
@@ -339,7 +348,8 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
         metrics.get(key) or {} for key in ("utility", "fidelity", "memorisation", "verdict", "chosen_classifier", "run")
     )
     names = {"synthetic"}.union(*utility.values(), *(each.get("controls") or {} for each in fidelity.values()))
-    judge, noun = verdict.get("classifier") or best.get("synthetic"), about.get("noun", "images")
+    judge = verdict.get("classifier") or best.get("synthetic")
+    noun = about.get("noun", "images")
     by_judge = utility.get(judge, {})
     return {
         "metrics": metrics,
@@ -410,10 +420,12 @@ def utility_rows(metrics: Metrics) -> Table:
 
     A part of the metrics may be missing.
     """
-    utility, best = metrics.get("utility") or {}, metrics.get("chosen_classifier") or {}
+    utility = metrics.get("utility") or {}
+    best = metrics.get("chosen_classifier") or {}
     rows: Table = [("trained on", *utility, "size")]
     for name in dict.fromkeys(name for by_set in utility.values() for name in by_set):
-        cells, size = [], None
+        cells = []
+        size = None
         for classifier, by_set in utility.items():
             one = by_set.get(name, {})
             mark = " *" if best.get(name) == classifier else ""

@@ -93,7 +93,9 @@ def sync(path: Path) -> None:
 
 # Locks, which the operating system releases when their holder dies.
 
-_ATTEMPTS, _PAUSE = 6, 0.02  # `pe view` holds the lock for an instant while it looks who does
+# `pe view` holds the lock for an instant while it looks who does
+_ATTEMPTS = 6
+_PAUSE = 0.02
 
 
 class RunLock:
@@ -167,12 +169,14 @@ def check_local(folder: Path, mounts: Path = Path("/proc/mounts")) -> None:
     if not mounts.is_file():
         return
     place = folder.resolve()
-    kind, depth = "", -1
+    kind = ""
+    depth = -1
     for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
         _, point, system, *_ = line.split(" ")
         mount = Path(point.replace("\\040", " "))
         if place.is_relative_to(mount) and len(mount.parts) >= depth:
-            kind, depth = system, len(mount.parts)
+            kind = system
+            depth = len(mount.parts)
     if kind in _NETWORK or kind.startswith(_NETWORK_FUSE):
         raise RunError(
             f"{folder} lies on a network file system ({kind}), where a run's journal is not safe: use a disk."

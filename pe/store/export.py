@@ -57,7 +57,8 @@ def export(folder: Path, to: Path, form: Format = "npz") -> Path:
     """
     if form not in get_args(Format):
         raise RecipeError(f"format: '{form}' is unknown; known are {', '.join(get_args(Format))}.")
-    certificate, target = read_certificate(folder), to.absolute()
+    certificate = read_certificate(folder)
+    target = to.absolute()
     check_has_samples(folder)
     check_absent(to)
     if target.resolve().is_relative_to(folder.resolve()):
@@ -102,7 +103,8 @@ def _copy(folder: Path, target: Path, certificate: Mapping[str, Any]) -> None:
     """Copy all covered files, without their time stamps, and check the copies."""
     files = digests(certificate)
     for name in files:
-        path, parts = folder / name, PurePosixPath(name).parts
+        path = folder / name
+        parts = PurePosixPath(name).parts
         is_inside = not path.is_symlink() and path.resolve().is_relative_to(folder.resolve())
         if is_inside and ".." not in parts and parts[:1] != (CONFIDENTIAL,) and path.is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)

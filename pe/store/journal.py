@@ -256,7 +256,8 @@ class Journal:
 
     def chunks(self, phase: str) -> list[ChunkRow]:
         """Return the committed answers of a phase, in the order of their commits."""
-        columns, rows = ", ".join(("id", "file", "sha256", "answered", "seconds", *_BILLED)), []
+        columns = ", ".join(("id", "file", "sha256", "answered", "seconds", *_BILLED))
+        rows = []
         query = f"SELECT {columns} FROM chunks WHERE phase = ? ORDER BY id"  # noqa: S608
         for chunk, file, digest, answers, seconds, *usage in self.read(query, (phase,)):
             if file is not None and Path(file).name != file:

@@ -164,7 +164,8 @@ class Run:
 
     def to_datasets(self) -> Any:
         """Return these samples as a `datasets.Dataset` with the columns of an export and a ClassLabel for the label."""
-        datasets, table = self._library("datasets"), read_table(self.folder)
+        datasets = self._library("datasets")
+        table = read_table(self.folder)
         features = datasets.Features.from_arrow_schema(arrow_schema(table))
         features[table.label] = datasets.ClassLabel(names=table.names)
         return datasets.Dataset.from_list(list(table.entries()), features=features)
@@ -175,7 +176,8 @@ class Run:
         The label, categories and ordinals are categorical; integers and booleans have pandas's nullable types where
         one is missing.
         """
-        pandas, table = self._library("pandas"), read_table(self.folder)
+        pandas = self._library("pandas")
+        table = read_table(self.folder)
         frame = pandas.DataFrame(list(table.entries()))
         frame[table.label] = pandas.Categorical(frame[table.label], categories=table.names)
         for name, column in (table.columns or {}).items():
@@ -210,7 +212,8 @@ class Run:
             parts.append(picture(read_bytes(evolution), "one row per iteration, one column per label"))
         if (self.folder / places.SYNTHETIC).is_file():  # not in an export in another form
             with np.load(self.folder / places.SYNTHETIC, allow_pickle=False) as archive:
-                names, counts = archive["label_names"].tolist(), Counter(archive["labels"].tolist())
+                names = archive["label_names"].tolist()
+                counts = Counter(archive["labels"].tolist())
             rows = ((f"<bdi>{escape(label)}</bdi>", f"{counts[i]:,}") for i, label in enumerate(names))
             parts.append(table(("label", "samples"), rows))
         return "".join(parts)

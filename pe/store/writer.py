@@ -239,7 +239,8 @@ class JournalReleases:
     """
 
     def __init__(self, run: RunWriter, note: Callable[[], None] = lambda: None) -> None:
-        self._run, self._note = run, note
+        self._run = run
+        self._note = note
         self._rows: dict[str, StoredRelease] = {}
         for release, unsafe in stored_charges(run.journal):
             self._count(release, unsafe)
@@ -302,7 +303,8 @@ class JournalReleases:
                 return None
             row = (release_file(name), sha256(path))
             self._run.journal.add_release(name, *row)
-        path, digest = self._run.folder / row[0], row[1]
+        path = self._run.folder / row[0]
+        digest = row[1]
         if not path.is_file() or sha256(path) != digest:
             raise RunError(f"{path} is missing or was changed after it was released: restore it from a copy.")
         array: Array = np.load(path, mmap_mode="r", allow_pickle=False)  # the blocks of a fit may be large
