@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 from pe.errors import APIError
-from pe.plugins.devices import choose_devices, free_memory, memory_refused, words_of
+from pe.plugins.devices import choose_devices, free_memory, memory_refused, words_of_error
 from pe.plugins.settings import Devices
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class _Worker:
 
     def _no_memory(self, what: str, smaller: str, error: Exception) -> APIError:
         return APIError(
-            f"{self._device} refused {what}, most likely for want of memory ({words_of(error)}): take "
+            f"{self._device} refused {what}, most likely for want of memory ({words_of_error(error)}): take "
             f"{smaller}{self._remedy}."
         )
 

@@ -22,10 +22,10 @@ from adapters.http import (
     base64_of,
     data_uri,
     entries_at,
+    hosted_starter,
     images_in,
     non_null,
     object_of,
-    starter_of,
     value_at,
 )
 from adapters.http.faults import one_line
@@ -97,7 +97,7 @@ class Bedrock(Host[BedrockSettings]):
     """Stability's models in your AWS account. The degree is a strength. One image per request."""
 
     Settings = BedrockSettings
-    starter = starter_of(
+    starter = hosted_starter(
         "model: stability.sd3-5-large-v1:0\t# as Bedrock names it",
         "region: us-west-2\t# of AWS; requests are signed with the credentials that botocore finds",
     )
@@ -200,7 +200,7 @@ class Gemini(Host[GeminiSettings]):
     """Google's image models by Gemini API or Vertex AI. The degree is put in words. One image per request."""
 
     Settings = GeminiSettings
-    starter = starter_of(
+    starter = hosted_starter(
         "model: gemini-3.1-flash-image\t# as Google names it",
         "key_env: GEMINI_API_KEY\t# the environment variable that holds the key",
         'aspect_ratio: "1:1"',
@@ -305,7 +305,7 @@ class Stability(Host[StabilitySettings]):
     """Stability's own host. The degree is a strength, exact. One image per request."""
 
     Settings = StabilitySettings
-    starter = starter_of(
+    starter = hosted_starter(
         "model: sd3.5-medium\t# or sd3.5-large, sd3.5-large-turbo, ultra",
         "key_env: STABILITY_API_KEY\t# the environment variable that holds the key",
     )
@@ -381,7 +381,7 @@ class Together(Host[TogetherSettings]):
     Settings = TogetherSettings
     shares = "parent"
     batch = "n"
-    starter = starter_of(
+    starter = hosted_starter(
         "model: black-forest-labs/FLUX.1-kontext-pro\t# as Together names it; it must be able to edit an image",
         "parent_field: image_url\t# how the model takes a parent; or reference_images",
         "key_env: TOGETHER_API_KEY\t# the environment variable that holds the key",

@@ -20,9 +20,9 @@ from adapters.http import (
     base64_of,
     data_uri,
     entries_at,
+    hosted_starter,
     non_null,
     object_of,
-    starter_of,
     value_at,
 )
 from adapters.http.jobs import ByJobs, Ended, JobHost, JobStatus
@@ -84,7 +84,7 @@ class BFL(JobHost[BFLSettings]):
     Settings = BFLSettings
     job_field = "polling_url"
     key_hosts = result_hosts = ("bfl.ai",)
-    starter = starter_of(
+    starter = hosted_starter(
         "model: flux-2-pro\t# the last part of the model's address",
         "key_env: BFL_API_KEY\t# the environment variable that holds the key",
     )
@@ -254,7 +254,7 @@ class Fal(ModelHost[FalSettings]):
     job_field = "response_url"
     key_hosts = ("fal.run",)
     result_hosts = ("fal.media",)
-    starter = starter_of(
+    starter = hosted_starter(
         "model: fal-ai/flux/dev\t# the endpoint's id",
         "variation_model: fal-ai/flux/dev/image-to-image",
         "degree_field: strength\t# an input that the model describes; null: the degree is put in words",
@@ -332,7 +332,7 @@ class Replicate(ModelHost[ReplicateSettings]):
 
     Settings = ReplicateSettings
     result_hosts = ("replicate.delivery",)
-    starter = starter_of(
+    starter = hosted_starter(
         "model: black-forest-labs/flux-dev\t# OWNER/NAME, or OWNER/NAME:VERSION",
         "key_env: REPLICATE_API_TOKEN\t# the environment variable that holds the key",
         "degree_field: prompt_strength\t# an input that the model describes; null: the degree is put in words",

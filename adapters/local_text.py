@@ -24,7 +24,7 @@ from pe.data.quiet import quiet_transformers
 from pe.data.samples import Conditions, generator, uniforms
 from pe.data.texts import plain
 from pe.errors import RecipeError
-from pe.plugins.devices import Precision, dtype_on, import_library, memory_refused, words_of
+from pe.plugins.devices import Precision, dtype_on, import_library, memory_refused, words_of_error
 from pe.plugins.protocols import (
     Answer,
     Capabilities,
@@ -96,7 +96,9 @@ class LocalModel(Settings):
             if memory_refused(error):
                 raise
             check_whole(place)
-            raise RecipeError(f"model: '{self.model}' cannot be loaded ({words_of(error)}): name {remedy}.") from error
+            raise RecipeError(
+                f"model: '{self.model}' cannot be loaded ({words_of_error(error)}): name {remedy}."
+            ) from error
         if report["missing_keys"]:  # the library would draw them at random
             lacks = min(report["missing_keys"])
             raise RecipeError(f"model: '{self.model}' lacks the weights {lacks} of an {kind}: name one that has them.")

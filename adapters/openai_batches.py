@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from adapters.http.answers import entries_at, value_at
-from adapters.http.client import object_of, read_json
+from adapters.http.client import object_of, parse_body
 from adapters.http.faults import Fault, Rejected
 from adapters.http.jobs import JobStatus, wait_for_job
 from adapters.openai_sdk import OpenAIEndpoint, form
@@ -181,7 +181,7 @@ def _id_of(answer: Mapping[str, Any]) -> str:
 
 def _parse(line: bytes) -> Any:
     try:
-        return read_json(line)
+        return parse_body(line)
     except (ValueError, RecursionError):
         return None
 

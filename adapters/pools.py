@@ -299,7 +299,7 @@ class PublicTexts(FromPool):
         by_label: bool = False,
     ) -> None:
         self._path = Path(path)
-        self._public = public_texts.PublicTexts(self._path, text_column, label_column, encoding)
+        self._public = public_texts.TextFiles(self._path, text_column, label_column, encoding)
         self._longest = longest
         self._words = words
         texts = list(self._pieces())

@@ -63,7 +63,7 @@ def work(task: str, folder: Path) -> None:
     from pe.evaluation.fidelity import features, fidelity, frechet_distance
     from pe.evaluation.labelled import NetworkSettings
     from pe.evaluation.memorisation import memorisation
-    from pe.evaluation.utility import Trial, utility
+    from pe.evaluation.utility import ClassifierTrial, utility
     from pe.progress import Progress, Task
 
     seen = CachedEmbedding("pixels", Pixels(size=SIDE, blur=0))
@@ -83,7 +83,7 @@ def work(task: str, folder: Path) -> None:
         if task == "resnet9":
             training = training.take(slice(1000))
         classifier = Classifier(task, NetworkSettings(epochs=1))
-        utility([Trial(task, classifier, {"synthetic": training}, test)], 10, [0], Progress())
+        utility([ClassifierTrial(task, classifier, {"synthetic": training}, test)], 10, [0], Progress())
 
 
 def bare_loop(train, epochs: int) -> float:

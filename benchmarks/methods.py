@@ -41,7 +41,7 @@ from pe.evaluation.features import CachedEmbedding
 from pe.evaluation.fidelity import features, frechet_distance
 from pe.evaluation.labelled import Labelled, NetworkSettings, label_samples
 from pe.evaluation.sets import read_real
-from pe.evaluation.utility import Trial, utility
+from pe.evaluation.utility import ClassifierTrial, utility
 from pe.planning.parts import build_embedding
 from pe.planning.releases import plan_of
 from pe.private.npz import MnistSample
@@ -123,7 +123,7 @@ def worth(train: Labelled, seed: int) -> dict[str, Any]:
     """A training set's accuracies on the test digits, and its Fréchet distance from the private ones."""
     private, test = digits("private"), digits("test")
     settings = NetworkSettings(epochs=EPOCHS)
-    trials = [Trial(name, Classifier(name, settings), {"set": train}, test) for name in CLASSIFIERS]
+    trials = [ClassifierTrial(name, Classifier(name, settings), {"set": train}, test) for name in CLASSIFIERS]
     scores = utility(trials, len(DIGITS), [seed], Progress())
     pixels = CachedEmbedding("pixels", Pixels(size=SIDE, blur=0))
     one, other = (features(images, pixels, 0, Task()).moments for images in (train.images, private.images))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import diffusers
 
-from adapters.diffusion.description import Description, describe, inputs_of
+from adapters.diffusion.description import Description, describe_pipeline, inputs_of
 
 PAGE = Path(__file__).parent / "diffusion.md"
 BEGIN, END = "<!-- python docs/ways.py -->\n", "<!-- end -->"
@@ -42,7 +42,7 @@ def _found() -> Iterator[tuple[str, Description]]:
             continue
         inputs = inputs_of(kind).keys()
         if {"prompt", "image"} & inputs and {"generator", "num_inference_steps"} <= inputs and not _TASKS & inputs:
-            described = describe(kind)
+            described = describe_pipeline(kind)
             if described.text is kind or described.ways:
                 yield name.removesuffix("Pipeline"), described
 

@@ -19,7 +19,7 @@ from adapters.http import (
     Rejected,
     Seconds,
     data_uri,
-    encode,
+    encode_picture,
     non_null,
     object_of,
 )
@@ -204,7 +204,7 @@ class HTTPEmbedding(EndpointEmbedding):
         return HTTPClient(f"{parts.scheme}://{parts.netloc}", self._config, 1, Credentials(self._config))
 
     def _send(self, client: HTTPClient, samples: Samples) -> httpx2.Response:
-        images = [{"image": data_uri(image)} for image in encode(samples)]
+        images = [{"image": data_uri(image)} for image in encode_picture(samples)]
         return client.ask("POST", self._config.url, json={"model": self._config.model, "input": images})
 
 

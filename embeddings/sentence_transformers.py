@@ -17,7 +17,7 @@ from pe.data.quiet import quiet, quiet_transformers
 from pe.data.samples import Samples, slices
 from pe.data.texts import Texts
 from pe.errors import MissingDependency, RecipeError
-from pe.plugins.devices import import_library, memory_refused, words_of
+from pe.plugins.devices import import_library, memory_refused, words_of_error
 from pe.plugins.embed import expect
 from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.settings import Count
@@ -127,8 +127,8 @@ class SentenceTransformers(TorchEmbedding):
                 raise
             check_whole(self._config.model)
             raise RecipeError(
-                f"embedding.model: '{self._config.model}' cannot be loaded ({words_of(error)}): name a folder, or "
-                "OWNER/NAME of the hub, with a model of sentence-transformers whose weights are .safetensors."
+                f"embedding.model: '{self._config.model}' cannot be loaded ({words_of_error(error)}): name a folder, "
+                "or OWNER/NAME of the hub, with a model of sentence-transformers whose weights are .safetensors."
             ) from error
         if not torch.equal(*vectors):
             raise RecipeError(

@@ -18,7 +18,7 @@ from pydantic import model_validator
 
 from pe.data.arrays import BoolArray, Float64Array
 from pe.data.samples import Samples, Shape, mix
-from pe.data.tables import PublicTexts
+from pe.data.tables import TextFiles
 from pe.data.text_vectors import Keys, Rarity, Weights, damp, runs_of, words_of
 from pe.data.texts import UTF_8, Texts
 from pe.errors import RecipeError
@@ -71,7 +71,7 @@ class WordsEmbedding:
         self._config = read_settings(self.Settings, settings, f"embedding '{self.kind}'")
         self._public = None
         if self._config.public is not None:
-            self._public = PublicTexts(self._config.public, self._config.text_column, None, self._config.encoding)
+            self._public = TextFiles(self._config.public, self._config.text_column, None, self._config.encoding)
             self._public.check()
 
     @property

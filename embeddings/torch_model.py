@@ -33,7 +33,7 @@ from pe.plugins.devices import (
     memory_refused,
     require_torch,
     with_attributes,
-    words_of,
+    words_of_error,
 )
 from pe.plugins.embed import expect
 from pe.plugins.protocols import PluginInfo, Vectors
@@ -215,7 +215,7 @@ class TorchEmbedding:
             smaller = f"a smaller embedding.batch_size than {self._each}, or " if self._each > 1 else ""
             raise RecipeError(
                 f"The device refused {purpose} in the embedding '{self.kind}', most likely for want of memory "
-                f"({words_of(error)}): take {smaller}embedding.device: cpu."
+                f"({words_of_error(error)}): take {smaller}embedding.device: cpu."
             ) from error
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from pe.data.arrays import Float64Array, Int32Array, Int64Array
 from pe.data.samples import Samples
 from pe.errors import PrivacyError
-from pe.nearest import Backend, describe, nearest
+from pe.nearest import Backend, describe_search, nearest
 from pe.plugins.protocols import Embedding, Vectors
 from pe.privacy.ledger import Ledger
 from pe.privacy.noise import FINE, Noise, grid_for
@@ -180,7 +180,7 @@ def count_votes(
     q = voting.neighbors
     metric = voting.metric
     backend = voting.neighbor_search
-    log.info("Nearest neighbours are found by %s.", describe(backend))
+    log.info("Nearest neighbours are found by %s.", describe_search(backend))
     own = private.labels[rows]
     units = private.units[rows]
     choices = np.full((len(own), q), -1, dtype=np.int64)

@@ -73,13 +73,13 @@ def describe_weight(way: Way, degree: float) -> str:
     return f"drawn anew, with a weight of {1 - degree:g} for {part}"
 
 
-def describe(kind: type) -> Description:
+def describe_pipeline(kind: type) -> Description:
     """Return the pipeline classes that can run on the parts of a pipeline of class `kind`."""
     text = _text(kind)
     return Description(kind, text, _noise(kind, text), _instruction(kind), text and _structure(text))
 
 
-def class_of(name: str, model: str) -> type:
+def pipeline_class(name: str, model: str) -> type:
     """Return the class that a model's index names. Raise RecipeError if diffusers has no such pipeline."""
     import diffusers
 

@@ -118,7 +118,7 @@ class LocalDiffusion(Generator):
         return describe_steps(of_iteration("steps", self.steps, iteration), degree)
 
 
-def answer_of(outcomes: Sequence[Outcome], shape: ImageShape, conditions: Conditions) -> Answer:
+def answer_of_outcomes(outcomes: Sequence[Outcome], shape: ImageShape, conditions: Conditions) -> Answer:
     """Return the answer made of an outcome and a row of `conditions` for each item. `shape` is a sample's h, w, c."""
     images = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, np.ndarray)}
     missing = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, Refused | Failed)}

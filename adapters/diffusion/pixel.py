@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of, parents_of
+from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of_outcomes, parents_of
 from adapters.diffusion.items import (
     Item,
     Job,
@@ -26,7 +26,7 @@ from adapters.diffusion.items import (
     tensors,
     torch_rng,
 )
-from adapters.diffusion.weights import model_folder, read_json, require
+from adapters.diffusion.weights import model_folder, read_config, require_diffusers
 from adapters.prompts import API_CLASS, Choices, Classes, check_choices
 from pe.data.arrays import ImageShape, Int64Array
 from pe.data.images import Images
@@ -165,7 +165,7 @@ class PixelFiles:
     @classmethod
     def find(cls, model: str, revision: str | None, offline: bool) -> PixelFiles:
         """Find the files of `small`, a folder, a file or a repository of the hub. RecipeError if they are not there."""
-        require("diffusers")
+        require_diffusers("diffusers")
         place = model_folder(str(_SHIPPED.get(model, model)), revision, offline, lambda: _fetch(model, revision))
         files = cls._of_file(place) if place.is_file() else cls._of_folder(place)
         kind = files.unet.get("_class_name", "UNet2DModel")
@@ -175,7 +175,7 @@ class PixelFiles:
 
     @classmethod
     def _of_file(cls, file: Path) -> PixelFiles:
-        settings = read_json(file.with_suffix(".json"))
+        settings = read_config(file.with_suffix(".json"))
         for key in ("unet", "scheduler"):
             if not isinstance(settings.get(key), dict):
                 raise RecipeError(f"{file.with_suffix('.json')} lacks '{key}': the settings of the model's {key}.")
@@ -184,11 +184,11 @@ class PixelFiles:
     @classmethod
     def _of_folder(cls, folder: Path) -> PixelFiles:
         inner, schedule = (folder / part if (folder / part).is_dir() else folder for part in ("unet", "scheduler"))
-        names = read_json(folder / "classes.json") if (folder / "classes.json").is_file() else {}
+        names = read_config(folder / "classes.json") if (folder / "classes.json").is_file() else {}
         return cls(
             inner / _WEIGHTS,
-            dict(read_json(inner / "config.json")),
-            dict(read_json(schedule / "scheduler_config.json")),
+            dict(read_config(inner / "config.json")),
+            dict(read_config(schedule / "scheduler_config.json")),
             tuple(map(str, names.get("classes", ()))),
         )
 
@@ -309,7 +309,7 @@ class OfClasses(LocalDiffusion):
             for seed, image, number in zip(seeds, images, numbers, strict=True)
         ]
         conditions = Conditions() if classes is None else Conditions({API_CLASS: classes})
-        return answer_of(self._engine.run(items), self._shape(), conditions)
+        return answer_of_outcomes(self._engine.run(items), self._shape(), conditions)
 
 
 @plugin

@@ -10,12 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from adapters.diffusion.description import Description, Way, class_of, describe
+from adapters.diffusion.description import Description, Way, describe_pipeline, pipeline_class
 from adapters.diffusion.vary import Sampler
-from adapters.diffusion.weights import add_lora, cached_model, local_model, lora_of, model_folder, read_json, require
+from adapters.diffusion.weights import (
+    add_lora,
+    cached_model,
+    local_model,
+    lora_of,
+    model_folder,
+    read_config,
+    require_diffusers,
+)
 from adapters.prompts import Texts
 from pe.errors import RecipeError
-from pe.plugins.devices import Precision, words_of
+from pe.plugins.devices import Precision, words_of_error
 from pe.plugins.specs import plugin
 from pe.plugins.weights import SAFETENSORS, check_whole
 
@@ -103,13 +111,13 @@ class TextFiles:
 
     def folder(self) -> Path:
         """Return the folder with the model, fetched if need be. RecipeError if that fails, or it holds no pipeline."""
-        require("diffusers")
+        require_diffusers("diffusers")
         return self._check(model_folder(self.config.model, self.config.revision, self.config.offline, self._fetch))
 
     def description(self) -> Description | None:
         """Describe the model by its index alone. None: it is not on this machine yet."""
         folder = local_model(self.config.model) or cached_model(self.config.model, self.config.revision)
-        return None if folder is None else describe(self._kind(self._check(folder)))
+        return None if folder is None else describe_pipeline(self._kind(self._check(folder)))
 
     def load(self, dtypes: Dtypes) -> Any:
         """Return the pipeline on the CPU, with all its parts. Raise RecipeError if a file is missing or damaged."""
@@ -119,7 +127,7 @@ class TextFiles:
         folder = self.folder()
         components = config.components or {}
         kind: Any = self._kind(folder)
-        index = read_json(folder / INDEX)
+        index = read_config(folder / INDEX)
         parts: dict[str, Any] = {name: None for name, classes in index.items() if classes == [None, None]}
         if "safety_checker" in index and not config.safety_checker:
             parts |= {"safety_checker": None, "requires_safety_checker": False}
@@ -134,7 +142,7 @@ class TextFiles:
             is_fetched = local_model(config.model) is None
             remedy = "fetch it anew with all its .safetensors files" if is_fetched else "put the whole model there"
             raise RecipeError(
-                f"The model {config.model} in {folder} cannot be loaded ({words_of(error)}): {remedy}."
+                f"The model {config.model} in {folder} cannot be loaded ({words_of_error(error)}): {remedy}."
             ) from error
         return pipeline
 
@@ -173,7 +181,7 @@ class TextFiles:
 
     def _kind(self, folder: Path) -> type:
         if self.config.pipeline is None:
-            return class_of(str(read_json(folder / INDEX).get("_class_name")), self.config.model)
+            return pipeline_class(str(read_config(folder / INDEX).get("_class_name")), self.config.model)
         place = self.config.pipeline
         module, _, name = place.partition(":")
         try:

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from adapters.diffusion.description import Description, Inputs, Way, describe, describe_weight, inputs_of, over
+from adapters.diffusion.description import Description, Inputs, Way, describe_pipeline, describe_weight, inputs_of, over
 from adapters.diffusion.items import Item, Job, Outcome, outcomes_of, torch_rng
 from adapters.diffusion.text_files import Dtypes, TextFiles, TextSettings, quiet_loading
 from adapters.diffusion.vary import (
+    ByNoise,
+    ByStructure,
     Instruction,
-    Noise,
-    Structure,
     Vary,
     control_of,
     set_sampler,
     vary_by_meaning,
 )
-from adapters.diffusion.weights import require
+from adapters.diffusion.weights import require_diffusers
 from adapters.prompts import Ladder
 from pe.errors import RecipeError
-from pe.plugins.devices import Precision, dtype_on, words_of
+from pe.plugins.devices import Precision, dtype_on, words_of_error
 from pe.plugins.protocols import Refused
 from pe.plugins.weights import SAFETENSORS, check_whole
 
@@ -88,7 +88,7 @@ class TextLoader:
 
     def load(self, device: torch.device) -> TextModel:
         """Return the model on a device. RecipeError if a file is damaged, or the model cannot do what is asked."""
-        require("diffusers")
+        require_diffusers("diffusers")
         self.check()
         default_way = self.way
         self._files.folder(), self._varying.folder()
@@ -100,7 +100,7 @@ class TextLoader:
             )
         dtypes = {part: dtype_on(device, each) for part, each in self._precisions.items()}
         base = self._load_parts(self._files, dtypes)
-        kind = describe(type(base)).text
+        kind = describe_pipeline(type(base)).text
         assert kind is not None
         varies = base if self._varying is self._files else self._load_parts(self._varying, dtypes)
         vary = self._set_up(varies, dtypes)
@@ -172,16 +172,16 @@ class TextLoader:
         """Return the way to vary by a loaded pipeline, with the ControlNet, wordings or IP-Adapter that it needs."""
         from safetensors import SafetensorError
 
-        description = describe(type(pipeline))
+        description = describe_pipeline(type(pipeline))
         way = self._settle(description)
         kind = description.of(way)
         try:
             if way == "structure":
                 net = self._controlnet(dtypes["default"])
-                return Structure(over(kind, pipeline, controlnet=net), control_of(self._config.control))
+                return ByStructure(over(kind, pipeline, controlnet=net), control_of(self._config.control))
             varying = over(kind, pipeline)
             if way == "noise":
-                return Noise(varying)
+                return ByNoise(varying)
             if way == "instruction":
                 return Instruction(varying, self._ladder)
             if self._config.ip_adapter is not None:
@@ -192,7 +192,7 @@ class TextLoader:
             adapter = (self._config.ip_adapter or {}).get("pretrained_model_name_or_path_or_dict")
             check_whole(self._config.controlnet or adapter or self._varying.config.model)
             raise RecipeError(
-                f"vary: {way} cannot be set up for '{self._varying.config.model}' ({words_of(error)})."
+                f"vary: {way} cannot be set up for '{self._varying.config.model}' ({words_of_error(error)})."
             ) from error
 
     def _controlnet(self, dtype: Any) -> Any:

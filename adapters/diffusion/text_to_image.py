@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from adapters.diffusion.description import degree_of
-from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of, parents_of
+from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of_outcomes, parents_of
 from adapters.diffusion.items import Item, Job, Outcome, Pixels, numbers_of, of_iteration
 from adapters.diffusion.text_files import MEMORY_SETTINGS, TextSettings
 from adapters.diffusion.text_model import TextLoader
@@ -124,7 +124,7 @@ class TextToImage(TextSettings, LocalDiffusion):
         """Vary each parent under the prompt that it carries."""
         parents = parents_of(request.samples)
         if request.degree == 0:
-            return answer_of(parents, request.samples.array.shape[1:], self._with_prompts(request))
+            return answer_of_outcomes(parents, request.samples.array.shape[1:], self._with_prompts(request))
         rule = self.resize if self._size else None
         images = [decode_image(image, size=self._size, resize=rule, channels=3) for image in parents]
         return self._answer(request, self._job(request.degree, request.iteration), images)
@@ -146,7 +146,7 @@ class TextToImage(TextSettings, LocalDiffusion):
         items = [Item(job, int(seed), image, prompt, negative) for seed, image, prompt, negative in columns]
         outcomes = [self._to_sample(outcome) for outcome in self._engine.run(items)]
         height, width = self._image_size or self._size or (1, 1)
-        return answer_of(outcomes, (height, width, self.channels), conditions)
+        return answer_of_outcomes(outcomes, (height, width, self.channels), conditions)
 
     def _to_sample(self, outcome: Outcome) -> Outcome:
         if not isinstance(outcome, np.ndarray):

@@ -68,7 +68,7 @@ def pictures_of(items: Sequence[Item]) -> list[Image.Image]:
     return [Image.fromarray(item.image) for item in items if item.image is not None]
 
 
-class Noise(Vary):
+class ByNoise(Vary):
     """Img2img noises the parent part of the way and denoises it again (SDEdit). Strength = degree."""
 
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
@@ -194,7 +194,7 @@ class ImageAlone(Vary):
 
 
 @dataclass
-class Structure(Vary):
+class ByStructure(Vary):
     """A ControlNet keeps the parent's lines or layout, and weighs 1 − degree. The prompt decides the rest."""
 
     control: Control

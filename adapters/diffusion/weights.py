@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pe.errors import MissingDependency, RecipeError
-from pe.plugins.devices import words_of
+from pe.plugins.devices import words_of_error
 from pe.plugins.weights import SAFETENSORS, cached_file, check_whole
 
 log = logging.getLogger(__name__)
@@ -62,8 +62,12 @@ def model_folder(model: str, revision: str | None, offline: bool, fetch: Callabl
         raise RecipeError(f"The hub has no model {model}, or wants you to log in first (`hf auth login`).") from error
     except (LocalEntryNotFoundError, OSError, ValueError, RuntimeError) as error:
         if folder is None:
-            raise RecipeError(f"The weights of {model} cannot be fetched ({words_of(error)}): {remedy}.") from error
-        log.warning("%s cannot be brought up to date (%s): what is in the cache is taken.", model, words_of(error))
+            raise RecipeError(
+                f"The weights of {model} cannot be fetched ({words_of_error(error)}): {remedy}."
+            ) from error
+        log.warning(
+            "%s cannot be brought up to date (%s): what is in the cache is taken.", model, words_of_error(error)
+        )
         return folder
 
 
@@ -78,7 +82,7 @@ def cached_model(model: str, revision: str | None) -> Path | None:
     return None if file is None else file.parent
 
 
-def read_json(file: Path) -> Mapping[str, Any]:
+def read_config(file: Path) -> Mapping[str, Any]:
     """Return the object in a JSON file of a model. Raise RecipeError if there is none."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
@@ -91,7 +95,7 @@ def read_json(file: Path) -> Mapping[str, Any]:
     return content
 
 
-def require(library: str) -> None:
+def require_diffusers(library: str) -> None:
     """Raise MissingDependency if the library is not installed."""
     from importlib.util import find_spec
 
@@ -110,7 +114,7 @@ def add_lora(pipeline: Any, lora: Mapping[str, float], model: str, offline: bool
     """Add LoRA weights to a pipeline, and so to others that share its parts. RecipeError if some cannot be added."""
     if not lora:
         return
-    require("peft")
+    require_diffusers("peft")
     if not hasattr(pipeline, "load_lora_weights"):
         raise RecipeError(f"lora: {type(pipeline).__name__} takes none, so leave it out.")
     from safetensors import SafetensorError
@@ -125,11 +129,11 @@ def add_lora(pipeline: Any, lora: Mapping[str, float], model: str, offline: bool
             _check_modules(pipeline, name, pipeline.lora_state_dict(where, **options))
         except (OSError, SafetensorError) as error:
             check_whole(place)
-            raise RecipeError(f"lora: {place} cannot be read ({words_of(error)}): name LoRA weights.") from error
+            raise RecipeError(f"lora: {place} cannot be read ({words_of_error(error)}): name LoRA weights.") from error
         except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
             raise RecipeError(
-                f"lora: {place} does not fit the model {model} ({words_of(error)}): name LoRA weights of the same "
-                "architecture."
+                f"lora: {place} does not fit the model {model} ({words_of_error(error)}): name LoRA weights of the "
+                "same architecture."
             ) from error
     pipeline.set_adapters(list(names.values()), list(lora.values()))
 

@@ -1,10 +1,10 @@
 """The one engine for all endpoints: keys, connections, retries, rates, settings, and the images that come back."""
 
-from adapters.http.answers import Received, base64_of, data_uri, encode, entries_at, images_in, value_at
+from adapters.http.answers import Received, base64_of, data_uri, encode_picture, entries_at, images_in, value_at
 from adapters.http.client import HTTPClient, OnFirstUse, object_of, respond
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault, Rejected
-from adapters.http.host import Endpoints, Host, ImageCall, Sending, non_null, starter_of
+from adapters.http.host import Endpoints, Host, ImageCall, Sending, hosted_starter, non_null
 from adapters.http.policy import Policy, workers_for
 from adapters.http.settings import Concurrent, Connection, Pictures, Prompted, Scalar, Seconds, Size, Worded
 
@@ -30,13 +30,13 @@ __all__ = [
     "Worded",
     "base64_of",
     "data_uri",
-    "encode",
+    "encode_picture",
     "entries_at",
+    "hosted_starter",
     "images_in",
     "non_null",
     "object_of",
     "respond",
-    "starter_of",
     "value_at",
     "workers_for",
 ]

@@ -162,7 +162,7 @@ def images_in(answer: Mapping[str, Any], key: str) -> list[Any]:
     return images
 
 
-def encode(samples: Samples) -> list[bytes]:
+def encode_picture(samples: Samples) -> list[bytes]:
     """Return each image as a PNG file; raise APIError if the samples are no images."""
     if not isinstance(samples, Images):
         raise APIError(f"An image endpoint varies images, not {samples.kind}.")

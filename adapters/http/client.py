@@ -254,7 +254,7 @@ def object_of(response: httpx2.Response) -> dict[str, Any]:
     """Return the JSON object of a response, read by `read_json`; raise Fault if the response holds something else."""
     try:
         charset = response.encoding if response.charset_encoding else None
-        content = read_json(response.content, charset)
+        content = parse_body(response.content, charset)
     except (ValueError, RecursionError) as error:  # nested too deep
         raise Fault.of_response(response.status_code, {}, response.content) from error
     if not isinstance(content, dict):
@@ -262,7 +262,7 @@ def object_of(response: httpx2.Response) -> dict[str, Any]:
     return content
 
 
-def read_json(content: bytes, charset: str | None = None) -> Any:
+def parse_body(content: bytes, charset: str | None = None) -> Any:
     """Parse JSON, or raise ValueError or RecursionError. Bytes that cannot be decoded become lone surrogates.
 
     Whole numbers of more than LONGEST_NUMBER digits become None.

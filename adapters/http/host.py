@@ -10,7 +10,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from adapters.http.answers import PictureRule, Pixels, Received, answer_of, encode
+from adapters.http.answers import PictureRule, Pixels, Received, answer_of, encode_picture
 from adapters.http.client import Addresses, HTTPClient, OnFirstUse
 from adapters.http.credentials import Credentials, check_key
 from adapters.http.faults import Fault
@@ -54,7 +54,7 @@ _ALL_SHARE = """\
 """
 
 
-def starter_of(*lines: str) -> str:
+def hosted_starter(*lines: str) -> str:
     """Return a hosted model's `Generator.starter`: `lines`, then the lines that all hosts share."""
     return "".join(f"  {line}\n" for line in lines) + _ALL_SHARE
 
@@ -160,7 +160,7 @@ class Host(Generator, ABC, Generic[Config]):
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
         pixels = request.conditions.get(DRAWN) if self._rule.kept_size else None
-        parents = encode(request.samples if pixels is None else Images(pixels))
+        parents = encode_picture(request.samples if pixels is None else Images(pixels))
 
         prompt, degree = self._ladder.tell(request.degree, _prompt(request), int(request.seeds[0] >> 8))
         return self._ask(request, ImageCall(prompt, request.seeds, parents, degree, request.job))

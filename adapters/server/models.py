@@ -15,7 +15,7 @@ from adapters.diffusion.items import Model
 from adapters.diffusion.pixel import PixelFiles, PixelModel, Sampler
 from adapters.diffusion.text_files import INDEX, TextSettings
 from adapters.diffusion.text_model import TextLoader, TextModel
-from adapters.diffusion.weights import cached_model, local_model, model_folder, read_json
+from adapters.diffusion.weights import cached_model, local_model, model_folder, read_config
 from adapters.server.checks import ModelDescription, ServeSettings
 from pe.errors import RecipeError
 from pe.plugins.devices import choose_devices
@@ -52,7 +52,7 @@ class PixelModelSettings(BaseModel):
     offline: bool = False
 
 
-def load_model(settings: ServeSettings) -> tuple[Engine, ModelDescription]:
+def load_served_model(settings: ServeSettings) -> tuple[Engine, ModelDescription]:
     """Load the model on its devices, and describe it. Raise RecipeError if it cannot obey the settings."""
     model = find_model(settings)
     device = "cpu" if settings.gpus_per_replica == 0 else "auto"  # Ray then hides no GPU
@@ -87,7 +87,7 @@ def find_model(settings: ServeSettings) -> ServedModel:
         model, revision, offline, lambda: snapshot_download(model, revision=revision, allow_patterns=[INDEX])
     )
     index = folder / INDEX
-    if index.is_file() and "text_encoder" in read_json(index):
+    if index.is_file() and "text_encoder" in read_config(index):
         return _text_to_image(settings)
     return _pixel(settings)
 

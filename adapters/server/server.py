@@ -51,7 +51,7 @@ from adapters.server.checks import (
 from adapters.server.errors import Error, Refusal, refusal_of, unavailable
 from adapters.server.formats import ARRAYS, BatchRequest, FormatError, Pixels, pack_answer, read_request
 from adapters.server.metrics import Metrics, exported
-from adapters.server.models import load_model
+from adapters.server.models import load_served_model
 from pe.plugins.protocols import Failed, Refused
 from pe.version import __version__
 
@@ -80,7 +80,7 @@ class Server:
     def __init__(self, settings: dict[str, Any]) -> None:
         _keep_prompts_out_of_logs()
         self._settings = ServeSettings.model_validate(settings)
-        engine, self._model = load_model(self._settings)
+        engine, self._model = load_served_model(self._settings)
         self._entry = _entry(self._model, self._settings)
         self._batcher = Batcher(engine.run, self._model.batch, Metrics().count_batch)
         self._requests: Counter[str] = Counter()  # requests under way, by key

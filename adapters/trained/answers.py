@@ -27,7 +27,7 @@ from pe.errors import APIError
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 
 if TYPE_CHECKING:
-    from adapters.trained.gan_networks import Generator
+    from adapters.trained.gan_networks import ImageGenerator
     from pe.fit.trainer import FitTerms
 
 Codes = Float32Array
@@ -73,12 +73,12 @@ class AnswersByCodes:
         """Answer from the model in `folder`. Raise RecipeError if there is none, or it is damaged."""
         from safetensors.torch import load_file
 
-        from adapters.trained.gan_networks import Generator
+        from adapters.trained.gan_networks import ImageGenerator
 
         with reading(folder, "fitted generator of this kind"):
             settings = load_json(folder / _SETTINGS)
             self._classes = tuple(settings["classes"])
-            model = Generator(len(self._classes), tuple(settings["image_shape"]))
+            model = ImageGenerator(len(self._classes), tuple(settings["image_shape"]))
             model.load_state_dict(load_file(folder / _WEIGHTS))
         self._model = model.eval()
 
@@ -102,7 +102,7 @@ class AnswersByCodes:
         return self._model
 
 
-def write_generator(model: Generator, terms: FitTerms, folder: Path) -> None:
+def write_generator(model: ImageGenerator, terms: FitTerms, folder: Path) -> None:
     """Write a fitted generator to `folder`, for `load`."""
     write_weights(model.state_dict(), folder / _WEIGHTS)
     write_json({"classes": terms.classes, "image_shape": terms.image_shape}, folder / _SETTINGS)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from adapters.diffusion.pixel import PixelFiles
 from adapters.diffusion.text_files import INDEX
-from adapters.diffusion.weights import local_model, read_json
+from adapters.diffusion.weights import local_model, read_config
 from adapters.prompts import TextByLabel
 from adapters.trained.diffusion_model import FittedDiffusion
 from adapters.trained.fit import Fit
@@ -161,7 +161,7 @@ class FineTune(FittedDiffusion):
             return
         from adapters.trained.finetune_models import PROMPTS
 
-        content = read_json(folder / PROMPTS)
+        content = read_config(folder / PROMPTS)
         height, width, channels = content["shape"]
         self._labels = tuple(content["prompts"])
         # The pipeline that the fit wrote is complete, so nothing is fetched.
@@ -198,7 +198,7 @@ class FineTune(FittedDiffusion):
 
         place = None if self.model == "small" else local_model(self.model)
         # A folder of a UNet2DModel alone has an index, too.
-        if place is not None and (place / INDEX).is_file() and "vae" in read_json(place / INDEX):
+        if place is not None and (place / INDEX).is_file() and "vae" in read_config(place / INDEX):
             self._check_pipeline()
             assert self.prompts is not None
             return latent_checkpoint(place, self.prompts, terms.classes, terms.image_shape)

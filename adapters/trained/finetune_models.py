@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from adapters.diffusion.pixel import PixelFiles
 from adapters.diffusion.text_files import INDEX, TextFiles, TextSettings, quiet_loading
-from adapters.diffusion.weights import read_json
+from adapters.diffusion.weights import read_config
 from adapters.prompts import PROMPT, Prompts, TextByLabel
 from adapters.trained.diffusion_networks import Denoising, check_prediction, square, write_model
 from adapters.trained.dp_sgd.gradients import Randomness
@@ -143,20 +143,20 @@ class LatentCheckpoint:
 
     def check(self) -> None:
         """See `PixelCheckpoint`."""
-        kind = read_json(self._folder / INDEX).get("_class_name")
+        kind = read_config(self._folder / INDEX).get("_class_name")
         if kind != _PIPELINE:
             raise RecipeError(
                 f"api.model is a {kind}: those that can be fitted are UNet2DModel in pixel space and {_PIPELINE}."
             )
         height, width, channels = self.shape
-        unet, vae = (read_json(self._folder / part / "config.json") for part in ("unet", "vae"))
+        unet, vae = (read_config(self._folder / part / "config.json") for part in ("unet", "vae"))
         least = 2 ** (len(vae["block_out_channels"]) + len(unet["block_out_channels"]) - 2)
         if height % least or width % least or channels not in (1, 3):
             raise RecipeError(
                 f"api.model makes images whose sides {least} divides, grey or RGB, and the private images are "
                 f"{height}×{width}×{channels}: set private.size and private.channels."
             )
-        schedule = read_json(self._folder / "scheduler" / "scheduler_config.json")
+        schedule = read_config(self._folder / "scheduler" / "scheduler_config.json")
         check_prediction(str(schedule.get("prediction_type", "epsilon")))
 
     def skeleton(self) -> nn.Module:
@@ -164,7 +164,7 @@ class LatentCheckpoint:
         from diffusers import UNet2DConditionModel
 
         with torch.device("meta"):
-            unet: nn.Module = UNet2DConditionModel.from_config(dict(read_json(self._folder / "unet" / "config.json")))
+            unet: nn.Module = UNet2DConditionModel.from_config(dict(read_config(self._folder / "unet" / "config.json")))
         return unet
 
     def network(self) -> nn.Module:
@@ -265,7 +265,7 @@ def latent_checkpoint(model: Path, prompts: TextByLabel, labels: Sequence[str], 
 
 def stored_latent(folder: Path) -> LatentCheckpoint:
     """Open the pipeline that a fit left in `folder`."""
-    content = read_json(folder / PROMPTS)
+    content = read_config(folder / PROMPTS)
     return LatentCheckpoint(
         TextFiles(TextSettings(model=str(folder), offline=True)), dict(content["prompts"]), tuple(content["shape"])
     )

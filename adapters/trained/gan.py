@@ -53,14 +53,20 @@ class FittedGAN(AnswersByCodes, ByDPSGD):
         fit.begin()
         from torch import nn
 
-        from adapters.trained.gan_networks import Discriminator, DiscriminatorLoss, Generator, Learner, train_on_public
+        from adapters.trained.gan_networks import (
+            Discriminator,
+            DiscriminatorLoss,
+            ImageGenerator,
+            Learner,
+            train_on_public,
+        )
 
         terms = fit.terms
         classes = len(fit.terms.classes)
         places = self.places()
         with drawing_by(terms.seed, "gan/weights"):
             discriminator = Discriminator(classes, terms.image_shape)
-            generator = Generator(classes, terms.image_shape)
+            generator = ImageGenerator(classes, terms.image_shape)
         discriminator.to(places[0])
         generator.to(places[0])
 

@@ -25,7 +25,7 @@ CODE = 8
 """Length of the code z that an image is made from, beside its label."""
 
 
-class Generator(nn.Module):
+class ImageGenerator(nn.Module):
     """Code and label → image in [0, 1], h×w×c: two dense layers, two up-sampling convolutions."""
 
     def __init__(self, classes: int, shape: ImageShape, width: int = 256, channels: int = 16) -> None:
@@ -81,7 +81,7 @@ def fit_generator(
     rate: float,
     seed: int,
     step_done: Callable[[], None],
-) -> Generator:
+) -> ImageGenerator:
     """Return a generator whose mean features m, per label, point in the direction of the noisy μ̃. Post-processing.
 
     For each label the distance ‖μ̃ − w·m‖² is least at w = ⟨μ̃, m⟩/‖m‖², whatever the label's private size, so the size
@@ -101,7 +101,7 @@ def fit_generator(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed % 2**63)
         classes = len(target)
-        model = Generator(classes, shape)
+        model = ImageGenerator(classes, shape)
         # Labels of a batch are as evenly many as can be, so that each label's mean is as good.
         direction = torch.from_numpy(target.astype(np.float32))
         direction = direction / direction.norm()
@@ -159,7 +159,7 @@ class DiscriminatorLoss:
         classes: how many labels there are.
     """
 
-    def __init__(self, generator: Generator, classes: int) -> None:
+    def __init__(self, generator: ImageGenerator, classes: int) -> None:
         self._generator = generator
         self._classes = classes
 
@@ -178,7 +178,7 @@ class DiscriminatorLoss:
         return functional.softplus(-real) + functional.softplus(model(images, labels))
 
 
-def generate(generator: Generator, codes: Tensor, labels: Tensor) -> Tensor:
+def generate(generator: ImageGenerator, codes: Tensor, labels: Tensor) -> Tensor:
     """Return images, float32 n×c×h×w in [−1, 1]. Each depends on its own code and label alone."""
     training = generator.training
     device = next(generator.parameters()).device
@@ -227,7 +227,7 @@ class Learner:
         seed: the recipe's.
     """
 
-    def __init__(self, generator: Generator, classes: int, settings: PlainTraining, seed: int) -> None:
+    def __init__(self, generator: ImageGenerator, classes: int, settings: PlainTraining, seed: int) -> None:
         self.generator = generator
         self._classes = classes
         self._settings = settings
@@ -273,7 +273,7 @@ class Learner:
 
 def train_on_public(
     discriminator: Discriminator,
-    generator: Generator,
+    generator: ImageGenerator,
     public: PublicSet,
     settings: PlainTraining,
     seed: int,

@@ -14,7 +14,7 @@ from pe.cli.pages import page
 
 if TYPE_CHECKING:
     from pe.plugins.protocols import Generator
-    from pe.recipe.explain import Part
+    from pe.recipe.explain import ExplainedPart
 
 
 @click.command()
@@ -129,7 +129,7 @@ def explain(what: str | None, markdown: bool) -> None:
         click.echo("\n\n".join(_look_up(what, parts)))
 
 
-def _look_up(what: str, parts: list[Part]) -> Iterator[str]:
+def _look_up(what: str, parts: list[ExplainedPart]) -> Iterator[str]:
     """Yield the texts of the recipe's parts with this name, or, if there are none, of the keys with this name."""
     from pe.errors import RecipeError, nearest_name
 
@@ -151,9 +151,9 @@ def _look_up(what: str, parts: list[Part]) -> Iterator[str]:
         raise RecipeError(f"A recipe has no '{what}'; {nearest_name(what, sorted(names))}")
 
 
-def _by_heading(parts: list[Part]) -> dict[str, list[Part]]:
+def _by_heading(parts: list[ExplainedPart]) -> dict[str, list[ExplainedPart]]:
     """Return sections and kinds by the heading they stand under, generators by the source of their samples."""
-    groups: dict[str, list[Part]] = {}
+    groups: dict[str, list[ExplainedPart]] = {}
     for part in parts:
         source = f", {part.source}" if part.source else ""
         heading = f"{part.section}.kind{source}:" if part.kind else "Sections of a recipe:"

@@ -491,7 +491,7 @@ class PublicText:
 
 
 @dataclass(frozen=True)
-class PublicTexts:
+class TextFiles:
     """Public texts in a file of lines, a folder of .txt files, or tables."""
 
     # a .txt file, each line of it a text; a folder of .txt files, each a text, labelled by `labels.csv` or the

@@ -14,7 +14,7 @@ import numpy as np
 
 from pe.errors import MissingDependency, PEError, pip_install
 from pe.fit.trainer import Trainer
-from pe.nearest import describe, nearest
+from pe.nearest import describe_search, nearest
 from pe.planning.checks import obstacles
 from pe.planning.parts import set_up
 from pe.plugins.devices import FITTING_TORCH, listed_cards, unseen_cards, words_for
@@ -128,7 +128,7 @@ def _neighbors() -> Finding:
         return Finding("missing", f"neighbour search: {error}", pip_install("cpu"))
     except PEError as error:
         return Finding("problem", f"neighbour search: {error}")
-    name = f"neighbour search: {describe('auto')}"
+    name = f"neighbour search: {describe_search('auto')}"
     return Finding("ok", name) if right else Finding("problem", f"{name} gives wrong answers")
 
 

@@ -88,7 +88,7 @@ class Rung:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class DegreeVerdict:
     """The verdict on a ladder."""
 
     degree: Heeded  # `heeded` or `ignored`; `mixed up` if variations lie with others' parents; `unknown` if too few
@@ -126,7 +126,7 @@ def measure(
     )
 
 
-def judge(low: Rung, high: Rung, unit: str) -> Verdict:
+def judge(low: Rung, high: Rung, unit: str) -> DegreeVerdict:
     """Judge if variations of the low degree are of their own parents, and variations of the high one lie farther away.
 
     They lie farther if, between samples (in the `unit`) or in the embedding, distances grow by more than random signs
@@ -139,16 +139,18 @@ def judge(low: Rung, high: Rung, unit: str) -> Verdict:
     least = f"{low.degree:g}"
     most = f"{high.degree:g}"
     if count < FEWEST:
-        return Verdict("unknown", f"{count} parents, not {FEWEST}, have variations of the degrees {least} and {most}")
+        return DegreeVerdict(
+            "unknown", f"{count} parents, not {FEWEST}, have variations of the degrees {least} and {most}"
+        )
     if low.mixed_up:
-        return Verdict("mixed up", low.describe())
+        return DegreeVerdict("mixed up", low.describe())
     farther = any(_grows(low.apart[space][mine], high.apart[space][theirs]) for space in SPACES)
     near, far = (
         " and ".join(f"{_mean(one.apart[space][rows]) or 0:.3g}" for space in SPACES)
         for one, rows in ((low, mine), (high, theirs))
     )
     lie = "farther" if farther else "no farther"
-    return Verdict(
+    return DegreeVerdict(
         "heeded" if farther else "ignored",
         f"variations of degree {most} lie {lie} from their {count} parents than those of degree {least}: {far} against "
         f"{near} ({unit}; in the embedding)",

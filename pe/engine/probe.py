@@ -17,7 +17,7 @@ from pe.data.population import NO_PARENT, Population
 from pe.data.samples import CAPTION, Conditions, Samples
 from pe.dispatch.answers import Items, ItemState
 from pe.dispatch.work import Work
-from pe.engine.ladder import FEWEST, SPACES, Rung, Verdict, judge, measure, rises
+from pe.engine.ladder import FEWEST, SPACES, DegreeVerdict, Rung, judge, measure, rises
 from pe.errors import APIError, RecipeError, nearest_name
 from pe.planning.checks import check_public_place
 from pe.planning.parts import build_embedding, build_generator, price_of
@@ -179,7 +179,7 @@ class Probe:
     calls: tuple[Call, ...]
     meanings: tuple[str, ...]
     currency: str
-    verdict: Verdict | None
+    verdict: DegreeVerdict | None
 
     def __str__(self) -> str:
         lines = [f"Label '{self.label}'"]
@@ -189,7 +189,7 @@ class Probe:
         lines += [f"At {one.degree:g}: {words}" for one, words in zip(self.rungs, self.meanings, strict=True) if words]
         return "\n".join(lines if self.verdict is None else [*lines, *self._measured(self.verdict)])
 
-    def _measured(self, verdict: Verdict) -> Iterator[str]:
+    def _measured(self, verdict: DegreeVerdict) -> Iterator[str]:
         """Yield the table of distances and what follows from it."""
         rows: list[tuple[str, ...]] = [("degree", "distance", "embedding", "equal")]
         for one, same in zip(self.rungs, self.equal, strict=True):

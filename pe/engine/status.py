@@ -30,7 +30,7 @@ State = Literal["running", "stopped", "finished", "purged"]
 
 
 @dataclass(frozen=True)
-class Phase:
+class PhaseProgress:
     """A phase of a run's work."""
 
     # as in the journal: degree/0.4, population/2, lookahead/2, histogram/2, class_counts, extension/1; while a
@@ -51,27 +51,29 @@ class Phase:
         return f"{self.name}/".startswith(FIT)
 
 
-def phases(run: Run, plan: Plan, journal: Journal, is_purged: bool) -> Iterator[tuple[Phase, bool]]:
+def phases(run: Run, plan: Plan, journal: Journal, is_purged: bool) -> Iterator[tuple[PhaseProgress, bool]]:
     """Yield each phase of a run, in order, with True if it is over. After a purge only phases begun since."""
     if run.degree is None:
         names = [name for name in journal.phases() if name.startswith("degree/")]
-        yield from ((Phase(name, 0, _count_answered(journal, name), PARENTS), name != names[-1]) for name in names)
+        yield from (
+            (PhaseProgress(name, 0, _count_answered(journal, name), PARENTS), name != names[-1]) for name in names
+        )
     if not is_purged:
         yield from _phases_to_the_end(plan, journal)
-        yield Phase("results", len(plan.steps)), journal.has_event("finished")
+        yield PhaseProgress("results", len(plan.steps)), journal.has_event("finished")
     extension = pending_extension(run)
     if extension and not extension.get("finished"):
         name = f"extension/{extension['index']}"
-        yield Phase(name, len(plan.steps), _count_answered(journal, name), extension["count"]), False
+        yield PhaseProgress(name, len(plan.steps), _count_answered(journal, name), extension["count"]), False
 
 
-def _phases_to_the_end(plan: Plan, journal: Journal) -> Iterator[tuple[Phase, bool]]:
+def _phases_to_the_end(plan: Plan, journal: Journal) -> Iterator[tuple[PhaseProgress, bool]]:
     is_fitted = bool(journal.files(f"{MODEL}/"))
     for phase in plan.phases:
         if f"{phase.name}/".startswith(FIT):
-            yield Phase(phase.name, 0), is_fitted or _is_drawn(phase.release, journal)
+            yield PhaseProgress(phase.name, 0), is_fitted or _is_drawn(phase.release, journal)
         elif phase.release is not None:
-            yield Phase(phase.name, phase.t), _is_drawn(phase.release, journal)
+            yield PhaseProgress(phase.name, phase.t), _is_drawn(phase.release, journal)
         else:
             answers = _count_answered(journal, phase.name)
             over = bool(journal.files(f"{population_place(phase.t)}/"))
@@ -79,7 +81,7 @@ def _phases_to_the_end(plan: Plan, journal: Journal) -> Iterator[tuple[Phase, bo
                 over = over or bool(journal.files(FOUNDERS))
             elif not phase.makes:  # a lookahead, whose answers are deleted after the votes
                 over = answers == phase.most or _is_drawn(plan.steps[phase.t - 1].release, journal)
-            yield Phase(phase.name, phase.t, answers, phase.most), over
+            yield PhaseProgress(phase.name, phase.t, answers, phase.most), over
 
 
 def _is_drawn(release: Release | None, journal: Journal) -> bool:
@@ -105,7 +107,7 @@ def pending_extension(run: Run) -> dict[str, Any] | None:
 class Progressed:
     """The progress of a run, as its journal tells it."""
 
-    phase: Phase | None  # the work under way, or next; None: none is left
+    phase: PhaseProgress | None  # the work under way, or next; None: none is left
     totals: Totals
     epsilon_charged: float  # ε of everything charged, at the recipe's δ
     events: list[tuple[str, str]]  # (time in UTC, event), in order
@@ -209,7 +211,7 @@ def _read_progress(run: Run, plan: Plan, delta: float) -> Progressed | None:
     if not has_tables(run.confidential / "journal.sqlite"):
         if not run.confidential.is_dir() or has_certificate:
             return None
-        return Progressed(Phase("population/0", 0, 0, sum(plan.sizes)), Totals(), 0.0, [])
+        return Progressed(PhaseProgress("population/0", 0, 0, sum(plan.sizes)), Totals(), 0.0, [])
     with read_journal(run) as journal:
         is_purged = (run.folder / PURGED).is_file() or (
             has_certificate and not journal.has_event("started")  # or not copied

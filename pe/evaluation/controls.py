@@ -24,7 +24,7 @@ from pe.evaluation.labelled import Labelled, Labels, label_samples
 from pe.histogram import Voting, histogram_release, noisy_votes
 from pe.lookahead import embed
 from pe.planning.calls import most_calls
-from pe.planning.choice import Numbers, choose
+from pe.planning.choice import Numbers, choose_numbers
 from pe.planning.parts import build_dispatcher, price_of, usage_of
 from pe.plugins.protocols import Embedding, Generator, PluginInfo, Usage, info_of
 from pe.plugins.registry import load
@@ -243,7 +243,7 @@ def plan_vote(recipe: Recipe, plan: Plan, t: int, images: int, labels: Labels, i
         distinct=info.distinct,
     )
     keys: dict[str, Any] = {"iterations": 1, "degree": 0} | ({} if size else {"neighbors": plan.voting.neighbors})
-    evolution = choose(numbers, keys)
+    evolution = choose_numbers(numbers, keys)
     q = evolution["neighbors"]
     most = min(evolution["population"][0], images)
     counts = np.bincount(labels, minlength=len(plan.classes)).tolist()

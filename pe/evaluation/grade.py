@@ -12,7 +12,7 @@ from pe.data.samples import generator
 from pe.evaluation.labelled import Labels, Values
 from pe.evaluation.sets import CHANCE, POOL_LABELS, RANDOM_SELECTION, REAL, SYNTHETIC_DATA, UNEVOLVED, WORDS
 from pe.evaluation.utility import BySet
-from pe.evaluation.verdict import LEVEL, compare
+from pe.evaluation.verdict import LEVEL, compare_with_controls
 from pe.nearest import nearest
 from pe.plugins.protocols import Vectors
 
@@ -72,7 +72,8 @@ class Usefulness:
 def usefulness(by_set: BySet, labels: Labels, between: float) -> Usefulness | None:
     """Grade the synthetic data by one classifier's results. None if it was not trained on the private records.
 
-    `between` is the standard deviation between runs. The interval is that of the linearised ratio, by `compare`.
+    `between` is the standard deviation between runs. The interval is that of the linearised ratio, as in
+    `compare_with_controls`.
 
     Guarantee: none. The result is confidential.
     """
@@ -90,9 +91,9 @@ def usefulness(by_set: BySet, labels: Labels, between: float) -> Usefulness | No
     value = None
     low = 0.0
     high = BEST
-    if compare(real, control).low > 0:
+    if compare_with_controls(real, control).low > 0:
         share = (accuracies[SYNTHETIC_DATA] - accuracies[best]) / span
-        error = compare(ours, control + share * (real.astype(np.float64) - control), between_runs=between)
+        error = compare_with_controls(ours, control + share * (real.astype(np.float64) - control), between_runs=between)
         half = (error.high - error.low) / 2 / span
         value, low, high = (BEST * min(max(share + side, 0.0), 1.0) for side in (0.0, -half, half))
     strength = float(np.median(strengths)) if strengths else None

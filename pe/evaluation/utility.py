@@ -108,7 +108,7 @@ Results = Mapping[str, BySet]
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class ClassifierTrial:
     """A classifier, and the sets in the form in which it gets them."""
 
     name: str  # of its results
@@ -117,7 +117,7 @@ class Trial:
     test: Labelled  # real samples
 
 
-def utility(trials: Sequence[Trial], classes: int, seeds: Sequence[int], progress: Progress) -> Results:
+def utility(trials: Sequence[ClassifierTrial], classes: int, seeds: Sequence[int], progress: Progress) -> Results:
     """Train every trial's classifier on each of its training sets, once for each seed, and test it on its test set.
 
     For each seed a tenth of the training set is held out; there, and never on the test set, stopping points are
@@ -158,7 +158,7 @@ _Score = tuple[BoolArray, float, Counts, tuple[float, ...], tuple[float, ...]]
 class _Job:
     """One training: a trial's classifier, on the training set `name`."""
 
-    trial: Trial
+    trial: ClassifierTrial
     name: str
     classes: int
     seed: int
@@ -226,7 +226,7 @@ def _spread(values: Float64Array) -> Values:
     return {"mean": float(values.mean()), "std": deviation, "values": values.tolist()}
 
 
-def trials_of(sets: Sets, request: Request, embeddings: Sequence[CachedEmbedding]) -> list[Trial]:
+def trials_of(sets: Sets, request: Request, embeddings: Sequence[CachedEmbedding]) -> list[ClassifierTrial]:
     """Return a trial for every classifier asked for; for the linear probe, one under every embedding.
 
     A probe sees the vectors of a `few` samples of a set; other classifiers see `Methods.views`.
@@ -253,11 +253,13 @@ def trials_of(sets: Sets, request: Request, embeddings: Sequence[CachedEmbedding
     trials = []
     for classifier in classifiers:
         if classifier.name != LINEAR_PROBE:
-            trials.append(Trial(classifier.name, classifier, *views[classifier.name]))
+            trials.append(ClassifierTrial(classifier.name, classifier, *views[classifier.name]))
             continue
         for embedding in embeddings:
             vectors = {name: _embed(few(whole, sets.recipe.seed), embedding) for name, whole in training.items()}
-            trials.append(Trial(f"{LINEAR_PROBE} on {embedding.name}", classifier, vectors, _embed(test, embedding)))
+            trials.append(
+                ClassifierTrial(f"{LINEAR_PROBE} on {embedding.name}", classifier, vectors, _embed(test, embedding))
+            )
     return trials
 
 

@@ -102,16 +102,16 @@ def verdict(results: Results, best: Mapping[str, str], labels: Labels) -> Verdic
     name = judge_of(results, best)
     by_set = results[name]
     ours = by_set[SYNTHETIC_DATA].right
-    differences = {each: compare(ours, by_set[each].right) for each in _CONTROLS if each in by_set}
+    differences = {each: compare_with_controls(ours, by_set[each].right) for each in _CONTROLS if each in by_set}
     if not differences:
         return None
     outcome = _judge(differences.values())
     evolving = None
     if ONE_VOTE in by_set:
-        differences[ONE_VOTE] = compare(ours, by_set[ONE_VOTE].right)
+        differences[ONE_VOTE] = compare_with_controls(ours, by_set[ONE_VOTE].right)
         evolving = _judge([differences[ONE_VOTE]])
     largest = np.bincount(labels).argmax()
-    differences[CHANCE] = compare(ours, np.broadcast_to(labels == largest, ours.shape))
+    differences[CHANCE] = compare_with_controls(ours, np.broadcast_to(labels == largest, ours.shape))
     return Verdict(outcome, name, len(labels), float(ours.mean()), differences, evolving)
 
 
@@ -140,7 +140,7 @@ def find_lost_classes(by_set: BySet, labels: Labels, noun: str, classes: Sequenc
         recall = float(ours[:, rows].mean())
         against = []
         for other in others:
-            one = compare(ours[:, rows], by_set[other].right[:, rows], level)
+            one = compare_with_controls(ours[:, rows], by_set[other].right[:, rows], level)
             if one.high < 0 and 2 * recall < one.accuracy:
                 against.append(f"{100 * one.accuracy:.1f} % after {WORDS[other]}")
         if against:
@@ -156,7 +156,7 @@ def first_named(sentences: Sequence[str]) -> list[str]:
     return [*sentences[:NAMED], *rest]
 
 
-def compare(
+def compare_with_controls(
     ours: BoolArray, others: BoolArray | Float64Array, level: float = LEVEL, between_runs: float = 0.0
 ) -> Difference:
     """Return the difference of two accuracies on the same test samples, with its interval at `level` in (0, 1).

@@ -3,6 +3,6 @@
 Beside them, `label_weights`: what near candidates' noisy votes tell about a label's candidates.
 """
 
-from pe.nearest.search import Backend, describe, nearest
+from pe.nearest.search import Backend, describe_search, nearest
 
-__all__ = ["Backend", "describe", "nearest"]
+__all__ = ["Backend", "describe_search", "nearest"]

@@ -17,7 +17,7 @@ from pe.data.arrays import Int64Array
 from pe.errors import RecipeError
 from pe.nearest.decide import ALONE, Neighbours, Search, SharedSearch, Threads, failure_in_a_sentence
 from pe.nearest.exact import Vectors
-from pe.plugins.devices import import_library, words_of
+from pe.plugins.devices import import_library, words_of_error
 
 _PURPOSE = "The neighbour search"
 _MOST = 2048  # neighbours that faiss finds for a query on a GPU
@@ -154,4 +154,6 @@ def import_faiss() -> Any:
         try:
             return import_library("faiss", "cpu", _PURPOSE)
         except (ImportError, AttributeError, OSError, RuntimeError) as error:  # no library of CUDA, or two wheels mixed
-            raise RecipeError(f"faiss cannot be loaded ({words_of(error)}): `pe doctor` names its wheels.") from error
+            raise RecipeError(
+                f"faiss cannot be loaded ({words_of_error(error)}): `pe doctor` names its wheels."
+            ) from error

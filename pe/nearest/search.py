@@ -66,7 +66,7 @@ def nearest(
     return answer
 
 
-def describe(backend: Backend) -> str:
+def describe_search(backend: Backend) -> str:
     """The library and the device that `backend` means on this machine, in words. Raises what `nearest` raises."""
     return _choose(backend)[0]
 

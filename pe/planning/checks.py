@@ -14,7 +14,7 @@ import numpy as np
 from pe.data.remote import RemotePath
 from pe.dispatch.work import draw_conditions
 from pe.errors import BudgetExceeded, PEError, RecipeError
-from pe.nearest import describe
+from pe.nearest import describe_search
 from pe.planning.parts import check_modality, set_up, usage_of, without_price
 from pe.planning.releases import check_fit
 from pe.plugins.price import Price
@@ -172,7 +172,7 @@ def check_labels(api: Generator, labels: tuple[str, ...]) -> None:
 def check_search(recipe: Recipe) -> None:
     """Refuse a neighbour search that this machine cannot do, if there are votes."""
     if recipe.evolution.iterations != 0:
-        describe(recipe.evolution.neighbor_search)
+        describe_search(recipe.evolution.neighbor_search)
 
 
 def check_price(recipe: Recipe, api: Generator) -> None:

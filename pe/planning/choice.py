@@ -284,7 +284,7 @@ def _round_up(number: float) -> int:
 SIGNAL_ONCE = 0.25
 SIGNAL = 0.75
 """Ratio of an average candidate's votes to the noise on it that is wanted: in a run's only vote, which needs many
-candidates to choose from; and in each of several votes."""
+candidates to choose_numbers from; and in each of several votes."""
 BLIND = 2.5
 ONCE = 0.5
 AGAIN = 1.0
@@ -418,7 +418,7 @@ def choose_evolution(recipe: Recipe, api: object | None = None) -> Choice:
     explicit = counted | explicit
     with_counts = recipe.model_copy(update={"evolution": recipe.evolution.model_copy(update=counted)})
     numbers = _numbers(with_counts, info, votes=explicit.get("iterations") != 0)
-    whole = choose(numbers, explicit)
+    whole = choose_numbers(numbers, explicit)
     choices = {f"evolution.{key}": value for key, value in whole.items() if key not in recipe.evolution.own_values}
     changes: dict[str, Any] = {"evolution": read_settings(Evolution, whole, "evolution")}
     if recipe.privacy.schedule is None and numbers.growing and whole["iterations"] > 1:
@@ -437,7 +437,7 @@ def _label_counts(recipe: Recipe) -> dict[str, float]:
     return {"estimate_label_sizes": COUNTED} if is_counted else {}
 
 
-def choose(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]:
+def choose_numbers(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]:
     """Return the keys of an evolution over these numbers: `explicit` ones as they are, and the others to fit them.
 
     An explicit population is one number: a list says how many iterations there are, so nothing is left open.

@@ -129,7 +129,7 @@ def deadlines(
         usual += max(map(sum, candidates)) / _DRAWS
         estimates[kind_of(plan.steps[0].release.name)] = max(usual, worst / _SLACK)
     unheld = sorted({kind_of(release.name) for release in plan.releases} - estimates.keys())
-    return {kind: round_up(_AT_LEAST + _SLACK * seconds) for kind, seconds in estimates.items()}, unheld
+    return {kind: round_up_seconds(_AT_LEAST + _SLACK * seconds) for kind, seconds in estimates.items()}, unheld
 
 
 def _fit_seconds(release: Release, dry_runs: Sequence[DryRun]) -> float | None:
@@ -138,7 +138,7 @@ def _fit_seconds(release: Release, dry_runs: Sequence[DryRun]) -> float | None:
     return None if part is None else release.count * (part.seconds_per_step + part.parameters / _DRAWS)
 
 
-def round_up(seconds: float) -> float:
+def round_up_seconds(seconds: float) -> float:
     """Round `seconds` > 0 up to 1, 2 or 5 times a power of ten, so that chance differences of tries seldom show."""
     power = 10.0 ** math.floor(math.log10(seconds))
     return float(next(step * power for step in (1, 2, 5, 10) if step * power >= seconds * (1 - 1e-9)))

@@ -267,6 +267,6 @@ def raising_for_memory(refusal: PEError) -> Iterator[None]:
         raise
 
 
-def words_of(error: Exception) -> str:
+def words_of_error(error: Exception) -> str:
     """Return the first 200 characters of an error's message, on one line, to be quoted as the cause of another."""
     return (" ".join(str(error).split())[:200] or type(error).__name__).rstrip(".")

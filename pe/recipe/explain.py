@@ -40,7 +40,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Part:
+class ExplainedPart:
     """A section of the recipe (`kind` is empty), or a plug-in that serves one. `text` describes it.
 
     A generator has a `source`, the words for what its samples come from. `costs` says what a plug-in needs and costs.
@@ -64,22 +64,22 @@ class Part:
         return self.text.partition("\n\n")[0]
 
 
-def sections() -> list[Part]:
+def sections() -> list[ExplainedPart]:
     """The recipe's sections in order, after a part for the keys that stand in no section."""
     fields = dict(Recipe.model_fields)
     top = {name: fields.pop(name) for name in ("name", "seed")}
-    parts = [Part("recipe", "", _text(Recipe), tuple(_keys(top, {})))]
+    parts = [ExplainedPart("recipe", "", _text(Recipe), tuple(_keys(top, {})))]
     for name, field in fields.items():
         model = PrivateSource if name == "private" else field.annotation
         keys = [key for key in _describe(model) if key.name != "kind"]
         if name in ("private", "api", "embedding"):
             default = "as pe init proposes" if name == "embedding" else None
             keys.insert(0, Key("kind", "text", default, "which; its own keys beside it"))
-        parts.append(Part(name, "", _text(model), tuple(keys)))
+        parts.append(ExplainedPart(name, "", _text(model), tuple(keys)))
     return parts
 
 
-def kinds() -> list[Part]:
+def kinds() -> list[ExplainedPart]:
     """Everything that a section's `kind` may name: private sources, installed adapters and embeddings."""
     generators = (_plugin("pe.adapters", "api", kind) for kind in plugins("pe.adapters"))
     return [
@@ -89,7 +89,7 @@ def kinds() -> list[Part]:
     ]
 
 
-def _sources() -> list[Part]:
+def _sources() -> list[ExplainedPart]:
     """A part for each source, after one for the keys that all sources of a modality share."""
     models: list[type[PrivateSource]] = []
     faults = []
@@ -97,9 +97,9 @@ def _sources() -> list[Part]:
         try:
             models.append(load("pe.sources", kind))
         except PluginError as error:
-            faults.append(Part("private", kind, str(error), ()))
+            faults.append(ExplainedPart("private", kind, str(error), ()))
     bases = dict.fromkeys(base for model in models for base in _of_a_modality(model))
-    column = Part("private", "each column", _text(Column), tuple(_describe(Column)))
+    column = ExplainedPart("private", "each column", _text(Column), tuple(_describe(Column)))
     return [*(_source(base, f"all {base.modality.noun}") for base in bases), column, *map(_source, models), *faults]
 
 
@@ -108,14 +108,14 @@ def _of_a_modality(model: type[PrivateSource]) -> list[type[PrivateSource]]:
     return [base for base in model.__bases__ if issubclass(base, PrivateSource) and hasattr(base, "modality")]
 
 
-def _source(model: type[PrivateSource], name: str = "") -> Part:
+def _source(model: type[PrivateSource], name: str = "") -> ExplainedPart:
     """The part of a source, or, under `name`, of a base class of several. Keys inherited unchanged are left out."""
     general = _describe(PrivateSource)
     common = [key for base in _of_a_modality(model) for key in _describe(base) if key not in general]
     keys = tuple(key for key in _describe(model) if key.name != "kind" and key not in (*general, *common))
     others = ", ".join(key.name for key in common)
     text = f"{_text(model)}\n\nIt also has {others}, and the keys of all sources (`pe explain private`)."
-    return Part("private", name or str(fields_of(model)["kind"].default), _text(model) if name else text, keys)
+    return ExplainedPart("private", name or str(fields_of(model)["kind"].default), _text(model) if name else text, keys)
 
 
 def _describe(model: Any) -> list[Key]:
@@ -123,19 +123,19 @@ def _describe(model: Any) -> list[Key]:
     return list(_keys(fields_of(model), _meanings(model)))
 
 
-def _plugin(group: Group, section: str, kind: str) -> Part:
+def _plugin(group: Group, section: str, kind: str) -> ExplainedPart:
     """The part of a plug-in: required keys come first, keys that only concern the machine last."""
     try:
         factory = load(group, kind)
     except PluginError as error:
-        return Part(section, kind, str(error), ())
+        return ExplainedPart(section, kind, str(error), ())
     model = settings_of(factory)
     machine = info_of(factory).machine_settings
     fields = sorted(model.model_fields.items(), key=lambda item: (not item[1].is_required(), item[0] in machine))
     keys = tuple(_keys(dict(fields), _meanings(factory) | _meanings(model)))
     source = _source_of(factory, model.model_fields) if section == "api" else ""
     costs = _costs(factory, model.model_fields, plugins(group)[kind].extras)
-    return Part(section, kind, _text(factory), keys, source, costs)
+    return ExplainedPart(section, kind, _text(factory), keys, source, costs)
 
 
 POOL = "from a pool of public ones"
@@ -297,7 +297,7 @@ def _plain(value: Any) -> str:
     return str(value) or '""'
 
 
-def page(parts: list[Part]) -> str:
+def page(parts: list[ExplainedPart]) -> str:
     """The site's page of all keys, docs/recipe.md, which is not in git: a table for each part."""
     lines = [
         "# The recipe, key by key",

@@ -17,7 +17,7 @@ from pe.data.columns import Column
 from pe.data.images import Images
 from pe.data.rows import Rows
 from pe.data.samples import modality
-from pe.data.tables import TEXT, PublicTexts, files_below, folder_labels, is_clutter, walk
+from pe.data.tables import TEXT, TextFiles, files_below, folder_labels, is_clutter, walk
 from pe.data.texts import Texts
 from pe.errors import RecipeError
 from pe.plugins.protocols import class_default, info_of
@@ -208,7 +208,7 @@ class TextStart:
         """The pool of texts at `path`."""
         if not path.exists():
             return Pool(path)
-        PublicTexts(path).check()
+        TextFiles(path).check()
         if path.is_file() and path.suffix.lower() == TEXT:
             return Pool(path)
         if text_kind_at(path) == TextTable.kind:

@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from pe.report.pictures import contact_sheet
-from pe.report.sections import noisy_votes
+from pe.report.sections import released_votes
 from pe.steps import Plan
 from pe.store.run import Run
 
@@ -86,7 +86,7 @@ def make_entry(
     step = plan.steps[t - 1] if t else None
     assert population is not None
     counts = np.bincount(population.labels, minlength=len(plan.classes)).tolist()
-    votes = None if step is None else noisy_votes(run, step)
+    votes = None if step is None else released_votes(run, step)
     numbers = dict[str, float]()
     if step is not None and votes is not None:
         over = float(np.mean(votes > step.threshold))

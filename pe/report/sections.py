@@ -195,7 +195,7 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
     history = []
     lineage = np.arange(len(populations[0])) if populations else np.empty(0, dtype=np.int64)
     for step in plan.steps:
-        votes = noisy_votes(run, step)
+        votes = released_votes(run, step)
         if votes is None or len(populations) < step.t:
             break
         before = populations[step.t - 1]
@@ -227,7 +227,7 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
     return history
 
 
-def noisy_votes(run: Run, step: Step) -> Float64Array | None:
+def released_votes(run: Run, step: Step) -> Float64Array | None:
     """Load the released votes of an iteration, float64 (m,). None while they are not there."""
     path = run.folder / release_file(step.release.name)
     if not path.is_file():
@@ -369,7 +369,7 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
         "noun": noun,
         "distance_names": distance_names,
         "most_confused": _most_confused,
-        "spread": spread,
+        "spread": spread_of,
     }
 
 
@@ -391,7 +391,7 @@ def headline_numbers(metrics: Metrics) -> list[tuple[str, str]]:
     numbers = [("usefulness of 10", show(grade["value"], ".1f"))] if grade.get("value") is not None else []
     numbers += [(what, verdict[key].replace("_", " ")) for what, key in questions.items() if verdict.get(key)]
     numbers += [
-        (f"accuracy, {name}", spread(sets["synthetic"]["accuracy"]))
+        (f"accuracy, {name}", spread_of(sets["synthetic"]["accuracy"]))
         for name, sets in (metrics.get("utility") or {}).items()
         if "synthetic" in sets
     ]
@@ -409,7 +409,7 @@ def distance_names(fidelity: Metrics) -> tuple[str, str]:
     return ("FID", "KID") if fidelity.get("standard_inception") is True else ("Fréchet", "kernel")
 
 
-def spread(values: Metrics, error: str = "std", forms: tuple[str, str] = (".1%", ".1%")) -> str:
+def spread_of(values: Metrics, error: str = "std", forms: tuple[str, str] = (".1%", ".1%")) -> str:
     """Return mean ± error, as far as they are known."""
     around = "" if values.get(error) is None else f" ± {values[error]:{forms[1]}}"
     return show(values.get("mean"), forms[0]) + around
@@ -430,7 +430,7 @@ def utility_rows(metrics: Metrics) -> Table:
             one = by_set.get(name, {})
             mark = " *" if best.get(name) == classifier else ""
             more = "".join(f"; {one[key]['mean']:.3f}" for key in ("macro_f1", "auc") if key in one)
-            cells.append(f"{spread(one.get('accuracy', {}))}{mark}{more}")
+            cells.append(f"{spread_of(one.get('accuracy', {}))}{mark}{more}")
             size = one.get("images", size)
         rows.append((_title(name), *cells, show(size)))
     return rows
@@ -441,7 +441,7 @@ def fidelity_rows(fidelity: Metrics) -> Table:
     shares = ("precision", "recall", "density", "coverage")
     rows: Table = [("", *distance_names(fidelity), *shares)]
     for name, one in {"synthetic": fidelity, **(fidelity.get("controls") or {})}.items():
-        kernel = spread(one.get("kernel") or {}, "standard_error", (".4g", ".2g"))
+        kernel = spread_of(one.get("kernel") or {}, "standard_error", (".4g", ".2g"))
         numbers = (show(one.get(share), ".3f") for share in shares)
         rows.append((_title(name), show(one.get("frechet"), ",.4g"), kernel, *numbers))
     return rows

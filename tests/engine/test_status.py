@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from pe.cli.view import view
 from pe.engine.execution import RunContext, resume_run, run_recipe
-from pe.engine.status import Phase, status_of
+from pe.engine.status import PhaseProgress, status_of
 from pe.errors import RunError
 from pe.planning.parts import object_kind, price_of
 from pe.planning.releases import lay_out
@@ -100,7 +100,7 @@ def test_a_running_a_killed_and_a_resumed_run_tell_how_far_they_are(tmp_path):
         process.join()
     journal, totals = found.journal, found.journal.totals
     assert (found.state, found.pid, found.waits) == ("running", process.pid, "waits for its gate")
-    assert journal.phase == Phase("lookahead/1", 1, 30, 40)
+    assert journal.phase == PhaseProgress("lookahead/1", 1, 30, 40)
     assert (found.iteration, found.iterations) == (1, driver.ITERATIONS)
     assert (totals.usage.calls, totals.usage.images, totals.usage.tokens, totals.refusals) == (10, 50, 60, 0)
     assert found.cost == pytest.approx(50 * 0.5 + 60 * 0.001)

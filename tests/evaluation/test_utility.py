@@ -12,7 +12,7 @@ from pe.data.images import Images
 from pe.data.samples import SOFT_LABEL, Conditions
 from pe.evaluation.classifiers import STRENGTHS, Classifier, at_once, fit_linear_probe
 from pe.evaluation.labelled import Labelled, NetworkSettings, hold_out, label_samples
-from pe.evaluation.utility import Trial, Utility, choose_classifiers, utility
+from pe.evaluation.utility import ClassifierTrial, Utility, choose_classifiers, utility
 from pe.progress import Progress
 
 NAMES = ("logistic_regression", "mlp")
@@ -38,7 +38,7 @@ def test_a_classifier_learns_what_can_be_learned_and_never_a_class_that_training
     sets = {"synthetic": training}
     if name != "resnet9":
         sets["without"] = training.take(np.flatnonzero(training.labels != 1))
-    found = utility([Trial(name, named(name, 3), sets, stripes(90, 1))], 3, [0], Progress())[name]
+    found = utility([ClassifierTrial(name, named(name, 3), sets, stripes(90, 1))], 3, [0], Progress())[name]
     assert found["synthetic"].accuracy.mean() > 0.9
     assert found["synthetic"].validation.mean() > 0.9
     assert found["synthetic"].images == 150
@@ -49,7 +49,7 @@ def test_trainings_side_by_side_give_what_they_give_one_after_the_other():
     sets, results = {"synthetic": stripes(120, 0), "real": stripes(90, 2)}, []
     for threads in (1, 2):
         with threadpool_limits(threads, "blas"):
-            trials = [Trial(name, named(name), sets, stripes(60, 1)) for name in NAMES]
+            trials = [ClassifierTrial(name, named(name), sets, stripes(60, 1)) for name in NAMES]
             results.append(utility(trials, 3, [0, 1], Progress()))
             assert at_once(6, 1) == threads  # the limit of each training is gone
     assert all(kind is not ConvergenceWarning for _, _, kind, _, _ in warnings.filters)
@@ -65,7 +65,7 @@ def test_the_test_set_chooses_nothing():
     training, test = {"synthetic": stripes(60, 0)}, stripes(30, 1)
     turned = Labelled(test.images, (test.labels + 1).astype(np.int32) % 3)
     one, other = (
-        utility([Trial(name, named(name), training, each) for name in NAMES], 3, [0], Progress())
+        utility([ClassifierTrial(name, named(name), training, each) for name in NAMES], 3, [0], Progress())
         for each in (test, turned)
     )
     for name, by_set in one.items():

@@ -5,7 +5,7 @@ import pytest
 
 from pe.evaluation import verdict as verdicts
 from pe.evaluation.utility import Utility
-from pe.evaluation.verdict import HELPED, HURT, NOT_SHOWN, compare, verdict
+from pe.evaluation.verdict import HELPED, HURT, NOT_SHOWN, compare_with_controls, verdict
 
 CLASSES = 4
 LABELS = np.arange(400, dtype=np.int32) % CLASSES
@@ -109,6 +109,8 @@ def test_the_interval_holds_the_true_difference_as_often_as_it_says(images, seed
     for _ in range(repetitions):
         hard = rng.beta(2, 2, images) * 0.8
         luck = rng.normal(0, spread, (seeds, 1))
-        found = compare(rng.random((seeds, images)) < hard + 0.1 + luck, rng.random((seeds, images)) < hard)
+        found = compare_with_controls(
+            rng.random((seeds, images)) < hard + 0.1 + luck, rng.random((seeds, images)) < hard
+        )
         held += found.low <= 0.1 <= found.high
     assert 0.93 < held / repetitions < 0.995

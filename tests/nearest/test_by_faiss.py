@@ -134,10 +134,10 @@ def test_the_trial_runs_with_the_faiss_that_is_here():
 
 
 def test_auto_takes_faiss_where_it_sees_gpus_and_torch_stays_torch(install):
-    assert search.describe("auto") == "faiss on the CPU"
+    assert search.describe_search("auto") == "faiss on the CPU"
     install(Cards())
-    assert search.describe("auto") == search.describe("faiss") == "faiss on 2 GPUs"
-    assert search.describe("torch") == "torch on the CPU"
+    assert search.describe_search("auto") == search.describe_search("faiss") == "faiss on 2 GPUs"
+    assert search.describe_search("torch") == "torch on the CPU"
 
 
 def test_two_wheels_that_overwrite_each_other_are_named(monkeypatch):

@@ -93,15 +93,15 @@ def test_temporaries_are_as_small_as_a_gpu_s_free_memory_asks(monkeypatch):
 
 def test_auto_takes_what_is_installed_and_torch_where_it_sees_a_gpu_and_says_so(monkeypatch):
     monkeypatch.setattr(search, "has_driver", lambda: False)
-    assert search.describe("auto") == search.describe("faiss") == "faiss on the CPU"
+    assert search.describe_search("auto") == search.describe_search("faiss") == "faiss on the CPU"
     for places, words in ((["cpu"], "the CPU"), (["cuda:0"], "1 GPU"), (["cuda:0", "cuda:1"], "2 GPUs")):
         with monkeypatch.context() as patch:
             patch.setattr(search, "has_driver", lambda: True)
             patch.setattr(by_torch, "devices", lambda places=places: places)
-            assert search.describe("torch") == f"torch on {words}"
-            assert search.describe("auto") == ("faiss on the CPU" if places == ["cpu"] else f"torch on {words}")
+            assert search.describe_search("torch") == f"torch on {words}"
+            assert search.describe_search("auto") == ("faiss on the CPU" if places == ["cpu"] else f"torch on {words}")
     monkeypatch.setitem(sys.modules, "faiss", None)
-    assert search.describe("auto").startswith("torch on")
+    assert search.describe_search("auto").startswith("torch on")
     assert finds_itself("auto")
 
 

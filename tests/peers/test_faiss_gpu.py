@@ -13,11 +13,11 @@ from tests.peers.servers import python_of
 VOTES = """
 import sys
 import faiss, numpy as np
-from pe.nearest import describe, nearest
+from pe.nearest import describe_search, nearest
 
 queries, candidates = np.load(sys.argv[1]).values()
 assert "GPU" in faiss.get_compile_options(), faiss.__file__
-assert describe("auto").startswith("faiss on "), describe("auto")
+assert describe_search("auto").startswith("faiss on "), describe("auto")
 np.save(sys.argv[2], [nearest(queries, candidates, 3, metric=metric, backend="faiss") for metric in ("l2", "cosine")])
 """
 

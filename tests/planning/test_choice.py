@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from pe.errors import RecipeError
-from pe.planning.choice import ENOUGH_ONCE, SIGNAL_ONCE, Choice, Numbers, choose, choose_evolution
+from pe.planning.choice import ENOUGH_ONCE, SIGNAL_ONCE, Choice, Numbers, choose_evolution, choose_numbers
 from pe.planning.forecast import forecast
 from pe.plugins.protocols import PluginInfo, as_generator
 from pe.recipe.schema import Recipe
@@ -56,7 +56,7 @@ def recipe_of(size=4000, labels=10, epsilon=1, **sections):
 def test_every_choice_is_sane_and_votes_stand_out_of_the_noise_where_there_are_records_enough(kind):
     for size, labels, sigma in product(SIZES, LABELS, SIGMAS):
         numbers = given(size, labels, sigma, kind)
-        chosen = choose(numbers, {})
+        chosen = choose_numbers(numbers, {})
         iterations, degrees, neighbors = chosen["iterations"], chosen["degree"], chosen["neighbors"]
         *candidates, final = (one // labels for one in chosen["population"])
         assert 1 <= iterations == len(candidates) == len(degrees) <= len(kind.degrees)
@@ -72,7 +72,7 @@ def test_every_choice_is_sane_and_votes_stand_out_of_the_noise_where_there_are_r
 @pytest.mark.parametrize("kind", [DRAWN, BLIND])
 def test_more_to_learn_from_is_never_used_less(kind):
     def used(size, labels, sigma):
-        chosen = choose(given(size, labels, sigma, kind), {})
+        chosen = choose_numbers(given(size, labels, sigma, kind), {})
         return chosen["iterations"], sum(chosen["population"][:-1])
 
     for labels, sigma in product(LABELS, SIGMAS):
@@ -114,7 +114,7 @@ def test_what_the_recipe_gives_stays_and_the_rest_follows():
     ],
 )
 def test_most_candidates_of_unknown_labels_are_left_out_of_every_vote(numbers, iterations, sigmas):
-    assert choose(numbers, {"iterations": iterations})["threshold_sigmas"] == sigmas
+    assert choose_numbers(numbers, {"iterations": iterations})["threshold_sigmas"] == sigmas
 
 
 COST = {"api": {"price": {"image": 0.02}}, "limits": {"max_cost": 50}}
@@ -132,7 +132,7 @@ def test_limits_are_kept_with_a_lookahead_and_without(given, more):
 @pytest.mark.parametrize(("distinct", "candidates"), [(40, 40), (700, 700), (None, 1000), (50_000, 2000)])
 def test_no_more_candidates_than_a_pool_has_different_ones(distinct, candidates):
     numbers = given(100_000, sigma=1.35, kind=replace(BLIND, distinct=distinct))
-    assert choose(numbers, {})["population"][0] == 10 * candidates
+    assert choose_numbers(numbers, {})["population"][0] == 10 * candidates
 
 
 def test_units_of_several_records_cast_fewer_votes():

@@ -15,7 +15,7 @@ from pe.data.columns import Columns
 from pe.data.images import Images
 from pe.data.texts import Texts
 from pe.nearest import nearest
-from pe.planning.deadlines import EMBEDDING, clock_terms, deadlines, held_back, round_up
+from pe.planning.deadlines import EMBEDDING, clock_terms, deadlines, held_back, round_up_seconds
 from pe.planning.forecast import forecast
 from pe.planning.releases import fit_dry_runs, lay_out
 from pe.plugins.protocols import PluginInfo, as_generator
@@ -72,7 +72,7 @@ def test_each_piece_of_private_work_has_a_deadline_that_follows_from_public_numb
     seconds, unheld = deadlines(wanted, lay_out(wanted), but(Mean(), embed=embed))
     assert list(seconds) == [EMBEDDING, "histogram"]
     assert not unheld
-    assert all(value >= 0.1 and value == round_up(value) for value in seconds.values())
+    assert all(value >= 0.1 and value == round_up_seconds(value) for value in seconds.values())
     assert shown == [Mean.batch_size] * 2
 
 

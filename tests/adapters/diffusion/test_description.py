@@ -6,7 +6,7 @@ from runpy import run_path
 import diffusers
 import pytest
 
-from adapters.diffusion.description import describe, inputs_of
+from adapters.diffusion.description import describe_pipeline, inputs_of
 from adapters.diffusion.text_model import guidance_input, guidance_of, heeds_negative_prompts
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -29,7 +29,7 @@ def test_the_table_of_the_page_is_that_of_the_installed_diffusers():
     ],
 )
 def test_what_a_pipeline_can_do_and_does_first(name, text, ways, first):
-    found = describe(getattr(diffusers, f"{name}Pipeline"))
+    found = describe_pipeline(getattr(diffusers, f"{name}Pipeline"))
     assert (found.text and found.text.__name__) == (text and f"{text}Pipeline")
     assert set(found.ways) == ways
     assert next(iter(found.ways), None) == first

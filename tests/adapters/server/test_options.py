@@ -19,7 +19,7 @@ from adapters.server import deploy
 from adapters.server.checks import ServeSettings, digest_of
 from adapters.server.command import serve
 from adapters.server.deploy import MIDDLEWARES, room_for
-from adapters.server.models import find_model, load_model
+from adapters.server.models import find_model, load_served_model
 from pe.errors import RecipeError
 from tests.adapters.diffusion import tiny
 from tests.adapters.diffusion.test_improved import SMALL, weights
@@ -146,7 +146,7 @@ def test_a_replica_bounds_its_memory_to_its_share_before_the_model_is_loaded(sha
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", bound)
     monkeypatch.setattr(PixelFiles, "load", load_on)
-    load_model(settings_of("small", "--gpus-per-replica", share))
+    load_served_model(settings_of("small", "--gpus-per-replica", share))
     assert (found[: len(bounds)], sorted(found[len(bounds) :])) == (bounds, loads)
 
 

@@ -11,7 +11,7 @@ import torch
 
 from adapters.trained.fit import write_weights
 from adapters.trained.gan import DPGAN, PrivImageGAN
-from adapters.trained.gan_networks import Discriminator, Generator, Learner, read_discriminator, train_on_public
+from adapters.trained.gan_networks import Discriminator, ImageGenerator, Learner, read_discriminator, train_on_public
 from adapters.trained.public import PublicSet
 from adapters.trained.settings import PlainTraining
 from pe.errors import RecipeError
@@ -40,7 +40,7 @@ def test_lessons_teach_the_generator_what_the_discriminator_takes_for_real() -> 
         def forward(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
             return 5 * images.mean(dim=(1, 2, 3)) * (2 * labels - 1)
 
-    learner = Learner(Generator(2, SHAPE), 2, PlainTraining(steps=90, batch=32), 0)
+    learner = Learner(ImageGenerator(2, SHAPE), 2, PlainTraining(steps=90, batch=32), 0)
     learner.learn(Bright())
     shades = learner.average.images(CODES, np.arange(40) % 2).mean(axis=(1, 2, 3))
     assert shades[1::2].mean() - shades[0::2].mean() > 60
@@ -58,7 +58,7 @@ def trained(images: np.ndarray, labels: np.ndarray, **settings: Any) -> np.ndarr
     """What the generator makes after both were trained on these public images."""
     torch.manual_seed(0)
     shape = images.shape[1:]
-    discriminator, generator = Discriminator(2, shape), Generator(2, shape)
+    discriminator, generator = Discriminator(2, shape), ImageGenerator(2, shape)
     public = PublicSet(images, labels.astype(np.int64), CLASSES)
     train_on_public(discriminator, generator, public, PlainTraining(**settings), 0, lambda: None)
     return generator.images(CODES, np.arange(40) % 2)

@@ -20,7 +20,7 @@ from adapters.trained.dp_sad_networks import Distillation, Judge
 from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients, trained_parameters
 from adapters.trained.finetune import COVERED, LoRA, prepare
 from adapters.trained.finetune_models import PixelCheckpoint, latent_checkpoint
-from adapters.trained.gan_networks import Discriminator, DiscriminatorLoss, Generator
+from adapters.trained.gan_networks import Discriminator, DiscriminatorLoss, ImageGenerator
 from adapters.trained.settings import GRID, Discrimination
 from tests.adapters.diffusion.tiny import SIDE as LARGE
 from tests.adapters.diffusion.tiny import stable_diffusion, stable_diffusion_2
@@ -44,7 +44,7 @@ def teacher(_):
 
 def discriminator(_):
     torch.manual_seed(0)
-    return Discriminator(CLASSES, SHAPE), DiscriminatorLoss(Generator(CLASSES, SHAPE), CLASSES)
+    return Discriminator(CLASSES, SHAPE), DiscriminatorLoss(ImageGenerator(CLASSES, SHAPE), CLASSES)
 
 
 def finetuned(lora, layers):
