@@ -22,7 +22,7 @@ from record import keep, where
 from adapters.public_files import read_folder
 from embeddings.networks import EfficientNetLite
 from pe import Images
-from pe.nearest import describe, nearest
+from pe.nearest import describe_search, nearest
 from pe.nearest.by_torch import TorchSearch, in_float32
 from pe.nearest.decide import Decider, SharedSearch
 from pe.nearest.exact import Vectors
@@ -148,7 +148,7 @@ def on_the_card() -> None:
         f"{where()}; {torch.cuda.get_device_name()}, torch {torch.__version__}. q = 1, Gaussian queries and "
         "candidates, the transfers included; the better of two runs. Made by `python benchmarks/neighbors.py`.",
         "",
-        f"| n × m × d | bare fp32 product s | torch on one GPU s | {describe('torch')} s | equal |",
+        f"| n × m × d | bare fp32 product s | torch on one GPU s | {describe_search('torch')} s | equal |",
         "|---" + "|--:" * 4 + "|",
     ]
     for n, m, d in CARD:
