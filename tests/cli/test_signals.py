@@ -66,6 +66,7 @@ def test_a_run_is_watched_and_stopped_at_an_address_that_ends_with_it(recipe, tm
     while process.is_alive() and not (streams[2].exists() and "Live page: " in streams[2].read_text()):
         time.sleep(0.01)
     (address,) = re.findall(r"^Live page: (http://127\.0\.0\.1:\d+/[\w-]+/out/)$", streams[2].read_text(), re.M)
+    urlopen(f"{address}pieces").read()  # as an open page does: the server waits for it at the end
     stop = Request(f"{address}stop", b"", {"Origin": re.sub(r"(:\d+)/.*", r"\1", address)})
     assert urlopen(stop).read().startswith(b"It stops when the requests under way are answered")
     told = ""
