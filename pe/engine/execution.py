@@ -348,6 +348,7 @@ class Execution:
             software=software_versions(),
             data_set=data_set,
             private_data_sent_to=NOT_DECLARED if hosts is None else ", ".join(hosts) or None,
+            fitted_on_others=NOT_DECLARED if recipe.api.kind.startswith(OBJECT) else None,
             pool_overlaps="declared" if sentences(told, "overlap") else None,
             warnings=[*sentences(told, "votes", "pool"), *recipe.private.public_facts],
         )

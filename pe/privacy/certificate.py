@@ -36,6 +36,7 @@ def build_certificate(
     software: Mapping[str, str],
     data_set: Mapping[str, Any] | None = None,
     private_data_sent_to: str | None = None,
+    fitted_on_others: str | None = None,
     pool_overlaps: str | None = None,
     declared_units: int | None = None,
     warnings: Sequence[str] = (),
@@ -50,6 +51,8 @@ def build_certificate(
         software: distribution → version.
         data_set: {"epsilon", "delta", "runs"} over all runs in the data set's ledger file, if there is one.
         private_data_sent_to: the host to which the recipe lets private records go, None for nobody, or NOT_DECLARED.
+        fitted_on_others: NOT_DECLARED for a generator that is an object of the user's own, which may use a model of
+            another run unseen; else None, since every model of another run is on this ledger.
         pool_overlaps: "declared" where public samples may be private records, as the recipe declares; else None.
         declared_units: the public number of privacy units, where these are not records; None if not stated.
         warnings: further warnings, which do not follow from the certificate's numbers.
@@ -80,8 +83,8 @@ def build_certificate(
         "releases": _releases(ledger),
         "covered": [{"file": name, "sha256": digest} for name, digest in sorted(files.items())],
         "private_data_sent_to": private_data_sent_to,
-        "fitted_on_others": None,  # the format has it; this version counts every model of another run
-        "not_covered": words.not_covered(private_data_sent_to, pool_overlaps),
+        "fitted_on_others": fitted_on_others,
+        "not_covered": words.not_covered(private_data_sent_to, fitted_on_others, pool_overlaps),
         "notes": words.notes(events),
         "warnings": [*words.warnings(total, delta, declared_size, declared_units), *warnings],
         "voided_by": reasons,
@@ -115,7 +118,7 @@ def verify(certificate: Certificate, folder: Path) -> list[str]:
     try:
         if certificate["format"] not in range(1, FORMAT + 1):
             return [f"The certificate has format {certificate['format']!r}; this software reads formats 1 to {FORMAT}."]
-        if certificate.get("fitted_on_others"):  # in certificates of earlier versions
+        if certificate.get("fitted_on_others") not in (None, words.NOT_DECLARED):  # of an earlier version
             return ["It leaves out the cost of another run's model, which this version counts always."]
         digests = {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
         return [
@@ -187,13 +190,14 @@ def _check_words(certificate: Certificate) -> Iterator[str]:
         yield f"'{BANNER}' belongs to a certificate that says that no noise was added, and to no other."
     numbers = certificate["epsilon"], certificate["delta"], relation, unit, reasons
     promises = [words.statement(*numbers, mu) for mu in (certificate["gdp_mu"], None)]  # the second, of older ones
+    other = (certificate.get(key) for key in ("private_data_sent_to", "fitted_on_others", "pool_overlaps"))
     wording = {
         "voided_by": reasons,
         "statement": promises[certificate["statement"] == promises[1]],
         "relation": {"name": str(relation), "words": words.relation(relation, unit)},
         "unit": {"name": unit, "words": words.unit(unit)},
         "warnings": _expected_warnings(certificate),
-        "not_covered": words.not_covered(certificate.get("private_data_sent_to"), certificate.get("pool_overlaps")),
+        "not_covered": words.not_covered(*other),
     }
     for key, value in wording.items():
         if certificate[key] != value:

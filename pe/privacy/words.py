@@ -33,7 +33,7 @@ WOULD_VOID = (
 )
 
 NOT_DECLARED = "not declared"
-"""Stands for the hosts of an embedding that declares none."""
+"""Stands for what an embedding or a generator does not declare: its hosts, or other runs' models that it uses."""
 
 POOL_OVERLAPS = (
     "The public samples that the run reads may be private records: the recipe declares these published "
@@ -54,7 +54,7 @@ NO_EPSILON = "none: no guarantee"
 """Stands in the place of a guarantee where no ε holds."""
 
 
-def not_covered(private_data_sent_to: str | None, pool_overlaps: str | None) -> list[str]:
+def not_covered(private_data_sent_to: str | None, fitted_on_others: str | None, pool_overlaps: str | None) -> list[str]:
     """One sentence for each thing that the certificate does not cover. The arguments are the certificate's own keys."""
     sentences = [] if pool_overlaps is None else [POOL_OVERLAPS]
     if private_data_sent_to == NOT_DECLARED:
@@ -67,6 +67,11 @@ def not_covered(private_data_sent_to: str | None, pool_overlaps: str | None) -> 
         sentences.append(
             f"The private records themselves were sent to {private_data_sent_to}, un-noised, to be embedded, as the "
             "recipe allows: whoever runs that endpoint saw them, and this certificate does not protect them from it."
+        )
+    if fitted_on_others == NOT_DECLARED:
+        sentences.append(
+            "Models or data of other runs over the same private records that the generator may take: the generator of "
+            "this run is an object that does not declare any, nor that there are none."
         )
     return [*sentences, *NOT_COVERED]
 

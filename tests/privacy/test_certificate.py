@@ -250,3 +250,14 @@ def test_a_covered_name_leads_nowhere_else(folder, tmp_path_factory):
     certificate = certified(folder)
     certificate["covered"].append({"file": "d/secret.txt", "sha256": "0"})
     assert "'d/secret.txt' is covered but missing." in verify(certificate, folder)
+
+
+def test_a_generator_that_is_an_object_is_told_to_declare_nothing_and_an_earlier_cost_left_out_is_found(folder):
+    undeclared = certified(folder, fitted_on_others="not declared")
+    assert verify(undeclared, folder) == []
+    assert "an object that does not declare any" in undeclared["not_covered"][0]
+    assert verify(undeclared | {"fitted_on_others": None}, folder) != []
+    earlier = undeclared | {"fitted_on_others": {"run": "a", "private_sets": "declared disjoint, not verified"}}
+    assert verify(earlier, folder) == [
+        "It leaves out the cost of another run's model, which this version counts always."
+    ]
