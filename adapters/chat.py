@@ -83,6 +83,15 @@ class ChatSettings(OpenAIConnection, Concurrent, Written):
         new = self.azure_api_version is not None or server_by_address(self.url) is not None
         return self.max_tokens_field or ("max_completion_tokens" if new else "max_tokens")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _send_no_key_elsewhere(cls, value: Any) -> Any:
+        """Leave out the default key where the recipe names a host that is neither OpenAI's nor Azure's."""
+        elsewhere = isinstance(value, dict) and value.get("base_url")
+        if elsewhere and "key_env" not in value and server_by_address(str(elsewhere)) is None:
+            return {**value, "key_env": None}
+        return value
+
     @model_validator(mode="after")
     def _check_requests(self) -> Self:
         if self.n > 1 and self.variation == "fill_in":

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from adapters.chat import Chat
+from adapters.chat import Chat, ChatSettings
 from adapters.http import Fault
 from adapters.http.faults import LOOKED_AT
 from adapters.openai_images import OpenAIImages
@@ -177,3 +177,11 @@ def test_seeds_and_numbers_of_a_form_are_written_as_before(serve):
     parts = [part.split(b"\r\n\r\n", 1) for part in forms[0].split(b"\r\n--") if b"\r\n\r\n" in part]
     values = {head.split(b'name="')[1].split(b'"')[0]: value for head, value in parts}
     assert (values[b"steps"], values[b"share"], values[b"safe"], values[b"seed"]) == (b"3", b"0.25", b"true", b"0")
+
+
+def test_a_host_that_the_recipe_names_gets_no_key_of_openai_s_unless_the_recipe_says_so(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    for url, key in (("http://127.0.0.1:9/v1", None), ("https://api.openai.com/v1", "OPENAI_API_KEY")):
+        assert ChatSettings(model="m", prompts="a", base_url=url).key_env == key
+    named = ChatSettings(model="m", prompts="a", base_url="http://127.0.0.1:9/v1", key_env="OPENAI_API_KEY")
+    assert named.key_env == "OPENAI_API_KEY"
