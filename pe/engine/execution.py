@@ -23,7 +23,7 @@ from pe.engine.loggers import Logging
 from pe.engine.private_side import IDENTITY, PrivateSide, PublicPool
 from pe.engine.process import logging_to, software_versions
 from pe.engine.report import report_answers, warn_of_markup
-from pe.errors import DamagedFile, PluginError, RunError, quoted
+from pe.errors import DamagedFile, PluginError, RecipeError, RunError, quoted
 from pe.fit.trainer import FIT, FITTED, MODEL, Cache, Fitted, Fitting, Trainer, load_model
 from pe.histogram import InThisProcess, PrivateWork, dp_class_counts
 from pe.nearest.label_weights import LabelWeights
@@ -54,6 +54,7 @@ from pe.store.export import examine
 from pe.store.machine import NO_STATE, bind
 from pe.store.run import Run
 from pe.store.writer import JournalReleases, RunWriter, read_journal
+from pe.version import __version__
 
 log = logging.getLogger(__name__)
 
@@ -423,7 +424,14 @@ def stored_recipe(folder: Path, changes: tuple[str, ...] | None = None) -> Recip
         )
     if not path.is_file():
         raise RunError(f"{folder} has lost its confidential side, so it cannot be resumed; `pe extend` still works.")
-    recipe = Recipe.load(path, changes or ())
+    try:
+        recipe = Recipe.load(path)
+    except RecipeError as error:  # it was valid when the run began
+        raise RunError(
+            f"This is version {__version__}, which cannot read the recipe of the run {folder}: {error}"
+        ) from error
+    if changes:
+        recipe = Recipe.load(path, changes)
     if changes is not None:
         check_named(folder, recipe, changes, "api", "embedding", "private")
     return recipe

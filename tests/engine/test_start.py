@@ -4,16 +4,20 @@ import getpass
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import time
 
 import numpy as np
 import pytest
+import yaml
 from PIL import Image
 
 import pe
+from pe.engine.execution import stored_recipe
 from pe.engine.private_side import PrivateSide
+from pe.errors import RunError
 from pe.histogram import count_votes
 from pe.privacy.data_set import DataSetLedger
 from pe.privacy.release import Release
@@ -248,3 +252,15 @@ def test_what_the_log_says_is_the_same_whatever_the_private_records(caplog):
             private = PrivateEmbeddings(vectors.astype(np.float32), labels, units, ("a",))
             count_votes(private, candidates, np.zeros(5, np.int32), 2**10)
     assert len({record.message for record in caplog.records}) == 1
+
+
+def test_the_recipe_of_an_earlier_version_is_read_or_refused_by_a_sentence_that_names_this_version(private, tmp_path):
+    run = evolve(private, tmp_path / "run")
+    file = run.folder / "confidential" / "recipe.yaml"
+    content = yaml.safe_load(file.read_text())
+    usual = {"private_sets": "may_overlap", "public_clock": "auto", "clock_slack": 3.0}
+    file.write_text(yaml.safe_dump(content | {"privacy": content["privacy"] | usual}))
+    assert stored_recipe(run.folder).privacy.hold == "auto"
+    file.write_text(yaml.safe_dump(content | {"privacy": content["privacy"] | {"private_sets": "disjoint"}}))
+    with pytest.raises(RunError, match=rf"This is version {re.escape(pe.__version__)}, which cannot read the recipe"):
+        stored_recipe(run.folder)
