@@ -43,7 +43,9 @@ NOTED = 64
 
 @dataclass
 class CaptionNote:
-    """Captions that wait to be drawn, in the note of the request's job, so that a killed run pays for them once."""
+    """Captions that wait to be drawn, in the note of the request's job, so that a killed run pays
+    for them once.
+    """
 
     job: JobNote  # the note of the request's job
     # for each part of the request, its items and the captions that were written for them
@@ -63,14 +65,20 @@ class CaptionNote:
 
     def drawing_job(self) -> JobNote:
         """Return the note for the job of the generator that draws."""
-        return JobNote(self.drawing, int(bool(self.drawing)), self.job.key, self._keep, self.job.check_stop)
+        return JobNote(
+            self.drawing, int(bool(self.drawing)), self.job.key, self._keep, self.job.check_stop
+        )
 
     def _keep(self, drawing: str) -> None:
         self.drawing = drawing
         self._write()
 
     def _write(self) -> None:
-        self.job.write(json.dumps({"parts": [_to_plain(*part) for part in self.parts], "drawing": self.drawing}))
+        self.job.write(
+            json.dumps(
+                {"parts": [_to_plain(*part) for part in self.parts], "drawing": self.drawing}
+            )
+        )
 
 
 def _to_plain(items: Items, captions: Answer) -> dict[str, Any]:
@@ -80,7 +88,10 @@ def _to_plain(items: Items, captions: Answer) -> dict[str, Any]:
         "items": items.tolist(),
         "texts": texts.strings,
         "longest": texts.shape[0],
-        "conditions": {name: [column.dtype.str, column.tolist()] for name, column in captions.conditions.items()},
+        "conditions": {
+            name: [column.dtype.str, column.tolist()]
+            for name, column in captions.conditions.items()
+        },
         "missing": [(i, type(miss).__name__, vars(miss)) for i, miss in captions.missing.items()],
         "usage": astuple(captions.usage or Usage(0)),
     }
@@ -90,7 +101,9 @@ def _from_plain(plain: Mapping[str, Any]) -> tuple[Items, Answer]:
     kinds = {each.__name__: each for each in (Refused, Failed)}
     captions = Answer(
         Texts.of(plain["texts"], plain["longest"]),
-        Conditions({name: np.array(rows, dtype) for name, (dtype, rows) in plain["conditions"].items()}),
+        Conditions(
+            {name: np.array(rows, dtype) for name, (dtype, rows) in plain["conditions"].items()}
+        ),
         {i: kinds[kind](**fields) for i, kind, fields in plain["missing"]},
         Usage(*plain["usage"]),
     )
@@ -101,10 +114,10 @@ class CaptionThenDrawSettings(Settings):
     """Settings of `caption_then_draw`.
 
     Attributes:
-        captions: a generator of texts (`chat`, `causal_lm`, `masked_lm` or `public_texts`), written as under `api`; a
-            `price` in it is for captions alone.
-        draw: a generator that draws images from prompts, written as `captions` is. `{caption}` in its `prompts` becomes
-            the caption; without `prompts` the caption alone is the prompt.
+        captions: a generator of texts (`chat`, `causal_lm`, `masked_lm` or `public_texts`), written
+            as under `api`; a `price` in it is for captions alone.
+        draw: a generator that draws images from prompts, written as `captions` is. `{caption}` in
+            its `prompts` becomes the caption; without `prompts` the caption alone is the prompt.
     """
 
     captions: PartSpec
@@ -112,16 +125,19 @@ class CaptionThenDrawSettings(Settings):
 
 
 class CaptionThenDraw(OfSeveral):
-    """For image models that draw well from a prompt, but vary images badly: captions evolve, and are drawn.
+    """For image models that draw well from a prompt, but vary images badly: captions evolve, and
+    are drawn.
 
-    RANDOM_API writes a caption and draws it; VARIATION_API varies the parent's caption and draws that anew.
+    RANDOM_API writes a caption and draws it; VARIATION_API varies the parent's caption and draws
+    that anew.
 
-    `captions` is a generator of texts, `draw` one that draws images from prompts, each written as under `api`. In the
-    `prompts` of `draw`, which may be left out, `{caption}` becomes the caption.
+    `captions` is a generator of texts, `draw` one that draws images from prompts, each written as
+    under `api`. In the `prompts` of `draw`, which may be left out, `{caption}` becomes the caption.
 
-    Samples carry their caption as the condition `caption`, and the conditions of the generator of captions as
-    `captions.prompt` and so on. Degree 0 is the parent itself and makes no call. Captions that wait for their drawing
-    are noted, so that a run that is killed does not pay for them again.
+    Samples carry their caption as the condition `caption`, and the conditions of the generator of
+    captions as `captions.prompt` and so on. Degree 0 is the parent itself and makes no call.
+    Captions that wait for their drawing are noted, so that a run that is killed does not pay for
+    them again.
 
     Args:
         settings: see `CaptionThenDrawSettings`.
@@ -137,8 +153,8 @@ class CaptionThenDraw(OfSeveral):
         config = read_settings(CaptionThenDrawSettings, settings, "caption_then_draw")
         if config.captions.settings.get("batch") is not None:
             raise RecipeError(
-                "captions.batch is given, and a batch of captions cannot be noted beside their drawings, so that a run "
-                "that is killed would pay for it again: leave it out."
+                "captions.batch is given, and a batch of captions cannot be noted beside their "
+                "drawings, so that a run that is killed would pay for it again: leave it out."
             )
         self._captions = _member("captions", config.captions, config.captions.settings, Texts.noun)
         self._draw = _member("draw", config.draw, _drawer_settings(config.draw), Images.noun)
@@ -160,7 +176,10 @@ class CaptionThenDraw(OfSeveral):
 
     @property
     def capabilities(self) -> Capabilities:
-        """As many items as `draw` takes with different prompts in a request. `captions` says how a degree is obeyed."""
+        """As many items as `draw` takes with different prompts in a request.
+
+        `captions` says how a degree is obeyed.
+        """
         captions, draw = (member.api.capabilities for member in self._members)
         most = draw.max_chunk if draw.shares == "nothing" else 1
         return Capabilities(
@@ -172,26 +191,36 @@ class CaptionThenDraw(OfSeveral):
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Write a new caption for each item, and draw it."""
-        return self._answer(request, replace(request, conditions=self._captions.own(request.conditions)))
+        return self._answer(
+            request, replace(request, conditions=self._captions.own(request.conditions))
+        )
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent's caption, and draw that; at degree 0 return the parents, without a call.
+        """Vary each parent's caption, and draw that; at degree 0 return the parents, without a
+        call.
 
         Raises:
-            APIError: the parents carry no captions, or captions that the pool of public texts no longer has.
+            APIError: the parents carry no captions, or captions that the pool of public texts no
+                longer has.
         """
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
         if CAPTION not in request.conditions:
-            raise APIError("The parents carry no captions: caption_then_draw varies only what it drew.")
+            raise APIError(
+                "The parents carry no captions: caption_then_draw varies only what it drew."
+            )
         texts = [str(text) for text in request.conditions[CAPTION]]
         captions = Texts.of(texts, max(len(text.encode()) for text in texts) or 1)
-        for_captions = replace(request, samples=captions, conditions=self._captions.own(request.conditions))
+        for_captions = replace(
+            request, samples=captions, conditions=self._captions.own(request.conditions)
+        )
         self._check_pool(for_captions)
         return self._answer(request, for_captions)
 
     def _check_pool(self, request: VariationRequest) -> None:
-        """Raise APIError if the pool of public texts no longer holds the parents' captions at their places."""
+        """Raise APIError if the pool of public texts no longer holds the parents' captions at their
+        places.
+        """
         pool = self._captions.api
         places = paths_of([pool])
         if not places:
@@ -199,7 +228,10 @@ class CaptionThenDraw(OfSeveral):
         parents = pool.variation_api(replace(request, degree=0.0)).samples
         if not np.array_equal(parents.array, request.samples.array):
             words = ", ".join(map(str, places))
-            raise APIError(f"{words} holds other captions than when the run began: restore it, or start a new run.")
+            raise APIError(
+                f"{words} holds other captions than when the run began: restore it, or start a new "
+                "run."
+            )
 
     def _answer(self, request: Request, for_captions: Request) -> Answer:
         """Answer `request`: write captions as `for_captions` asks, and draw them."""
@@ -209,7 +241,9 @@ class CaptionThenDraw(OfSeveral):
         texts = np.array(strings_of(captions.samples), dtype=np.str_)
         conditions = Conditions({**self._captions.with_prefix(captions.conditions), CAPTION: texts})
         if not drawable:
-            return Answer(Images.stack([], self.info.shape or (1, 1, 1)), conditions, captions.missing, usage)
+            return Answer(
+                Images.stack([], self.info.shape or (1, 1, 1)), conditions, captions.missing, usage
+            )
         labels = tuple(request.labels[i] for i in drawable)
         seeds = mix(request.seeds[drawable])  # others than the captions'
         prompts = [
@@ -218,18 +252,30 @@ class CaptionThenDraw(OfSeveral):
                 self._draw.api.draw_conditions(labels, seeds)[PROMPT], texts.tolist(), strict=True
             )
         ]
-        images = self._draw.ask(RandomRequest(labels, seeds, Conditions({PROMPT: np.array(prompts, np.str_)}), job))
+        images = self._draw.ask(
+            RandomRequest(labels, seeds, Conditions({PROMPT: np.array(prompts, np.str_)}), job)
+        )
         missing = {**captions.missing, **{drawable[i]: miss for i, miss in images.missing.items()}}
         good = [i for i in range(len(drawable)) if i not in images.missing]
-        return Answer(images.samples, conditions.take(good), missing, usage + (images.usage or Usage(0)))
+        return Answer(
+            images.samples, conditions.take(good), missing, usage + (images.usage or Usage(0))
+        )
 
     def _write(self, request: Request) -> tuple[Answer, JobNote]:
-        """Return the captions, noted ones and new ones, and the note for the job that draws them."""
+        """Return the captions, noted ones and new ones, and the note for the job that draws
+        them.
+        """
         can = self._captions.api.capabilities
-        note = None if can.deterministic else CaptionNote.of(request.job)  # equal ones can be asked for again
+        note = (
+            None if can.deterministic else CaptionNote.of(request.job)
+        )  # equal ones can be asked for again
         parts = [] if note is None else note.parts
         noted_items = {int(item) for items, _ in parts for item in items}
-        for items in cut(request, np.array([i for i in range(len(request)) if i not in noted_items], np.int64), can):
+        for items in cut(
+            request,
+            np.array([i for i in range(len(request)) if i not in noted_items], np.int64),
+            can,
+        ):
             answer = self._captions.ask(part_of(request, items))
             if note is None:
                 parts.append((items, answer))
@@ -242,7 +288,10 @@ class CaptionThenDraw(OfSeveral):
         return self._captions.with_prefix(self._captions.api.draw_conditions(labels, seeds))
 
     def _tokens(self) -> Usage | None:
-        """Return the tokens billed for a sample. None: not known. Members without host or billed tokens add none."""
+        """Return the tokens billed for a sample.
+
+        None: not known. Members without host or billed tokens add none.
+        """
         has_price = any(not member.price.free for member in self._members)
         tokens = Usage(0)
         for member in self._members:
@@ -254,10 +303,16 @@ class CaptionThenDraw(OfSeveral):
         return tokens
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """Describe what this degree means here. Raise RecipeError if the generator of captions cannot obey it."""
+        """Describe what this degree means here.
+
+        Raise RecipeError if the generator of captions cannot obey it.
+        """
         if degree == 0:
             return "the parent itself"
-        return f"the caption: {self._captions.api.describe_degree(degree, iteration) or 'varied by it'}; drawn anew"
+        return (
+            "the caption: "
+            f"{self._captions.api.describe_degree(degree, iteration) or 'varied by it'}; drawn anew"
+        )
 
     def describe_answers(self) -> str:
         """Return what the generator of captions tells of its answers."""
@@ -267,12 +322,17 @@ class CaptionThenDraw(OfSeveral):
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
         """See `Generator.look`: at the endpoint of each part that has one."""
         config = read_settings(CaptionThenDrawSettings, settings, "caption_then_draw")
-        specs = [(config.captions, config.captions.settings), (config.draw, _drawer_settings(config.draw))]
+        specs = [
+            (config.captions, config.captions.settings),
+            (config.draw, _drawer_settings(config.draw)),
+        ]
         yield from look_at_each("caption_then_draw", specs)
 
 
 def _member(name: str, spec: PartSpec, settings: dict[str, Any], noun: str) -> Member:
-    """Construct a generator that a recipe names; raise RecipeError unless it makes `noun`, texts or images."""
+    """Construct a generator that a recipe names; raise RecipeError unless it makes `noun`, texts or
+    images.
+    """
     member = Member.of(name, spec, f"{name}: {spec.kind}", settings)
     its = modality(member.info.modality).noun
     if its != noun:
@@ -281,14 +341,21 @@ def _member(name: str, spec: PartSpec, settings: dict[str, Any], noun: str) -> M
 
 
 def _drawer_settings(spec: PartSpec) -> dict[str, Any]:
-    """Return the settings of `draw` as given; where they have no prompts, the caption alone is the prompt."""
+    """Return the settings of `draw` as given; where they have no prompts, the caption alone is the
+    prompt.
+    """
     require("pe.adapters", spec.kind)
     if "prompts" not in settings_of(load("pe.adapters", spec.kind)).model_fields:
-        raise RecipeError(f"draw: {spec.kind} draws from no prompts: name a text-to-image generator.")
+        raise RecipeError(
+            f"draw: {spec.kind} draws from no prompts: name a text-to-image generator."
+        )
     settings = {"prompts": PLACE} | spec.settings
     for text in _texts(settings["prompts"]):
         if PLACE not in text:
-            raise RecipeError(f"draw.prompts: '{text}' has no {PLACE}: say where the caption stands, or omit prompts.")
+            raise RecipeError(
+                f"draw.prompts: '{text}' has no {PLACE}: say where the caption stands, or omit "
+                "prompts."
+            )
     return settings
 
 
@@ -296,4 +363,8 @@ def _texts(setting: Any) -> list[str]:
     """Return the texts of a setting, which holds one, a list, or either for each label."""
     if isinstance(setting, dict):
         setting = list(setting.values())
-    return [text for each in setting for text in _texts(each)] if isinstance(setting, list) else [str(setting)]
+    return (
+        [text for each in setting for text in _texts(each)]
+        if isinstance(setting, list)
+        else [str(setting)]
+    )

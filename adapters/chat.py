@@ -1,6 +1,8 @@
-"""Any endpoint that speaks OpenAI's chat completions: OpenAI, Azure, vLLM, Ollama, llama.cpp, LiteLLM and others.
+"""Any endpoint that speaks OpenAI's chat completions: OpenAI, Azure, vLLM, Ollama, llama.cpp,
+LiteLLM and others.
 
-RANDOM_API sends a public prompt; VARIATION_API sends a synthetic text with blanks to fill in, or to be paraphrased.
+RANDOM_API sends a public prompt; VARIATION_API sends a synthetic text with blanks to fill in, or to
+be paraphrased.
 """
 
 from __future__ import annotations
@@ -56,15 +58,21 @@ class ChatSettings(OpenAIConnection, Concurrent, Written):
     """Settings of `chat`.
 
     Attributes:
-        model: the model's name at the endpoint; there is no default, because names are retired often.
-        n: most texts of one request, for one prompt or one parent; above 1 only with variation: paraphrase.
-        max_tokens_field: the field that takes `max_tokens`; None: max_completion_tokens for OpenAI and Azure, else
-            max_tokens.
+        model: the model's name at the endpoint; there is no default, because names are retired
+            often.
+        n: most texts of one request, for one prompt or one parent; above 1 only with variation:
+            paraphrase.
+        max_tokens_field: the field that takes `max_tokens`; None: max_completion_tokens for OpenAI
+            and Azure, else max_tokens.
         seed_field: the field of a request that takes a seed; None: no seed is sent.
-        batch: most texts of one batch, to ask by OpenAI's Batch API; None: requests are sent without batches.
-        poll: seconds before the first look at a batch; the pauses between looks grow, up to ten times as long.
-        expected_tokens: tokens of a request for one text; with a price of tokens the plan then tells a run's cost.
-        extra: further fields of a request, sent unchanged (top_k, reasoning_effort, chat_template_kwargs …).
+        batch: most texts of one batch, to ask by OpenAI's Batch API; None: requests are sent
+            without batches.
+        poll: seconds before the first look at a batch; the pauses between looks grow, up to ten
+            times as long.
+        expected_tokens: tokens of a request for one text; with a price of tokens the plan then
+            tells a run's cost.
+        extra: further fields of a request, sent unchanged (top_k, reasoning_effort,
+            chat_template_kwargs …).
     """
 
     model: str
@@ -86,7 +94,9 @@ class ChatSettings(OpenAIConnection, Concurrent, Written):
     @model_validator(mode="before")
     @classmethod
     def _send_no_key_elsewhere(cls, value: Any) -> Any:
-        """Leave out the default key where the recipe names a host that is neither OpenAI's nor Azure's."""
+        """Leave out the default key where the recipe names a host that is neither OpenAI's nor
+        Azure's.
+        """
         elsewhere = isinstance(value, dict) and value.get("base_url")
         if elsewhere and "key_env" not in value and server_by_address(str(elsewhere)) is None:
             return {**value, "key_env": None}
@@ -96,15 +106,19 @@ class ChatSettings(OpenAIConnection, Concurrent, Written):
     def _check_requests(self) -> Self:
         if self.n > 1 and self.variation == "fill_in":
             raise RecipeError(
-                f"n is {self.n}, and by variation: fill_in each text has blanks of its own, and so a request of its "
-                "own: take n: 1, or variation: paraphrase."
+                f"n is {self.n}, and by variation: fill_in each text has blanks of its own, and so "
+                "a request of its own: take n: 1, or variation: paraphrase."
             )
         if self.batch is not None and self.n > 1:
-            raise RecipeError(f"n is {self.n}, and batch is given: a batch asks for each text by itself: take n: 1.")
+            raise RecipeError(
+                f"n is {self.n}, and batch is given: a batch asks for each text by itself: take n: "
+                "1."
+            )
         if self.batch is not None and self.azure_api_version is not None:
             raise RecipeError(
-                "batch is given with azure_api_version: Azure takes batches by its v1 API, so name that as base_url "
-                "(https://RESOURCE.openai.azure.com/openai/v1), without azure_api_version."
+                "batch is given with azure_api_version: Azure takes batches by its v1 API, so name "
+                "that as base_url (https://RESOURCE.openai.azure.com/openai/v1), without "
+                "azure_api_version."
             )
         return self
 
@@ -112,8 +126,9 @@ class ChatSettings(OpenAIConnection, Concurrent, Written):
 class Chat(Generator):
     """Texts by a chat model, hosted or on a server of yours (OpenAI's chat completions).
 
-    Samples carry their prompt as the condition `prompt`, and the attributes that were drawn for it. Degree 0 is the
-    parent itself and makes no call. Nothing is deterministic, even where a seed is sent.
+    Samples carry their prompt as the condition `prompt`, and the attributes that were drawn for it.
+    Degree 0 is the parent itself and makes no call. Nothing is deterministic, even where a seed is
+    sent.
 
     Args:
         settings: see `ChatSettings`.
@@ -131,7 +146,7 @@ class Chat(Generator):
 {WRITTEN}  concurrency: 8
   # price: {{{{million_tokens: {{{{text_in: 0.4, text_out: 1.6}}}}, currency: USD}}}}\t# yours; or limits.max_images
   # expected_tokens: {{{{text_in: 120, text_out: 150}}}}\t# of a request; `pe probe` tells it
-"""
+"""  # noqa: E501
 
     info = PluginInfo(
         modality="texts",
@@ -153,8 +168,14 @@ class Chat(Generator):
         self._asking, self._answers = Asking.of(config), TextAnswers(config)
         self._clients = OnFirstUse(self._open)
         self._host = urlsplit(config.url).netloc
-        tokens = None if config.expected_tokens is None else Usage(0, **config.expected_tokens.model_dump())
-        self.info = replace(self.info, hosts=(self._host,), by_label=self._asking.prompts.by_label, tokens=tokens)
+        tokens = (
+            None
+            if config.expected_tokens is None
+            else Usage(0, **config.expected_tokens.model_dump())
+        )
+        self.info = replace(
+            self.info, hosts=(self._host,), by_label=self._asking.prompts.by_label, tokens=tokens
+        )
 
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
@@ -163,11 +184,16 @@ class Chat(Generator):
 
     @property
     def capabilities(self) -> Capabilities:
-        """A request holds items of one parent or prompt, a batch any. The degree is put in words."""
+        """A request holds items of one parent or prompt, a batch any.
+
+        The degree is put in words.
+        """
         config = self._config
         workers = workers_for(self._config.concurrency)
         if config.batch is not None:
-            return Capabilities(config.batch, workers, "nothing", "wording", deterministic=False, one_by_one=True)
+            return Capabilities(
+                config.batch, workers, "nothing", "wording", deterministic=False, one_by_one=True
+            )
         return Capabilities(config.n, workers, "parent", "wording", deterministic=False)
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
@@ -196,11 +222,16 @@ class Chat(Generator):
         return self._asking.prompts.draw(labels, seeds)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Write texts for the request's one prompt, or in a batch for each prompt. Errors: see `Policy.call_one_of`."""
+        """Write texts for the request's one prompt, or in a batch for each prompt.
+
+        Errors: see `Policy.call_one_of`.
+        """
         return self._ask(request, self._asking.for_new(request))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary the request's one parent, or in a batch each parent; at degree 0 return the parents, without a call."""
+        """Vary the request's one parent, or in a batch each parent; at degree 0 return the parents,
+        without a call.
+        """
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
         return self._ask(request, self._asking.for_variations(request))
@@ -217,14 +248,28 @@ class Chat(Generator):
             request.job.check_stop,
         )
         texts, tokens = outcome.result or ([], Usage(0))
-        lacking = outcome.miss or Failed(f"the endpoint sent {len(texts)} texts where {count} were asked for")
+        lacking = outcome.miss or Failed(
+            f"the endpoint sent {len(texts)} texts where {count} were asked for"
+        )
         outcomes = [*texts[:count], *[lacking] * (count - len(texts))]
-        return answer_of(outcomes, self._config.longest, request.conditions, Usage(outcome.calls, len(texts)) + tokens)
+        return answer_of(
+            outcomes,
+            self._config.longest,
+            request.conditions,
+            Usage(outcome.calls, len(texts)) + tokens,
+        )
 
-    def _ask_by_batch(self, request: RandomRequest | VariationRequest, prompts: Sequence[str]) -> Answer:
-        """Return a batch's answers. APIError if they cannot be had now: the run stops, so that none is paid twice."""
+    def _ask_by_batch(
+        self, request: RandomRequest | VariationRequest, prompts: Sequence[str]
+    ) -> Answer:
+        """Return a batch's answers.
+
+        APIError if they cannot be had now: the run stops, so that none is paid twice.
+        """
         (endpoint, batches), job = self._clients.get(), request.job
-        bodies = [self._body(prompt, seed) for prompt, seed in zip(prompts, request.seeds, strict=True)]
+        bodies = [
+            self._body(prompt, seed) for prompt, seed in zip(prompts, request.seeds, strict=True)
+        ]
         try:
             outcome = endpoint.policy.call(
                 lambda: for_free(lambda: batches.finish(bodies, job)),
@@ -232,11 +277,17 @@ class Chat(Generator):
                 job.check_stop,
             )
         except Ended as ended:
-            raise APIError(f"{self._host}: {ended}: resume the run, which then submits it again.") from None
+            raise APIError(
+                f"{self._host}: {ended}: resume the run, which then submits it again."
+            ) from None
         if outcome.result is None:
             batch = f"its batch {job.job}" if job.job else "a batch"
-            raise APIError(f"{self._host} gives no answers to {batch} ({outcome.fault}): resume the run later.")
-        texts = {i: self._text_of_line(line) for i, line in outcome.result.items() if i < len(bodies)}
+            raise APIError(
+                f"{self._host} gives no answers to {batch} ({outcome.fault}): resume the run later."
+            )
+        texts = {
+            i: self._text_of_line(line) for i, line in outcome.result.items() if i < len(bodies)
+        }
         lacking = Failed(f"the batch {job.job} holds no answer to the request")
         outcomes = [texts[i][0] if i in texts else lacking for i in range(len(bodies))]
         usage = sum((tokens for _, tokens in texts.values()), Usage(job.calls))
@@ -249,9 +300,13 @@ class Chat(Generator):
                 raise line
             texts, tokens = self._read(line)
         except Fault as fault:
-            failure = Failed(str(fault), fault.heals or fault.whole or fault.rejects, rejected=fault.rejects)
+            failure = Failed(
+                str(fault), fault.heals or fault.whole or fault.rejects, rejected=fault.rejects
+            )
             return Refused(fault.words) if fault.refusal else failure, Usage(0)
-        return texts[0] if texts else Failed("the endpoint sent no text"), Usage(0, len(texts)) + tokens
+        return texts[0] if texts else Failed("the endpoint sent no text"), Usage(
+            0, len(texts)
+        ) + tokens
 
     def _body(self, prompt: str, seed: Any, count: int = 1) -> dict[str, Any]:
         """Return the JSON body of a request for `count` texts."""
@@ -259,7 +314,9 @@ class Chat(Generator):
         messages = [{"role": "user", "content": prompt}]
         if config.system is not None:
             messages.insert(0, {"role": "system", "content": config.system})
-        fields = non_null(temperature=config.temperature, top_p=config.top_p, n=count if count > 1 else None)
+        fields = non_null(
+            temperature=config.temperature, top_p=config.top_p, n=count if count > 1 else None
+        )
         fields |= {config.limit_field: config.max_tokens, **(config.extra or {})}
         fields |= {config.seed_field: int(seed % 2**31)} if config.seed_field else {}
         return {"model": config.model, "messages": messages, **fields}
@@ -275,15 +332,22 @@ class Chat(Generator):
     def _text(self, choice: Any, is_full: bool) -> Outcome:
         """Return the text of a choice, or the reason why there is none.
 
-        `is_full` is true if the answer has all the tokens that it may have: some servers say `stop` even then.
+        `is_full` is true if the answer has all the tokens that it may have: some servers say `stop`
+        even then.
         """
         message = choice.get("message") if isinstance(choice, dict) else None
         if not isinstance(message, dict):
-            return Failed(f"the endpoint sent {type(choice).__name__} without a message in place of a text")
+            return Failed(
+                f"the endpoint sent {type(choice).__name__} without a message in place of a text"
+            )
         reason = choice.get("finish_reason")
         content = message.get("content")
-        extra = message.get("provider_specific_fields")  # by LiteLLM's proxy (1.106.2): all that it has no place for
-        if refusal := message.get("refusal") or (extra.get("refusal") if isinstance(extra, dict) else None):
+        extra = message.get(
+            "provider_specific_fields"
+        )  # by LiteLLM's proxy (1.106.2): all that it has no place for
+        if refusal := message.get("refusal") or (
+            extra.get("refusal") if isinstance(extra, dict) else None
+        ):
             return Refused(one_line(str(refusal)))
         if isinstance(content, list):  # parts, as some servers send them: of thoughts, too
             parts = [part for part in content if isinstance(part, dict)]
@@ -303,11 +367,19 @@ class Chat(Generator):
 
 
 def bill(usage: Any) -> Usage:
-    """Return the tokens that an answer's `usage` names. Tokens of thoughts count as text that the model wrote."""
+    """Return the tokens that an answer's `usage` names.
+
+    Tokens of thoughts count as text that the model wrote.
+    """
 
     def count(key: str) -> int:
         return count_of(usage.get(key) if isinstance(usage, dict) else None)
 
     text_in = count("prompt_tokens")
     text_out = count("completion_tokens")
-    return Usage(calls=0, tokens=max(count("total_tokens"), text_in + text_out), text_in=text_in, text_out=text_out)
+    return Usage(
+        calls=0,
+        tokens=max(count("total_tokens"), text_in + text_out),
+        text_in=text_in,
+        text_out=text_out,
+    )

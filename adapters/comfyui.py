@@ -1,8 +1,10 @@
-"""ComfyUI: workflows of the user's own, in which a request fills in the prompt, the seed, the parent and the degree.
+"""ComfyUI: workflows of the user's own, in which a request fills in the prompt, the seed, the
+parent and the degree.
 
-Read from ComfyUI's server.py and execution.py, version 0.3.64 (commit a125cd8, October 2025), and its master of 2026
-(server.py at 002c3fb, comfy_execution/jobs.py at 172be43): POST /prompt takes an id of ours, `prompt_id`, which the
-newer one wants as a UUID; GET /history/{id} is empty until the job has ended, GET /queue lists jobs that have not.
+Read from ComfyUI's server.py and execution.py, version 0.3.64 (commit a125cd8, October 2025), and
+its master of 2026 (server.py at 002c3fb, comfy_execution/jobs.py at 172be43): POST /prompt takes an
+id of ours, `prompt_id`, which the newer one wants as a UUID; GET /history/{id} is empty until the
+job has ended, GET /queue lists jobs that have not.
 """
 
 from __future__ import annotations
@@ -18,7 +20,17 @@ from uuid import uuid4
 
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
-from adapters.http import Fault, ImageCall, Received, Scalar, Sending, Size, entries_at, object_of, value_at
+from adapters.http import (
+    Fault,
+    ImageCall,
+    Received,
+    Scalar,
+    Sending,
+    Size,
+    entries_at,
+    object_of,
+    value_at,
+)
 from adapters.http.answers import Pixels
 from adapters.http.jobs import ByJobs, Ended, JobHost, JobStatus
 from pe.errors import RecipeError, nearest_name
@@ -36,9 +48,12 @@ def _check_place(place: str) -> str:
 Place = Annotated[str, AfterValidator(_check_place)]
 Places = Annotated[
     list[Place],
-    BeforeValidator(lambda config: config if isinstance(config, list) else [config], str | list[str]),
+    BeforeValidator(
+        lambda config: config if isinstance(config, list) else [config], str | list[str]
+    ),
 ]
-"""One or several places for a value, each NODE.INPUT: a node's id in the workflow's file, and the name of an input."""
+"""One or several places for a value, each NODE.INPUT: a node's id in the workflow's file, and the
+name of an input."""
 
 
 class Workflow(Settings):
@@ -46,7 +61,8 @@ class Workflow(Settings):
 
     Attributes:
         file: the workflow, exported from ComfyUI in API format.
-        prompt: NODE.INPUT that takes the prompt, such as 6.text; here and below, one place or a list of places.
+        prompt: NODE.INPUT that takes the prompt, such as 6.text; here and below, one place or a
+            list of places.
         seed: place that takes the seed.
         width: place that takes the width, if the workflow has one.
         height: place that takes the height, if the workflow has one.
@@ -68,7 +84,8 @@ class Variations(Workflow):
 
     Attributes:
         image: place that takes the parent's name: the input `image` of a LoadImage node.
-        denoise: place that takes the degree: a sampler's `denoise`. None: the degree is put in words.
+        denoise: place that takes the degree: a sampler's `denoise`. None: the degree is put in
+            words.
     """
 
     image: Places
@@ -82,7 +99,8 @@ class ComfyUISettings(ByJobs):
         base_url: the server's address, such as http://127.0.0.1:8188.
         random: the workflow that draws new images.
         variations: the workflow that varies an image.
-        size: height and width that the workflows' places `height` and `width` take; None: `image_size`.
+        size: height and width that the workflows' places `height` and `width` take; None:
+            `image_size`.
         batch: most images of one request; above 1, both workflows must name a place `batch`.
         concurrency: most jobs at once: ComfyUI works on one, the others wait in its queue.
     """
@@ -100,7 +118,10 @@ class ComfyUISettings(ByJobs):
 
     @property
     def fixed_size(self) -> tuple[int, int] | None:
-        """(height, width) that every image must have. None: any, since the workflows set the size."""
+        """(height, width) that every image must have.
+
+        None: any, since the workflows set the size.
+        """
         has_sizes = all(flow.width and flow.height for flow in (self.random, self.variations))
         return (self.size or self.image_size) if has_sizes else None
 
@@ -108,9 +129,14 @@ class ComfyUISettings(ByJobs):
     def _check_places(self) -> ComfyUISettings:
         for name, flow in (("random", self.random), ("variations", self.variations)):
             if self.batch > 1 and flow.batch is None:
-                raise RecipeError(f"batch is {self.batch}, and {name}.batch names no place that takes it: name one.")
+                raise RecipeError(
+                    f"batch is {self.batch}, and {name}.batch names no place that takes it: name "
+                    "one."
+                )
             if self.size is not None and not (flow.width and flow.height):
-                raise RecipeError(f"size is given, and {name} has no places for width and height: name them.")
+                raise RecipeError(
+                    f"size is given, and {name} has no places for width and height: name them."
+                )
         return self
 
 
@@ -119,8 +145,8 @@ class ComfyUI(JobHost[ComfyUISettings]):
 
     RANDOM_API and VARIATION_API have a workflow each; a parent is uploaded.
 
-    A request is a job under an id of ours, noted before the job is sent: after a kill none is paid twice. Images of one
-    request share its seed, so a sample depends on the request that it came in.
+    A request is a job under an id of ours, noted before the job is sent: after a kill none is paid
+    twice. Images of one request share its seed, so a sample depends on the request that it came in.
     """
 
     Settings = ComfyUISettings
@@ -129,7 +155,9 @@ class ComfyUI(JobHost[ComfyUISettings]):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         config = self._config
-        self._flows = {name: _read_workflow(getattr(config, name), name) for name in ("random", "variations")}
+        self._flows = {
+            name: _read_workflow(getattr(config, name), name) for name in ("random", "variations")
+        }
 
     def request(self, call: ImageCall) -> Sending:
         """Return the POST to /prompt, after uploading a parent and noting the job's id."""
@@ -156,7 +184,10 @@ class ComfyUI(JobHost[ComfyUISettings]):
 
     def job_status(self, job: str) -> JobStatus:
         """Return the state of a job, by the server's history and queue."""
-        for once_more in (True, False):  # a job leaves the queue for the history between two requests
+        for once_more in (
+            True,
+            False,
+        ):  # a job leaves the queue for the history between two requests
             entry = object_of(self._client.ask("GET", f"/history/{job}")).get(job)
             if isinstance(entry, dict):
                 return _check_end(entry)
@@ -167,13 +198,17 @@ class ComfyUI(JobHost[ComfyUISettings]):
         return "unknown"
 
     def cancel(self, job: str) -> None:
-        """Take the job out of the queue; not by /interrupt, which on old servers stops whatever job is at work."""
+        """Take the job out of the queue; not by /interrupt, which on old servers stops whatever job
+        is at work.
+        """
         self._client.ask("POST", "/queue", json={"delete": [job]})
 
     def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
         """Fetch the images that the workflow saved."""
         flow = self._config.variations if call.parents else self._config.random
-        return [self._picture(call, image) for image in _images(answer.get("outputs"), flow.output)], None
+        return [
+            self._picture(call, image) for image in _images(answer.get("outputs"), flow.output)
+        ], None
 
     def _submit(self, call: ImageCall) -> None:
         path, request = self.request(call)
@@ -182,7 +217,10 @@ class ComfyUI(JobHost[ComfyUISettings]):
             call.job.write(str(answer.get("prompt_id")))
 
     def _upload(self, parent: bytes) -> str:
-        """Put a parent among the server's input images, and return its name there. Equal images have equal names."""
+        """Put a parent among the server's input images, and return its name there.
+
+        Equal images have equal names.
+        """
         name = f"private-evolution-{sha256(parent).hexdigest()[:32]}.png"
         files = {"image": (name, parent, "image/png")}
         fields = {"overwrite": "true", "type": "input"}
@@ -207,45 +245,74 @@ def _check_end(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     events = [message for message in messages if isinstance(message, list) and len(message) == 2]
     if any(event == "execution_interrupted" for event, _ in events):
         raise Ended("the job was cancelled at the server")
-    error = next((data for event, data in events if event == "execution_error" and isinstance(data, dict)), {})
-    raise Ended(f"{error.get('node_type', 'the workflow')} failed: {error.get('exception_message', 'without a word')}")
+    error = next(
+        (data for event, data in events if event == "execution_error" and isinstance(data, dict)),
+        {},
+    )
+    raise Ended(
+        f"{error.get('node_type', 'the workflow')} failed: "
+        f"{error.get('exception_message', 'without a word')}"
+    )
 
 
 def _images(outputs: Any, node: str | int | None) -> list[Any]:
-    """Return the images of `node`; for None, of the one node that saves images: Ended if not exactly one does."""
+    """Return the images of `node`; for None, of the one node that saves images: Ended if not
+    exactly one does.
+    """
     if node is not None:
         return entries_at(outputs, str(node), "images")
-    by_node = {name: entries_at(outputs, name, "images") for name in (outputs if isinstance(outputs, dict) else ())}
+    by_node = {
+        name: entries_at(outputs, name, "images")
+        for name in (outputs if isinstance(outputs, dict) else ())
+    }
     results = {
-        name: images for name, images in by_node.items() if any(value_at(image, "type") == "output" for image in images)
+        name: images
+        for name, images in by_node.items()
+        if any(value_at(image, "type") == "output" for image in images)
     }
     if len(results) != 1:
         nodes = f"nodes {', '.join(sorted(results))} do" if results else "none does"
-        raise Ended(f"one node of a workflow saves its images, unless `output` names the node, and here {nodes}")
+        raise Ended(
+            "one node of a workflow saves its images, unless `output` names the node, and here "
+            f"{nodes}"
+        )
     return next(iter(results.values()))
 
 
 def _read_workflow(flow: Workflow, name: str) -> dict[str, Any]:
-    """Read a workflow's file; raise RecipeError if it holds no workflow, or lacks a place that the settings name."""
+    """Read a workflow's file; raise RecipeError if it holds no workflow, or lacks a place that the
+    settings name.
+    """
     try:
         workflow = json.loads(flow.file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise RecipeError(f"{name}.file: {flow.file} cannot be read ({error.strerror}): name a workflow.") from None
+        raise RecipeError(
+            f"{name}.file: {flow.file} cannot be read ({error.strerror}): name a workflow."
+        ) from None
     except (ValueError, RecursionError) as error:
-        raise RecipeError(f"{name}.file: {flow.file} is no JSON ({error}): export the workflow again.") from None
+        raise RecipeError(
+            f"{name}.file: {flow.file} is no JSON ({error}): export the workflow again."
+        ) from None
     if not isinstance(workflow, dict) or not all(
         isinstance(node, dict) and isinstance(node.get("inputs"), dict) and "class_type" in node
         for node in workflow.values()
     ):
-        raise RecipeError(f"{name}.file: {flow.file} is no workflow in API format: export it as such (Export (API)).")
+        raise RecipeError(
+            f"{name}.file: {flow.file} is no workflow in API format: export it as such (Export "
+            "(API))."
+        )
     for value, place in _places(flow):
         node, _, key = place.partition(".")
         inputs = workflow.get(node, {}).get("inputs", {})
         if key not in inputs:
             choices = [f"{node}.{other}" for other in inputs] or list(workflow)
-            raise RecipeError(f"{name}.{value}: {flow.file} has no {place}; {nearest_name(place, choices)}")
+            raise RecipeError(
+                f"{name}.{value}: {flow.file} has no {place}; {nearest_name(place, choices)}"
+            )
         if isinstance(inputs[key], list):
-            raise RecipeError(f"{name}.{value}: {place} is connected to another node: name an input of that.")
+            raise RecipeError(
+                f"{name}.{value}: {place} is connected to another node: name an input of that."
+            )
     return workflow
 
 

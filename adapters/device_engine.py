@@ -1,4 +1,6 @@
-"""An engine loads a model on each device, makes items in batches, and halves a batch that does not fit into memory."""
+"""An engine loads a model on each device, makes items in batches, and halves a batch that does not
+fit into memory.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,18 @@ _loading = threading.Lock()  # diffusers patches torch while it loads, for all t
 class Group:
     """A queue of items of one kind, which all workers empty together."""
 
-    places: deque[int]  # indices of the items that are left, in the order in which batches take them
-    make: Callable[[Any, Sequence[int]], Sequence[Any]]  # (model, places) → an outcome for each place
+    places: deque[
+        int
+    ]  # indices of the items that are left, in the order in which batches take them
+    make: Callable[
+        [Any, Sequence[int]], Sequence[Any]
+    ]  # (model, places) → an outcome for each place
     noun: str  # the word for one item in messages
     size: str = ""  # words for the size of an item, for the message that even one is too large
     smaller: str = ""  # the advice of that message, before the engine's
-    kind: Hashable = None  # groups of equal kind need the same memory for an item, so they share a batch size
+    kind: Hashable = (
+        None  # groups of equal kind need the same memory for an item, so they share a batch size
+    )
     outcomes: dict[int, Any] = field(default_factory=dict)  # place → outcome
     share: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -65,10 +73,12 @@ class DeviceEngine:
         remedy: the advice that messages give when memory does not suffice.
         device: see `choose_devices`.
         batch_size: items per batch; None: found by trying, on each device.
-        most: largest batch that is tried. It is large because a network starts the same number of kernels for any
-            batch, which takes longer than a GPU computes on a few small images.
-        most_on_cpu: largest batch that is tried on a CPU and on MPS, which do not refuse memory until it is too late.
-        extra: the extra of this package that installs torch; the message that torch is missing names it and `purpose`.
+        most: largest batch that is tried. It is large because a network starts the same number of
+            kernels for any batch, which takes longer than a GPU computes on a few small images.
+        most_on_cpu: largest batch that is tried on a CPU and on MPS, which do not refuse memory
+            until it is too late.
+        extra: the extra of this package that installs torch; the message that torch is missing
+            names it and `purpose`.
     """
 
     def __init__(
@@ -102,10 +112,13 @@ class DeviceEngine:
         """Return an outcome for each place of a group. Several threads may call it.
 
         Raises:
-            RecipeError: a device or the weights are not there, or the model cannot be set up as asked.
+            RecipeError: a device or the weights are not there, or the model cannot be set up as
+                asked.
             APIError: a device has not enough memory for the model or for one item.
         """
-        self.load()  # on all devices before any samples: a library that loads sets the default dtype of all threads
+        # on all devices before any samples: a library that loads sets the default dtype of all
+        # threads
+        self.load()
         workers = self._open()[: len(group.places)]
         group.share = -(-len(group.places) // max(1, len(workers)))
         _all([worker.thread.submit(worker.drain, group) for worker in workers])
@@ -125,19 +138,24 @@ class DeviceEngine:
 class _Worker:
     """One device, its model and its thread."""
 
-    def __init__(self, device: torch.device, load: Load, remedy: str, batch_size: int | None, most: int) -> None:
+    def __init__(
+        self, device: torch.device, load: Load, remedy: str, batch_size: int | None, most: int
+    ) -> None:
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"pe-{device}")
         self.model: Any = None
         self._device = device
         self._load = load
         self._remedy = remedy
         self._first = (1, most) if batch_size is None else (batch_size, batch_size)
-        self._sizes: dict[Hashable, tuple[int, int]] = {}  # kind → size of the next batch, and the largest to try
+        self._sizes: dict[
+            Hashable, tuple[int, int]
+        ] = {}  # kind → size of the next batch, and the largest to try
 
     def drain(self, group: Group) -> None:
         """Make batches until the group is empty. An error empties it for all workers.
 
-        The size of a batch doubles after each full one, and is halved for good where memory does not suffice.
+        The size of a batch doubles after each full one, and is halved for good where memory does
+        not suffice.
         """
         import torch
 
@@ -157,7 +175,9 @@ class _Worker:
                     size = most = max(1, count // 2)
                     self._sizes[group.kind] = size, most
                     if count == 1:
-                        raise self._no_memory(f"a single {group.noun}{group.size}", group.smaller, error) from error
+                        raise self._no_memory(
+                            f"a single {group.noun}{group.size}", group.smaller, error
+                        ) from error
                     words = "%s has no memory for %d %ss at once: %d from now on."
                     log.info(words, self._device, count, group.noun, size)
                 else:
@@ -183,8 +203,8 @@ class _Worker:
 
     def _no_memory(self, what: str, smaller: str, error: Exception) -> APIError:
         return APIError(
-            f"{self._device} refused {what}, most likely for want of memory ({words_of_error(error)}): take "
-            f"{smaller}{self._remedy}."
+            f"{self._device} refused {what}, most likely for want of memory "
+            f"({words_of_error(error)}): take {smaller}{self._remedy}."
         )
 
 

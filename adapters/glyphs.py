@@ -1,12 +1,13 @@
 """A simulator as the generator: text drawn in many fonts, sizes, slants and strokes.
 
-A text is rasterised once in each font, to a template: a signed distance field, which holds the depth inside the ink at
-each pixel. Thresholding the field at another level makes strokes thicker or thinner without drawing the text again.
+A text is rasterised once in each font, to a template: a signed distance field, which holds the
+depth inside the ink at each pixel. Thresholding the field at another level makes strokes thicker or
+thinner without drawing the text again.
 
-A sample carries the parameters it was drawn with; a variation draws it again with these moved. The parameters are
-kept as standard normal scores z; a variation of degree d has z' = √(1−d²)·z + d·ξ with new scores ξ, so that scores
-stay standard normal: d = 0 changes nothing, d = 1 forgets all. The font, and the text where a label has
-several, are drawn anew with probability d².
+A sample carries the parameters it was drawn with; a variation draws it again with these moved. The
+parameters are kept as standard normal scores z; a variation of degree d has z' = √(1−d²)·z + d·ξ
+with new scores ξ, so that scores stay standard normal: d = 0 changes nothing, d = 1 forgets all.
+The font, and the text where a label has several, are drawn anew with probability d².
 """
 
 from __future__ import annotations
@@ -56,15 +57,18 @@ BLOCK = 64  # images drawn at once: small enough for the cache
 class Templates(NamedTuple):
     """The texts that the fonts can draw, as signed distance fields."""
 
-    # float32, m×SIDE×SIDE: signed distance to the outline, positive inside the ink, in units of the text's longer side;
-    # the text is centred
+    # float32, m×SIDE×SIDE: signed distance to the outline, positive inside the ink, in units of the
+    # text's longer side; the text is centred
     fields: Float32Array
-    stems: Float32Array  # float32 (m,): half the typical stroke width, in units of the text's longer side
-    hairs: Float32Array  # float32 (m,): half the width of the thin strokes, in units of the text's longer side
+    # float32 (m,): half the typical stroke width, in units of the text's longer side
+    stems: Float32Array
+    # float32 (m,): half the width of the thin strokes, in units of the text's longer side
+    hairs: Float32Array
 
 
 def find_fonts(where: Fonts) -> dict[str, Path]:
-    """Find the .ttf and .otf files of a folder and those below it, or those that matplotlib installs: name → file.
+    """Find the .ttf and .otf files of a folder and those below it, or those that matplotlib
+    installs: name → file.
 
     Raises:
         MissingDependency: `matplotlib` is asked for and not installed.
@@ -77,11 +81,16 @@ def find_fonts(where: Fonts) -> dict[str, Path]:
         folder = Path(where)
         if not folder.is_dir():
             raise RecipeError(
-                f"fonts: there is no folder '{where}': name a folder of .ttf or .otf files, or 'matplotlib'."
+                f"fonts: there is no folder '{where}': name a folder of .ttf or .otf files, or "
+                "'matplotlib'."
             )
-    files = {path.stem: path for path in folder.rglob("*") if path.suffix.lower() in (".ttf", ".otf")}
+    files = {
+        path.stem: path for path in folder.rglob("*") if path.suffix.lower() in (".ttf", ".otf")
+    }
     if not files:
-        raise RecipeError(f"fonts: the folder '{where}' holds no .ttf or .otf file: name one that does.")
+        raise RecipeError(
+            f"fonts: the folder '{where}' holds no .ttf or .otf file: name one that does."
+        )
     return dict(sorted(files.items()))
 
 
@@ -95,7 +104,9 @@ def rasterise(path: Path, text: str) -> tuple[Float32Array, float, float]:
     font = ImageFont.truetype(path, max(1.0, glyph * glyph / max(right - left, bottom - top)))
     left, top, right, bottom = font.getbbox(text)
     canvas = Image.new("L", (side, side), 0)
-    ImageDraw.Draw(canvas).text(((side - left - right) / 2, (side - top - bottom) / 2), text, fill=255, font=font)
+    ImageDraw.Draw(canvas).text(
+        ((side - left - right) / 2, (side - top - bottom) / 2), text, fill=255, font=font
+    )
     ink = np.asarray(canvas) >= 128
     inside = ndimage.distance_transform_edt(ink)
     outside = ndimage.distance_transform_edt(~ink)
@@ -106,7 +117,9 @@ def rasterise(path: Path, text: str) -> tuple[Float32Array, float, float]:
 
 
 def _stroke(inside: Float64Array, ink: BoolArray) -> tuple[float, float]:
-    """Return half the width of typical and of thin strokes: the median and 10 % quantile of depth on middle lines."""
+    """Return half the width of typical and of thin strokes: the median and 10 % quantile of depth
+    on middle lines.
+    """
     rows, columns = np.gradient(inside * GLYPH * OVERSAMPLING)
     depths = inside[ink & (rows**2 + columns**2 < 0.25)]
     if not depths.size:  # no ridge: a speck
@@ -118,7 +131,8 @@ def _stroke(inside: Float64Array, ink: BoolArray) -> tuple[float, float]:
 class Pen:
     """Draws texts from their templates: scaled, turned, slanted, warped, with strokes of any width.
 
-    It always draws BLOCK images at a time, so that every image is computed by the same machine instructions.
+    It always draws BLOCK images at a time, so that every image is computed by the same machine
+    instructions.
 
     Args:
         size: pixels of an image's side.
@@ -139,7 +153,8 @@ class Pen:
         uniform = ndtr(scores[:, : len(SHAPE)])
         shape = self._low + (self._high - self._low) * uniform
         scale, width, height, rotation, slant, right, down, stroke = shape.T
-        # Where each pixel's ink comes from: p = (place − shift − warp), then unrotate, unslant, unstretch.
+        # Where each pixel's ink comes from: p = (place − shift − warp), then unrotate, unslant,
+        # unstretch.
         x, y = self._bend(scores[:, len(SHAPE) :], right, down)
         cosine = np.cos(np.radians(rotation))
         sine = np.sin(np.radians(rotation))
@@ -149,15 +164,24 @@ class Pen:
         v = _mix(x, -tall * sine, y, tall * cosine)
         depth = _bilinear(templates.fields, rows, u, v)
         # A stroke of another width is another level of the field; its thin parts never vanish.
-        level = np.maximum(stroke / (2 * scale) - templates.stems[rows], -0.8 * templates.hairs[rows])
-        sharpness = scale * np.sqrt(width * height) * np.float32(self._size)  # pixels per unit of depth
+        level = np.maximum(
+            stroke / (2 * scale) - templates.stems[rows], -0.8 * templates.hairs[rows]
+        )
+        sharpness = (
+            scale * np.sqrt(width * height) * np.float32(self._size)
+        )  # pixels per unit of depth
         depth += level[:, None, None]
         depth *= (255 * sharpness)[:, None, None]
         depth += np.float32(128.0)
         return np.clip(depth, 0, 255, out=depth).astype(np.uint8)
 
-    def _bend(self, scores: Float32Array, right: Float32Array, down: Float32Array) -> tuple[Float32Array, Float32Array]:
-        """Return each pixel's x and y, shifted and warped, float32 BLOCK×size×size each. The image spans −½…½."""
+    def _bend(
+        self, scores: Float32Array, right: Float32Array, down: Float32Array
+    ) -> tuple[Float32Array, Float32Array]:
+        """Return each pixel's x and y, shifted and warped, float32 BLOCK×size×size each.
+
+        The image spans −½…½.
+        """
         control = scores.reshape(BLOCK, 2, GRID, GRID) * np.float32(self._warp)
         places = ((np.arange(self._size) + 0.5) / self._size - 0.5).astype(np.float32)
         across = np.zeros((BLOCK, 2, GRID, self._size), dtype=np.float32)
@@ -182,8 +206,12 @@ def _mix(x: Float32Array, a: Float32Array, y: Float32Array, b: Float32Array) -> 
     return total
 
 
-def _bilinear(fields: Float32Array, rows: Indices, u: Float32Array, v: Float32Array) -> Float32Array:
-    """Interpolate the fields `rows` at the places (u right, v down), in pixels of a template and clamped to it."""
+def _bilinear(
+    fields: Float32Array, rows: Indices, u: Float32Array, v: Float32Array
+) -> Float32Array:
+    """Interpolate the fields `rows` at the places (u right, v down), in pixels of a template and
+    clamped to it.
+    """
     np.clip(u, 0, SIDE - 1.001, out=u)
     np.clip(v, 0, SIDE - 1.001, out=v)
     left = u.astype(np.int64)
@@ -205,7 +233,9 @@ def _bilinear(fields: Float32Array, rows: Indices, u: Float32Array, v: Float32Ar
 
 
 def _spline_basis(size: int) -> Float32Array:
-    """Return uniform cubic B-splines over the image, float32 GRID×size; at every pixel they sum to 1."""
+    """Return uniform cubic B-splines over the image, float32 GRID×size; at every pixel they sum to
+    1.
+    """
     knots = np.arange(GRID, dtype=np.float64) - (GRID - 1) / 2
     places = ((np.arange(size) + 0.5) / size - 0.5) * (GRID - 3)
     distance = np.abs(places[None, :] - knots[:, None])
@@ -215,13 +245,14 @@ def _spline_basis(size: int) -> Float32Array:
 
 
 class Glyphs(Generator):
-    """Drawn text for digits and letters, as in `pe demo`, in matplotlib's fonts (extra `demo`) or yours.
+    """Drawn text for digits and letters, as in `pe demo`, in matplotlib's fonts (extra `demo`) or
+    yours.
 
-    The label's name is the text that is drawn, unless `texts` says otherwise. An image depends on its
-    seed and its condition alone, to the last bit, and not on the chunk that it came in.
+    The label's name is the text that is drawn, unless `texts` says otherwise. An image depends on
+    its seed and its condition alone, to the last bit, and not on the chunk that it came in.
 
-    Conditions: `text` and `font` (names), `parameters` (float32, n×106: the scores z of scale, width, height, rotation,
-    slant, shift x, shift y, stroke, then of the warp's control points).
+    Conditions: `text` and `font` (names), `parameters` (float32, n×106: the scores z of scale,
+    width, height, rotation, slant, shift x, shift y, stroke, then of the warp's control points).
 
     Args:
         size: pixels of an image's side, ≥ 8.
@@ -264,7 +295,13 @@ class Glyphs(Generator):
         stroke: tuple[float, float] = (0.05, 0.17),
         warp: Annotated[float, Field(ge=0, lt=1)] = 0.07,
     ) -> None:
-        ranges = {"scale": scale, "width": width, "height": height, "rotation": rotation, "slant": slant}
+        ranges = {
+            "scale": scale,
+            "width": width,
+            "height": height,
+            "rotation": rotation,
+            "slant": slant,
+        }
         ranges |= {"shift x": shift, "shift y": shift, "stroke": stroke}
         _check(ranges)
         self._size = size
@@ -286,25 +323,35 @@ class Glyphs(Generator):
             self._choices(label)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Draw an image per item, parameters at random in their ranges. RecipeError if no font draws a label's text."""
+        """Draw an image per item, parameters at random in their ranges.
+
+        RecipeError if no font draws a label's text.
+        """
         return self._new(request.labels, request.seeds, None, 1.0)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Draw each parent again with its parameters moved by the degree. Degree 0 gives the parent's very pixels.
+        """Draw each parent again with its parameters moved by the degree.
+
+        Degree 0 gives the parent's very pixels.
 
         Raises:
-            APIError: the parents carry no conditions of this simulator, or a font that the simulator lacks.
+            APIError: the parents carry no conditions of this simulator, or a font that the
+                simulator lacks.
         """
         return self._new(request.labels, request.seeds, request.conditions, request.degree)
 
-    def _new(self, labels: Sequence[str], seeds: Seeds, parents: Conditions | None, degree: float) -> Answer:
+    def _new(
+        self, labels: Sequence[str], seeds: Seeds, parents: Conditions | None, degree: float
+    ) -> Answer:
         """Return drawings varied from `parents` by `degree`; without parents, new ones."""
         choices = [self._choices(label) for label in labels]
         counts = np.array([len(choice) for choice in choices], dtype=np.int64)
         random = _uniforms(seeds, PARAMETERS + 4, stream=parents is not None)
         scores = ndtri(random[:, 4:]).astype(np.float32)
         picks = np.floor(random[:, 0] * counts).astype(np.int64)
-        text = np.array([choice[pick] for choice, pick in zip(choices, picks, strict=True)], dtype=np.int64)
+        text = np.array(
+            [choice[pick] for choice, pick in zip(choices, picks, strict=True)], dtype=np.int64
+        )
         font = np.full(len(text), -1, dtype=np.int64)
         if parents is not None:
             old_text, old_font, old_scores = self._read(parents)
@@ -315,45 +362,73 @@ class Glyphs(Generator):
             scores = keep * old_scores + move * scores
         font = self._book.draw_font(text, font, random[:, 3])
         pixels = self._draw(scores, self._book.rows[text, font])
-        conditions = Conditions({"text": self._book.names(text), "font": self._names[font], "parameters": scores})
+        conditions = Conditions(
+            {"text": self._book.names(text), "font": self._names[font], "parameters": scores}
+        )
         return Answer(Images(pixels), conditions)
 
     def _choices(self, label: str) -> tuple[int, ...]:
-        """Return the places of a label's texts in the book, which learns new texts. RecipeError if no font does."""
+        """Return the places of a label's texts in the book, which learns new texts.
+
+        RecipeError if no font does.
+        """
         texts = self._texts.get(label, (label,))
         if not texts:
-            raise RecipeError(f"texts names none for label '{label}': give it at least one, or leave the label out.")
+            raise RecipeError(
+                f"texts names none for label '{label}': give it at least one, or leave the label "
+                "out."
+            )
         return tuple(self._place(text, label) for text in texts)
 
     def _place(self, text: str, label: str) -> int:
-        """Return a text's place in the book, which learns a new text. Raise RecipeError if no font draws it."""
+        """Return a text's place in the book, which learns a new text.
+
+        Raise RecipeError if no font draws it.
+        """
         if text in self._book.places:
             return self._book.places[text]
-        able = [i for i, name in enumerate(self._names) if text.strip() and draws(self._files[name], text)]
+        able = [
+            i
+            for i, name in enumerate(self._names)
+            if text.strip() and draws(self._files[name], text)
+        ]
         if not able:
             raise RecipeError(
-                f"No font of {len(self._names)} draws the text '{text}' of label '{label}': "
-                "name other fonts, or say under texts what to draw for this label."
+                f"No font of {len(self._names)} draws the text '{text}' of label '{label}': name "
+                "other fonts, or say under texts what to draw for this label."
             )
-        return self._book.add(text, able, [rasterise(self._files[self._names[i]], text) for i in able])
+        return self._book.add(
+            text, able, [rasterise(self._files[self._names[i]], text) for i in able]
+        )
 
     def _read(self, parents: Conditions) -> tuple[Indices, Indices, Float32Array]:
-        """Return the parents' texts and fonts, as places, and scores; raise APIError if glyphs did not draw them."""
+        """Return the parents' texts and fonts, as places, and scores; raise APIError if glyphs did
+        not draw them.
+        """
         try:
             texts = parents["text"]
             fonts = parents["font"]
             scores = parents["parameters"]
         except KeyError as error:
-            raise APIError(f"The parents carry no {error}: glyphs varies only what glyphs drew.") from error
+            raise APIError(
+                f"The parents carry no {error}: glyphs varies only what glyphs drew."
+            ) from error
         if scores.ndim != 2 or scores.shape[1] != PARAMETERS:
-            raise APIError(f"The parents carry parameters of shape {scores.shape}, not n×{PARAMETERS}.")
+            raise APIError(
+                f"The parents carry parameters of shape {scores.shape}, not n×{PARAMETERS}."
+            )
         unique, inverse = np.unique(texts, return_inverse=True)
-        text = np.array([self._place(str(text), str(text)) for text in unique], dtype=np.int64)[inverse]
-        font = np.minimum(np.searchsorted(self._names, fonts), len(self._names) - 1).astype(np.int64)
+        text = np.array([self._place(str(text), str(text)) for text in unique], dtype=np.int64)[
+            inverse
+        ]
+        font = np.minimum(np.searchsorted(self._names, fonts), len(self._names) - 1).astype(
+            np.int64
+        )
         strangers = fonts[self._names[font] != fonts]
         if len(strangers):
             raise APIError(
-                f"The font '{strangers[0]}' of a parent is not among the fonts: give those it was drawn with."
+                f"The font '{strangers[0]}' of a parent is not among the fonts: give those it was "
+                "drawn with."
             )
         return text, font, scores.astype(np.float32, copy=False)
 
@@ -377,24 +452,33 @@ class _Book:
 
     def __init__(self, fonts: int) -> None:
         self.places: dict[str, int] = {}
-        self.rows: Indices = np.empty((0, fonts), dtype=np.int64)  # text × font → template; −1: cannot draw
+        self.rows: Indices = np.empty(
+            (0, fonts), dtype=np.int64
+        )  # text × font → template; −1: cannot draw
         empty = np.empty(0, dtype=np.float32)
         self.templates = Templates(np.empty((0, SIDE, SIDE), dtype=np.float32), empty, empty)
 
-    def add(self, text: str, able: list[int], rasters: list[tuple[Float32Array, float, float]]) -> int:
+    def add(
+        self, text: str, able: list[int], rasters: list[tuple[Float32Array, float, float]]
+    ) -> int:
         """Learn a text, which the fonts `able` draw as `rasters`. Return its place."""
         row = np.full((1, self.rows.shape[1]), -1, dtype=np.int64)
         row[0, able] = len(self.templates.stems) + np.arange(len(able))
         self.rows = np.concatenate([self.rows, row])
         columns = zip(self.templates, zip(*rasters, strict=True), strict=True)
-        self.templates = Templates(*(np.concatenate([old, np.array(new, np.float32)]) for old, new in columns))
+        self.templates = Templates(
+            *(np.concatenate([old, np.array(new, np.float32)]) for old, new in columns)
+        )
         return self.places.setdefault(text, len(self.places))
 
     def names(self, texts: Indices) -> npt.NDArray[np.str_]:
         return np.array(list(self.places))[texts]
 
     def draw_font(self, texts: Indices, fonts: Indices, uniforms: Float64Array) -> Indices:
-        """Return `fonts`. A font that is −1, or cannot draw its text, is replaced at random by one that can."""
+        """Return `fonts`.
+
+        A font that is −1, or cannot draw its text, is replaced at random by one that can.
+        """
         fonts = fonts.copy()
         redraw = (fonts < 0) | (self.rows[texts, fonts] < 0)
         for text in np.unique(texts[redraw]):
@@ -405,9 +489,14 @@ class _Book:
 
 
 def _uniforms(seeds: Seeds, count: int, *, stream: int) -> Float64Array:
-    """Return n×count numbers in (0, 1), float64: the SplitMix64 sequence of each seed (Steele, Lea and Flood, 2014)."""
+    """Return n×count numbers in (0, 1), float64: the SplitMix64 sequence of each seed (Steele, Lea
+    and Flood, 2014).
+    """
     golden = 0x9E3779B97F4A7C15
-    state = mix(np.asarray(seeds, dtype=np.uint64) ^ np.uint64(0xD1B54A32D192ED03 * (int(stream) + 1) % 2**64))
+    state = mix(
+        np.asarray(seeds, dtype=np.uint64)
+        ^ np.uint64(0xD1B54A32D192ED03 * (int(stream) + 1) % 2**64)
+    )
     steps = np.array([golden * (k + 1) % 2**64 for k in range(count)], dtype=np.uint64)
     bits = mix(state[:, None] + steps)
     return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52

@@ -1,4 +1,6 @@
-"""Hugging Face's InferenceClient: one dependency that reaches several providers, or an endpoint of your own."""
+"""Hugging Face's InferenceClient: one dependency that reaches several providers, or an endpoint of
+your own.
+"""
 
 from __future__ import annotations
 
@@ -67,19 +69,28 @@ class HFSettings(Worded):
     @model_validator(mode="after")
     def _check_model(self) -> HFSettings:
         if (self.model is None) == (self.base_url is None):
-            raise RecipeError("hf_inference takes either model or base_url, and not both: name one.")
+            raise RecipeError(
+                "hf_inference takes either model or base_url, and not both: name one."
+            )
         if self.basic_auth_env is not None and not self.is_own:
-            raise RecipeError("basic_auth_env is for an endpoint of your own: give base_url, and no provider.")
+            raise RecipeError(
+                "basic_auth_env is for an endpoint of your own: give base_url, and no provider."
+            )
         return self
 
     @property
     def fixed_size(self) -> tuple[int, int] | None:
-        """(height, width) that all images, variations too, must have if `keep_size` is given. None: any."""
+        """(height, width) that all images, variations too, must have if `keep_size` is given.
+
+        None: any.
+        """
         return self.size if self.keep_size else None
 
     @property
     def is_own(self) -> bool:
-        """True for an endpoint of one's own, which is asked directly, with the key as a bearer token."""
+        """True for an endpoint of one's own, which is asked directly, with the key as a bearer
+        token.
+        """
         return self.base_url is not None and self.provider is None
 
     @property
@@ -89,9 +100,12 @@ class HFSettings(Worded):
 
 
 class HFInference(Host[HFSettings]):
-    """Models that Hugging Face's providers host, or an endpoint of yours there. One image per request.
+    """Models that Hugging Face's providers host, or an endpoint of yours there.
 
-    An endpoint of one's own is asked without the hub's client, which would ask the hub what to write in its User-Agent.
+    One image per request.
+
+    An endpoint of one's own is asked without the hub's client, which would ask the hub what to
+    write in its User-Agent.
     """
 
     Settings = HFSettings
@@ -122,12 +136,16 @@ class HFInference(Host[HFSettings]):
 
     def response(self, call: ImageCall, answer: Any) -> Received:
         """Decode the image of an endpoint of one's own, or one that the hub's client has opened."""
-        return [self._rule.decode(answer.content) if self._config.is_own else self._pixels(answer)], None
+        return [
+            self._rule.decode(answer.content) if self._config.is_own else self._pixels(answer)
+        ], None
 
     def _send(self, call: ImageCall) -> Any:
         if self._config.is_own:
             return super()._send(call)
-        credentials = self._client.credentials  # whose key the hub's client puts in, and renews by asking again
+        credentials = (
+            self._client.credentials
+        )  # whose key the hub's client puts in, and renews by asking again
         key = credentials.key
         try:
             return _open_image(lambda: self._ask_hub(call))
@@ -155,7 +173,9 @@ class HFInference(Host[HFSettings]):
         if call.parents:
             return {**fields, **call.degree}
         height, width = config.size or (None, None)
-        return fields | non_null(height=height, width=width, seed=call.seed if config.send_seed else None)
+        return fields | non_null(
+            height=height, width=width, seed=call.seed if config.send_seed else None
+        )
 
     def _open_hub(self) -> InferenceClient:
         import_library("huggingface_hub", "http", "The Hugging Face client")
@@ -165,11 +185,17 @@ class HFInference(Host[HFSettings]):
         pool = self._client.pool
 
         class Client(InferenceClient):
-            """The hub's client, whose images come through our own pool: it bounds them, and follows no redirect."""
+            """The hub's client, whose images come through our own pool: it bounds them, and follows
+            no redirect.
+            """
 
             def _inner_post(self, request_parameters: Any, *, stream: bool = False) -> Any:
                 parameters = request_parameters
-                body = {"json": parameters.json, "content": parameters.data, "headers": _PNG | parameters.headers}
+                body = {
+                    "json": parameters.json,
+                    "content": parameters.data,
+                    "headers": _PNG | parameters.headers,
+                }
                 return respond(pool, "POST", parameters.url, **body).content
 
         return Client(
@@ -189,15 +215,25 @@ class HFInference(Host[HFSettings]):
 
     def _pixels(self, image: Image) -> Pixels | Failed:
         if image.format not in _FORMATS:
-            return Failed(f"the endpoint sent an image of format {image.format}, not PNG, JPEG or WebP")
+            return Failed(
+                f"the endpoint sent an image of format {image.format}, not PNG, JPEG or WebP"
+            )
         try:
-            return decode_image(image, size=self._rule.fixed_size, resize=None, channels=3, name="The endpoint's image")
+            return decode_image(
+                image,
+                size=self._rule.fixed_size,
+                resize=None,
+                channels=3,
+                name="The endpoint's image",
+            )
         except BadImage as error:
             return Failed(str(error))
 
 
 def _open_image(send: Callable[[], Image]) -> Image:
-    """Make one call and return its image; raise Fault, made from the client's error, if the call brings no image."""
+    """Make one call and return its image; raise Fault, made from the client's error, if the call
+    brings no image.
+    """
     import httpx2
     from PIL import UnidentifiedImageError
 
@@ -205,7 +241,9 @@ def _open_image(send: Callable[[], Image]) -> Image:
         return send()
     except httpx2.TransportError as error:
         raise Fault.of_transport(error) from error
-    except httpx2.HTTPError as error:  # of the hub's library: the hub is asked where a provider has the model
+    except (
+        httpx2.HTTPError
+    ) as error:  # of the hub's library: the hub is asked where a provider has the model
         response: httpx2.Response = error.response  # type: ignore[attr-defined]
         raise Fault.of_response(response.status_code, response.headers, response.content) from error
     except UnidentifiedImageError as error:

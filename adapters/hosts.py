@@ -66,10 +66,11 @@ class StabilityModel(Prompted):
 
 # Stability's models on Amazon Bedrock, by InvokeModel: a true strength.
 #
-# From botocore 1.44.5 (bedrock-runtime; SigV4 under the name `bedrock`, or a bearer's key) and AWS's page on Stable
-# Diffusion 3.5 Large, 2026: one image per request; seed 0 draws one. Amazon's own image models ended in 2026.
-# Not confirmed: the least size of a parent (64×64 at Stability's own API), that Stable Image Ultra takes a parent here,
-# whether a filtered image is billed, Retry-After with a 429, that equal seeds give equal images.
+# From botocore 1.44.5 (bedrock-runtime; SigV4 under the name `bedrock`, or a bearer's key) and
+# AWS's page on Stable Diffusion 3.5 Large, 2026: one image per request; seed 0 draws one. Amazon's
+# own image models ended in 2026. Not confirmed: the least size of a parent (64×64 at Stability's
+# own API), that Stable Image Ultra takes a parent here, whether a filtered image is billed,
+# Retry-After with a 429, that equal seeds give equal images.
 
 
 class BedrockSettings(StabilityModel):
@@ -78,8 +79,8 @@ class BedrockSettings(StabilityModel):
     Attributes:
         model: the model's name at Bedrock, such as stability.sd3-5-large-v1:0.
         region: the AWS region, such as us-west-2.
-        key_env: the environment variable that holds a key of Bedrock; without any key, requests are signed with the
-            credentials that botocore finds (environment, ~/.aws, SSO, a role).
+        key_env: the environment variable that holds a key of Bedrock; without any key, requests are
+            signed with the credentials that botocore finds (environment, ~/.aws, SSO, a role).
         base_url: the address to ask; None: Bedrock's own in the region.
     """
 
@@ -125,12 +126,17 @@ class Bedrock(Host[BedrockSettings]):
 
     def _credentials(self) -> Credentials:
         config = self._config
-        has_key = config.key_env is not None or config.basic_auth_env is not None or config.key_expires
+        has_key = (
+            config.key_env is not None or config.basic_auth_env is not None or config.key_expires
+        )
         return Credentials(config) if has_key else AWSCredentials(config)
 
 
 class AWSCredentials(Credentials):
-    """Signatures by the credentials that botocore finds, and renews. Raise RecipeError if it finds none."""
+    """Signatures by the credentials that botocore finds, and renews.
+
+    Raise RecipeError if it finds none.
+    """
 
     def __init__(self, config: BedrockSettings) -> None:
         super().__init__(config, header=None)
@@ -147,7 +153,9 @@ class AWSCredentials(Credentials):
         from botocore.awsrequest import AWSRequest
 
         headers = {"Content-Type": request.headers["Content-Type"]}
-        aws_request = AWSRequest(method=request.method, url=str(request.url), data=request.content, headers=headers)
+        aws_request = AWSRequest(
+            method=request.method, url=str(request.url), data=request.content, headers=headers
+        )
         SigV4Auth(self._freeze(), "bedrock", self._region).add_auth(aws_request)
         request.headers.update(dict(aws_request.headers.items()))
         return super().sign(request)
@@ -161,16 +169,21 @@ class AWSCredentials(Credentials):
                 f"api bedrock: AWS gives no credentials ({error}): log in again, or mend ~/.aws."
             ) from error
         if keys is None:
-            raise RecipeError("api bedrock: there are no AWS credentials: log in to AWS, or name a key in key_env.")
+            raise RecipeError(
+                "api bedrock: there are no AWS credentials: log in to AWS, or name a key in "
+                "key_env."
+            )
         self.hide(keys.secret_key, keys.token or "")
         return keys
 
 
-# Google's Gemini models that draw, by generateContent: on the Gemini API or on Vertex AI; a wording.
+# Google's Gemini models that draw, by generateContent: on the Gemini API or on Vertex AI; a
+# wording.
 #
-# From googleapis/python-genai 2.19.0 (commit 6680718) and published answers (LiteLLM's issue 20357; 429s with
-# google.rpc.RetryInfo): the models reject candidateCount above 1. Imagen takes no parent, so it is not served.
-# Not confirmed: that image models heed the seed, whether a withheld image is billed, Retry-After.
+# From googleapis/python-genai 2.19.0 (commit 6680718) and published answers (LiteLLM's issue 20357;
+# 429s with google.rpc.RetryInfo): the models reject candidateCount above 1. Imagen takes no parent,
+# so it is not served. Not confirmed: that image models heed the seed, whether a withheld image is
+# billed, Retry-After.
 
 _REFUSED = re.compile("BLOCKLIST|SPII|(IMAGE_)?(PROHIBITED_CONTENT|RECITATION|SAFETY)")
 """Finish reasons that say: an image, or a text, was withheld for its content."""
@@ -182,8 +195,8 @@ class GeminiSettings(Worded):
     Attributes:
         model: the model's name at Google, such as gemini-3.1-flash-image.
         base_url: the address up to /models; None: that of the Gemini API. For Vertex AI
-            https://LOCATION-aiplatform.googleapis.com/v1/projects/PROJECT/locations/LOCATION/publishers/google, with
-            `key_command`, whose output is sent as a bearer token.
+            https://LOCATION-aiplatform.googleapis.com/v1/projects/PROJECT/locations/LOCATION/publishers/google,
+            with `key_command`, whose output is sent as a bearer token.
         aspect_ratio: width:height, such as 1:1 or 3:2; None: the parent's, or the model's default.
         resolution: 1K, 2K or 4K, where the model takes it; None: the model's default.
     """
@@ -197,7 +210,10 @@ class GeminiSettings(Worded):
 
 
 class Gemini(Host[GeminiSettings]):
-    """Google's image models by Gemini API or Vertex AI. The degree is put in words. One image per request."""
+    """Google's image models by Gemini API or Vertex AI.
+
+    The degree is put in words. One image per request.
+    """
 
     Settings = GeminiSettings
     starter = hosted_starter(
@@ -210,7 +226,10 @@ class Gemini(Host[GeminiSettings]):
         """Return a POST to generateContent."""
         config = self._config
         parts: list[dict[str, Any]] = [{"text": call.prompt}]
-        parts += [{"inlineData": {"mimeType": "image/png", "data": base64_of(parent)}} for parent in call.parents]
+        parts += [
+            {"inlineData": {"mimeType": "image/png", "data": base64_of(parent)}}
+            for parent in call.parents
+        ]
         image = non_null(aspectRatio=config.aspect_ratio, imageSize=config.resolution)
         generation = {
             "responseModalities": ["TEXT", "IMAGE"],
@@ -226,19 +245,28 @@ class Gemini(Host[GeminiSettings]):
         content = object_of(answer)
         usage = _gemini_usage(content.get("usageMetadata"))
         if reason := value_at(content, "promptFeedback", "blockReason"):
-            words = value_at(content, "promptFeedback", "blockReasonMessage") or "the prompt is blocked"
+            words = (
+                value_at(content, "promptFeedback", "blockReasonMessage") or "the prompt is blocked"
+            )
             return [Refused(one_line(f"{reason}: {words}"))], usage
         candidates = entries_at(content, "candidates")
         if not candidates:
             raise Fault.of_object(content, "the answer holds no candidate")
         candidate = candidates[0]
-        parts = [part for part in entries_at(candidate, "content", "parts") if not value_at(part, "thought")]
+        parts = [
+            part
+            for part in entries_at(candidate, "content", "parts")
+            if not value_at(part, "thought")
+        ]
         images = [part for part in parts if value_at(part, "inlineData")]
         if images:
             return [self._rule.decode_text(value_at(images[0], "inlineData", "data"))], usage
         reason = str(value_at(candidate, "finishReason") or "no reason")
         prose = " ".join(str(part["text"]) for part in parts if value_at(part, "text"))
-        words = one_line(f"{reason}: {value_at(candidate, 'finishMessage') or prose or 'the answer holds no image'}")
+        words = one_line(
+            f"{reason}: "
+            f"{value_at(candidate, 'finishMessage') or prose or 'the answer holds no image'}"
+        )
         # A model that declines in prose ends with STOP: no field tells, so it has failed.
         return [Refused(words) if _REFUSED.fullmatch(reason) else Failed(words)], usage
 
@@ -249,7 +277,10 @@ class Gemini(Host[GeminiSettings]):
 
 
 def _gemini_usage(usage: object) -> Usage:
-    """Return the tokens of an answer by kind. Tokens of no stated kind (thoughts) count in the total alone."""
+    """Return the tokens of an answer by kind.
+
+    Tokens of no stated kind (thoughts) count in the total alone.
+    """
 
     def count(details: str, modality: str) -> int:
         rows = [row for row in entries_at(usage, details) if value_at(row, "modality") == modality]
@@ -267,10 +298,11 @@ def _gemini_usage(usage: object) -> Usage:
 
 # Stability AI's own API, v2beta: Stable Diffusion 3.5 and Stable Image Ultra, with a true strength.
 #
-# From its OpenAPI description (tadasant/mcp-server-stability-ai, commit d2f0a57, 2025-06-24): one image per request;
-# strength 1 is as without a parent; seed 0 draws one; 403 `content_moderation` is not charged, an image that is blurred
-# for its content is; more than 150 requests in 10 seconds bring a 429. Not confirmed: Retry-After with a 429, the size
-# of a variation, that equal seeds give equal images, and what has changed since.
+# From its OpenAPI description (tadasant/mcp-server-stability-ai, commit d2f0a57, 2025-06-24): one
+# image per request; strength 1 is as without a parent; seed 0 draws one; 403 `content_moderation`
+# is not charged, an image that is blurred for its content is; more than 150 requests in 10 seconds
+# bring a 429. Not confirmed: Retry-After with a 429, the size of a variation, that equal seeds give
+# equal images, and what has changed since.
 
 LEAST = 64
 """Fewest pixels that a side of a parent may have."""
@@ -295,8 +327,8 @@ class StabilitySettings(StabilityModel):
     def _check_side(self) -> StabilitySettings:
         if min(self.image_size) < LEAST:
             raise RecipeError(
-                f"image_size is {list(self.image_size)}: Stability varies no image with a side of less than {LEAST} "
-                f"pixels, so ask for {LEAST} or more."
+                f"image_size is {list(self.image_size)}: Stability varies no image with a side of "
+                f"less than {LEAST} pixels, so ask for {LEAST} or more."
             )
         return self
 
@@ -316,7 +348,10 @@ class Stability(Host[StabilitySettings]):
         ultra = self._config.model == "ultra"
         fields = config.fields(call) | non_null(cfg_scale=config.cfg_scale)
         if not ultra:
-            fields |= {"model": config.model, "mode": "image-to-image" if call.parents else "text-to-image"}
+            fields |= {
+                "model": config.model,
+                "mode": "image-to-image" if call.parents else "text-to-image",
+            }
         if ultra or not call.parents:
             fields |= {"aspect_ratio": config.aspect_ratio}
         form: list[tuple[str, Any]] = [(name, (None, str(value))) for name, value in fields.items()]
@@ -329,16 +364,19 @@ class Stability(Host[StabilitySettings]):
         if not answer.headers.get("content-type", "").startswith("image/"):
             raise Fault.of_response(answer.status_code, {}, answer.content[:4096])
         if answer.headers.get("finish-reason") == "CONTENT_FILTERED":
-            return [Refused("the image was blurred for its content (CONTENT_FILTERED), and billed")], None
+            return [
+                Refused("the image was blurred for its content (CONTENT_FILTERED), and billed")
+            ], None
         return [self._rule.decode(answer.content)], None
 
 
 # Together AI's images/generations, which varies a parent that a request names: a wording.
 #
-# From its OpenAPI description (togethercomputer/openapi, commit 090263a, April 2026) and its pages: up to four images
-# of a prompt; above an organisation's rate a 429, at or below it a 503; no strength, and no usage in an answer. That a
-# parent may be a data URI is known of `image_url` alone, from LiteLLM (babe3cb) and Vercel's AI SDK (05efde8).
-# Not confirmed: data URIs in `reference_images`, how a content filter refuses, which models draw several of one seed.
+# From its OpenAPI description (togethercomputer/openapi, commit 090263a, April 2026) and its pages:
+# up to four images of a prompt; above an organisation's rate a 429, at or below it a 503; no
+# strength, and no usage in an answer. That a parent may be a data URI is known of `image_url`
+# alone, from LiteLLM (babe3cb) and Vercel's AI SDK (05efde8). Not confirmed: data URIs in
+# `reference_images`, how a content filter refuses, which models draw several of one seed.
 
 
 class TogetherSettings(Worded):
@@ -346,14 +384,16 @@ class TogetherSettings(Worded):
 
     Attributes:
         model: the model's name at Together; it must be a model that can edit an image.
-        parent_field: how the model takes a parent: `image_url` (FLUX.1 Kontext, FLUX.2 pro and flex) or
-            `reference_images` (FLUX.2 dev, Google's); a model may ignore the other field.
+        parent_field: how the model takes a parent: `image_url` (FLUX.1 Kontext, FLUX.2 pro and
+            flex) or `reference_images` (FLUX.2 dev, Google's); a model may ignore the other field.
         base_url: the address to ask; None: Together's own.
-        size: height and width asked of the model, in multiples of 8; an image of another size counts as failed. None:
-            the model's default. Kontext takes `extra: {aspect_ratio: "1:1"}` in place of a size.
+        size: height and width asked of the model, in multiples of 8; an image of another size
+            counts as failed. None: the model's default. Kontext takes `extra: {aspect_ratio:
+            "1:1"}` in place of a size.
         output_format: png or jpeg; None: the model's default.
         n: most images of one request, up to 4; the images of one request share a seed.
-        extra: further fields of a request, sent unchanged (steps, guidance_scale, negative_prompt …).
+        extra: further fields of a request, sent unchanged (steps, guidance_scale, negative_prompt
+            …).
     """
 
     default_url = "https://api.together.ai/v1"
@@ -375,14 +415,16 @@ class TogetherSettings(Worded):
 class Together(Host[TogetherSettings]):
     """Together AI's hosted models. The degree is put in words.
 
-    A request is for up to `n` images of one prompt, or variations of one parent. No answer is taken as deterministic.
+    A request is for up to `n` images of one prompt, or variations of one parent. No answer is taken
+    as deterministic.
     """
 
     Settings = TogetherSettings
     shares = "parent"
     batch = "n"
     starter = hosted_starter(
-        "model: black-forest-labs/FLUX.1-kontext-pro\t# as Together names it; it must be able to edit an image",
+        "model: black-forest-labs/FLUX.1-kontext-pro\t# as Together names it; it must be able to "
+        "edit an image",
         "parent_field: image_url\t# how the model takes a parent; or reference_images",
         "key_env: TOGETHER_API_KEY\t# the environment variable that holds the key",
     )

@@ -51,10 +51,10 @@ class OfModels(ByJobs):
 
 # Black Forest Labs: FLUX by its own API, whose variations are edits of `input_image` by a wording.
 #
-# From black-forest-labs/skills (bfl-api, commit d0793c8, February 2026) and docs.bfl.ai's page on errors: the answer's
-# `polling_url` is asked with the key; an image's address is valid for ten minutes. A status that is not known counts as
-# at work. No key against double submission is documented. Not confirmed: the HTTP status of Task not found; how long a
-# result can be asked for.
+# From black-forest-labs/skills (bfl-api, commit d0793c8, February 2026) and docs.bfl.ai's page on
+# errors: the answer's `polling_url` is asked with the key; an image's address is valid for ten
+# minutes. A status that is not known counts as at work. No key against double submission is
+# documented. Not confirmed: the HTTP status of Task not found; how long a result can be asked for.
 
 
 class BFLSettings(OfModels):
@@ -98,7 +98,11 @@ class BFL(JobHost[BFLSettings]):
             **(config.extra or {}),
             "prompt": call.prompt,
             "seed": call.seed,
-            **non_null(height=height, width=width, input_image=base64_of(call.parents[0]) if call.parents else None),
+            **non_null(
+                height=height,
+                width=width,
+                input_image=base64_of(call.parents[0]) if call.parents else None,
+            ),
         }
         return f"/v1/{config.model_for(call)}", {"json": body}
 
@@ -136,9 +140,11 @@ class ManyModels(OfModels):
     """Settings of a host of many models, each of which describes its inputs.
 
     Attributes:
-        degree_field: the model's input that takes the degree as a number, 1 for a new image: `strength`,
-            `prompt_strength`; it must be an input that the model describes. None: the degree is put in words.
-        image_field: the model's input that takes the parent; None: the first that has a usual name (`image` …).
+        degree_field: the model's input that takes the degree as a number, 1 for a new image:
+            `strength`, `prompt_strength`; it must be an input that the model describes. None: the
+            degree is put in words.
+        image_field: the model's input that takes the parent; None: the first that has a usual name
+            (`image` …).
         n: most images of one request.
         inputs: further inputs, sent unchanged.
     """
@@ -158,7 +164,10 @@ Config = TypeVar("Config", bound=ManyModels)
 
 
 class ModelHost(JobHost[Config]):
-    """A host whose models describe their inputs. Each description is fetched once, before the model's first job."""
+    """A host whose models describe their inputs.
+
+    Each description is fetched once, before the model's first job.
+    """
 
     batch = "n"
 
@@ -169,14 +178,19 @@ class ModelHost(JobHost[Config]):
 
     @abstractmethod
     def _describe(self, name: str) -> Inputs:
-        """Return the inputs of a model, as the host describes them; raise Fault if the host does not."""
+        """Return the inputs of a model, as the host describes them; raise Fault if the host does
+        not.
+        """
 
     @property
     def _requested_size(self) -> tuple[int, int] | None:
         return self._config.size
 
     def _fill(self, call: ImageCall, place: Callable[[bytes], str] = data_uri) -> dict[str, Any]:
-        """Return the model's inputs for a call. `place` gives a parent's address. Rejected if an input is missing."""
+        """Return the model's inputs for a call.
+
+        `place` gives a parent's address. Rejected if an input is missing.
+        """
         config = self._config
         model = self._config.model_for(call)
         inputs = self._inputs[model].get()
@@ -203,14 +217,19 @@ class ModelHost(JobHost[Config]):
                 raise Rejected(f"{model} {words}.")
         if call.parents:
             schema = inputs[image]
-            is_list = any(value_at(kind, "type") == "array" for kind in (schema, *entries_at(schema, "anyOf")))
+            is_list = any(
+                value_at(kind, "type") == "array" for kind in (schema, *entries_at(schema, "anyOf"))
+            )
             parent = place(call.parents[0])
             fields[image] = [parent] if is_list else parent
         return fields
 
 
 def _inputs_in(name: str, document: Any, schema: Any) -> Inputs:
-    """Return the inputs in a schema, following `$ref` into the OpenAPI `document`. Fault if there is no `prompt`."""
+    """Return the inputs in a schema, following `$ref` into the OpenAPI `document`.
+
+    Fault if there is no `prompt`.
+    """
     for _ in range(DEEPEST):
         reference = value_at(schema, "$ref")
         if not isinstance(reference, str):
@@ -219,17 +238,21 @@ def _inputs_in(name: str, document: Any, schema: Any) -> Inputs:
         schema = value_at(document, *(key.replace("~1", "/") for key in keys))
     inputs = value_at(schema, "properties")
     if not isinstance(inputs, dict) or "prompt" not in inputs:
-        raise Fault(f"{name} describes no input `prompt`: it is no model that draws from prompts", 404)
+        raise Fault(
+            f"{name} describes no input `prompt`: it is no model that draws from prompts", 404
+        )
     return inputs
 
 
-# fal: any of its models that draws from a prompt, by its queue and the inputs that the model describes.
+# fal: any of its models that draws from a prompt, by its queue and the inputs that the model
+# describes.
 #
-# From fal-client (fal-ai/fal, commit c6f0afa, August 2026) and fal.ai's pages on queue and errors: `response_url`
-# with /status says IN_QUEUE, IN_PROGRESS or COMPLETED, with /cancel (PUT) it cancels, and itself brings the result, or
-# the model's error. `sync_mode` is not asked for: such images are not kept for a run that was killed. No key against
-# double submission is documented. Not confirmed: whether COMPLETED with an `error` is ever followed by a result; the
-# status of a request that is not known any more.
+# From fal-client (fal-ai/fal, commit c6f0afa, August 2026) and fal.ai's pages on queue and errors:
+# `response_url` with /status says IN_QUEUE, IN_PROGRESS or COMPLETED, with /cancel (PUT) it
+# cancels, and itself brings the result, or the model's error. `sync_mode` is not asked for: such
+# images are not kept for a run that was killed. No key against double submission is documented. Not
+# confirmed: whether COMPLETED with an `error` is ever followed by a result; the status of a request
+# that is not known any more.
 
 
 class FalSettings(ManyModels):
@@ -237,7 +260,8 @@ class FalSettings(ManyModels):
 
     Attributes:
         model: the endpoint's id, such as fal-ai/flux/dev.
-        variation_model: the model that varies images, such as fal-ai/flux/dev/image-to-image; None: `model`.
+        variation_model: the model that varies images, such as fal-ai/flux/dev/image-to-image; None:
+            `model`.
         base_url: the queue's address.
         description_url: the address of the models' descriptions, asked without the key.
     """
@@ -248,7 +272,10 @@ class FalSettings(ManyModels):
 
 
 class Fal(ModelHost[FalSettings]):
-    """fal's hosted models, by its queue. The degree is a number where the model has an input for it."""
+    """fal's hosted models, by its queue.
+
+    The degree is a number where the model has an input for it.
+    """
 
     Settings = FalSettings
     job_field = "response_url"
@@ -257,7 +284,8 @@ class Fal(ModelHost[FalSettings]):
     starter = hosted_starter(
         "model: fal-ai/flux/dev\t# the endpoint's id",
         "variation_model: fal-ai/flux/dev/image-to-image",
-        "degree_field: strength\t# an input that the model describes; null: the degree is put in words",
+        "degree_field: strength\t# an input that the model describes; null: the degree is put in "
+        "words",
         "key_env: FAL_KEY\t# the environment variable that holds the key",
     )
 
@@ -284,12 +312,17 @@ class Fal(ModelHost[FalSettings]):
         self._client.ask("PUT", f"{job}/cancel")
 
     def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
-        """Return the images in `images` or `image`. Refused for one that `has_nsfw_concepts` flags."""
+        """Return the images in `images` or `image`.
+
+        Refused for one that `has_nsfw_concepts` flags.
+        """
         images = answer.get("images")
         flags = entries_at(answer, "has_nsfw_concepts")
         images = images if isinstance(images, list) else [answer.get("image")]
         return [
-            Refused("has_nsfw_concepts") if any(flags[place : place + 1]) else self._image(call, value_at(image, "url"))
+            Refused("has_nsfw_concepts")
+            if any(flags[place : place + 1])
+            else self._image(call, value_at(image, "url"))
             for place, image in enumerate(images)
         ], None
 
@@ -297,7 +330,9 @@ class Fal(ModelHost[FalSettings]):
         return Credentials(self._config, scheme="Key")
 
     def _describe(self, name: str) -> Inputs:
-        document = object_of(self._client.read(f"{self._config.description_url}?endpoint_id={name}"))
+        document = object_of(
+            self._client.read(f"{self._config.description_url}?endpoint_id={name}")
+        )
         path = f"/{name}".replace("/", "~1")
         schema = {"$ref": f"#/paths/{path}/post/requestBody/content/application~1json/schema"}
         return _inputs_in(name, document, schema)
@@ -305,11 +340,12 @@ class Fal(ModelHost[FalSettings]):
 
 # Replicate: any of its models that draws from a prompt, by the inputs that the model describes.
 #
-# From replicate-python (commit 0110c2c, June 2025: its requests and recorded answers) and replicate.com's pages on
-# files: /v1/predictions runs a version, /v1/models/OWNER/NAME/predictions an official model; images lie at
-# replicate.delivery for an hour. `Prefer: wait` is not sent: the answer with the id would come only after the wait. No
-# key against double submission is documented. Models tell that an image was refused in words alone. Not confirmed: the
-# status of a prediction that was deleted.
+# From replicate-python (commit 0110c2c, June 2025: its requests and recorded answers) and
+# replicate.com's pages on files: /v1/predictions runs a version, /v1/models/OWNER/NAME/predictions
+# an official model; images lie at replicate.delivery for an hour. `Prefer: wait` is not sent: the
+# answer with the id would come only after the wait. No key against double submission is documented.
+# Models tell that an image was refused in words alone. Not confirmed: the status of a prediction
+# that was deleted.
 
 LARGEST = 1_000_000
 """Most bytes of a parent that is sent within the request; a larger parent is uploaded as a file."""
@@ -335,7 +371,8 @@ class Replicate(ModelHost[ReplicateSettings]):
     starter = hosted_starter(
         "model: black-forest-labs/flux-dev\t# OWNER/NAME, or OWNER/NAME:VERSION",
         "key_env: REPLICATE_API_TOKEN\t# the environment variable that holds the key",
-        "degree_field: prompt_strength\t# an input that the model describes; null: the degree is put in words",
+        "degree_field: prompt_strength\t# an input that the model describes; null: the degree is "
+        "put in words",
     )
 
     def request(self, call: ImageCall) -> Sending:
@@ -363,16 +400,26 @@ class Replicate(ModelHost[ReplicateSettings]):
     def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
         """Return the images that `output` names."""
         output = answer.get("output")
-        return [self._image(call, url) for url in (output if isinstance(output, list) else [output])], None
+        return [
+            self._image(call, url) for url in (output if isinstance(output, list) else [output])
+        ], None
 
     def _describe(self, name: str) -> Inputs:
         model, _, version = name.partition(":")
-        answer = object_of(self._client.ask("GET", f"/v1/models/{model}" + (f"/versions/{version}" if version else "")))
+        answer = object_of(
+            self._client.ask(
+                "GET", f"/v1/models/{model}" + (f"/versions/{version}" if version else "")
+            )
+        )
         latest = answer if version else answer.get("latest_version")
-        return _inputs_in(name, value_at(latest, "openapi_schema"), {"$ref": "#/components/schemas/Input"})
+        return _inputs_in(
+            name, value_at(latest, "openapi_schema"), {"$ref": "#/components/schemas/Input"}
+        )
 
     def _place(self, parent: bytes) -> str:
-        """Return an address at which the host reads a parent: a data URI, or the address of an uploaded file."""
+        """Return an address at which the host reads a parent: a data URI, or the address of an
+        uploaded file.
+        """
         if len(parent) <= LARGEST:
             return data_uri(parent)
         files = {"content": ("parent.png", parent, "image/png")}

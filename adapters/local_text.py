@@ -1,7 +1,9 @@
-"""Language models on this machine: code that comes with a model is not run, and each device has a copy of the model.
+"""Language models on this machine: code that comes with a model is not run, and each device has a
+copy of the model.
 
-All randomness of a text comes from its item's seed, which gives a number for each token. Neither the order of the
-items nor the rest of a batch changes a text, except through rounding in a batch (not with `batch_size: 1`).
+All randomness of a text comes from its item's seed, which gives a number for each token. Neither
+the order of the items nor the rest of a batch changes a text, except through rounding in a batch
+(not with `batch_size: 1`).
 """
 
 from __future__ import annotations
@@ -17,7 +19,15 @@ from pydantic import Field
 
 from adapters.device_engine import DeviceEngine, Group, Load
 from adapters.prompts import prompts_of
-from adapters.text_prompts import Asking, Outcome, TextAnswers, TextPrompts, answer_of, share_of, strings_of
+from adapters.text_prompts import (
+    Asking,
+    Outcome,
+    TextAnswers,
+    TextPrompts,
+    answer_of,
+    share_of,
+    strings_of,
+)
 from adapters.text_settings import LONGEST_LINE, WRITTEN, Drawn, Written
 from pe.data.arrays import Float64Array, Int64Array
 from pe.data.quiet import quiet_transformers
@@ -44,19 +54,23 @@ if TYPE_CHECKING:
 
 Tokens = Int64Array
 
-INFO = PluginInfo(modality="texts", hosts=(), machine_settings=("device", "batch_size", "chunk", "offline"))
+INFO = PluginInfo(
+    modality="texts", hosts=(), machine_settings=("device", "batch_size", "chunk", "offline")
+)
 REQUESTS = 2
-"""Requests at once: a second one waits while the first is worked on, so that no device is idle between them."""
+"""Requests at once: a second one waits while the first is worked on, so that no device is idle
+between them."""
 
 
 class LocalModel(Settings):
     """A language model on this machine.
 
     Attributes:
-        model: a folder (from the current one, if relative) or a repository of the Hugging Face hub (OWNER/NAME), with
-            weights as .safetensors. Code that lies there is not run.
+        model: a folder (from the current one, if relative) or a repository of the Hugging Face hub
+            (OWNER/NAME), with weights as .safetensors. Code that lies there is not run.
         revision: the revision of a repository; None: the newest.
-        device: auto (all GPUs, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of GPUs, each with a copy.
+        device: auto (all GPUs, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of GPUs, each
+            with a copy.
         precision: fp32, bf16 or fp16; auto: bf16 on a GPU that computes in it, else fp32.
         batch_size: texts at once on each device; halved where memory does not take so many.
         chunk: most texts of one request; a killed run makes the texts of unfinished requests again.
@@ -72,7 +86,9 @@ class LocalModel(Settings):
     offline: bool = False
 
     def load(self, kind: str, device: torch.device) -> tuple[Any, Any]:
-        """Return the model on a device, and its tokenizer. `kind` is AutoModelForCausalLM or AutoModelForMaskedLM.
+        """Return the model on a device, and its tokenizer.
+
+        `kind` is AutoModelForCausalLM or AutoModelForMaskedLM.
 
         Raises:
             MissingDependency: transformers is not installed.
@@ -80,8 +96,14 @@ class LocalModel(Settings):
         """
         transformers = import_library("transformers", "text", "A local language model")
         place = str(Path(self.model).expanduser()) if self.model.startswith("~") else self.model
-        source = {"revision": self.revision or "main", "local_files_only": self.offline or Path(place).is_dir()}
-        remedy = "a folder, or OWNER/NAME of the hub, with config.json, .safetensors weights and a tokenizer"
+        source = {
+            "revision": self.revision or "main",
+            "local_files_only": self.offline or Path(place).is_dir(),
+        }
+        remedy = (
+            "a folder, or OWNER/NAME of the hub, with config.json, .safetensors weights and a "
+            "tokenizer"
+        )
         try:
             with quiet_transformers():
                 tokenizer = transformers.AutoTokenizer.from_pretrained(place, **source)
@@ -101,12 +123,17 @@ class LocalModel(Settings):
             ) from error
         if report["missing_keys"]:  # the library would draw them at random
             lacks = min(report["missing_keys"])
-            raise RecipeError(f"model: '{self.model}' lacks the weights {lacks} of an {kind}: name one that has them.")
+            raise RecipeError(
+                f"model: '{self.model}' lacks the weights {lacks} of an {kind}: name one that has "
+                "them."
+            )
         return model.to(device).eval(), tokenizer
 
 
 class LocalTexts(Generator):
-    """A generator of texts by a local model: draws prompts, returns parents at degree 0, uses all devices by batch."""
+    """A generator of texts by a local model: draws prompts, returns parents at degree 0, uses all
+    devices by batch.
+    """
 
     info = INFO
 
@@ -138,7 +165,9 @@ class LocalTexts(Generator):
             RecipeError: the weights or the device are not there.
             APIError: the parents are no texts, or the device has not enough memory for one text.
         """
-        return Answer(request.samples, usage=Usage(0)) if request.degree == 0 else self._vary(request)
+        return (
+            Answer(request.samples, usage=Usage(0)) if request.degree == 0 else self._vary(request)
+        )
 
     def _vary(self, request: VariationRequest) -> Answer:
         """Vary each parent to a degree above 0."""
@@ -150,15 +179,22 @@ class LocalTexts(Generator):
         texts: Sequence[str],
         make: Callable[[Any, list[str], Seeds], Sequence[Outcome]],
     ) -> Answer:
-        """Return the answer that `make` gives to the items' texts and seeds. Texts of similar length share a batch."""
+        """Return the answer that `make` gives to the items' texts and seeds.
+
+        Texts of similar length share a batch.
+        """
         order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
         group = Group(
             deque(order),
-            lambda model, places: make(model, [texts[place] for place in places], request.seeds[list(places)]),
+            lambda model, places: make(
+                model, [texts[place] for place in places], request.seeds[list(places)]
+            ),
             "text",
         )
         outcomes = self._engine.make(group) if order else {}
-        return answer_of([outcomes[place] for place in range(len(texts))], self._longest, request.conditions)
+        return answer_of(
+            [outcomes[place] for place in range(len(texts))], self._longest, request.conditions
+        )
 
 
 def pick(scores: torch.Tensor, numbers: Float64Array) -> torch.Tensor:
@@ -175,11 +211,14 @@ class CausalSettings(LocalModel, Written):
     """Settings of `CausalLM`.
 
     Attributes:
-        temperature: temperature of sampling; None: that in the model's generation_config.json, else 1.
-        top_p: sample among the likeliest tokens up to this joint share; None: that in generation_config.json, else 1.
-        top_k: sample among this many likeliest tokens, 0: among all; None: that in generation_config.json, else 0.
-        template: arguments of the model's chat template, such as enable_thinking. A model without a template
-            continues the system prompt and the prompt as plain text.
+        temperature: temperature of sampling; None: that in the model's generation_config.json, else
+            1.
+        top_p: sample among the likeliest tokens up to this joint share; None: that in
+            generation_config.json, else 1.
+        top_k: sample among this many likeliest tokens, 0: among all; None: that in
+            generation_config.json, else 0.
+        template: arguments of the model's chat template, such as enable_thinking. A model without a
+            template continues the system prompt and the prompt as plain text.
     """
 
     top_k: Annotated[int, Field(ge=0)] | None = None
@@ -189,8 +228,8 @@ class CausalSettings(LocalModel, Written):
 class CausalLM(LocalTexts):
     """Texts by a language model on this machine, where no prompt may leave it.
 
-    Samples carry their prompt as the condition `prompt`, and the attributes that were drawn for it. Degree 0 is the
-    parent itself.
+    Samples carry their prompt as the condition `prompt`, and the attributes that were drawn for it.
+    Degree 0 is the parent itself.
 
     Args:
         settings: see `CausalSettings`.
@@ -211,7 +250,12 @@ class CausalLM(LocalTexts):
         self._config = config = read_settings(self.Settings, settings, "CausalLM")
         self._asking, self._answers = Asking.of(config), TextAnswers(config)
         answers = self._answers
-        super().__init__(config, config.longest, self._asking.prompts, lambda device: _Writer(config, device, answers))
+        super().__init__(
+            config,
+            config.longest,
+            self._asking.prompts,
+            lambda device: _Writer(config, device, answers),
+        )
 
     @property
     def capabilities(self) -> Capabilities:
@@ -248,14 +292,16 @@ class _Writer:
         self._config = config
         self._device = device
         self._answers = answers
-        self._model, self._tokenizer = model, tokenizer = config.load("AutoModelForCausalLM", device)
+        self._model, self._tokenizer = model, tokenizer = config.load(
+            "AutoModelForCausalLM", device
+        )
         own = model.generation_config
         ends = own.eos_token_id if own.eos_token_id is not None else tokenizer.eos_token_id
         self._ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
         if tokenizer.pad_token_id is None and not self._ends:
             raise RecipeError(
-                f"model: '{config.model}' has neither a token that ends a text nor one that pads: state one of them in "
-                "its tokenizer_config.json."
+                f"model: '{config.model}' has neither a token that ends a text nor one that pads: "
+                "state one of them in its tokenizer_config.json."
             )
         self._pad = self._ends[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
@@ -264,7 +310,10 @@ class _Writer:
         model.generation_config = GenerationConfig()  # nothing but what is said below counts
 
     def write(self, prompts: Sequence[str], seeds: Seeds) -> list[Outcome]:
-        """Write a text for each prompt, with tokens drawn by the prompt's seed. Failed if the prompt is too long."""
+        """Write a text for each prompt, with tokens drawn by the prompt's seed.
+
+        Failed if the prompt is too long.
+        """
         rows = [self._tokens(prompt) for prompt in prompts]
         fits = [i for i, row in enumerate(rows) if self._room is None or len(row) <= self._room]
         texts = self._generate([rows[i] for i in fits], seeds[fits]) if fits else []
@@ -272,8 +321,9 @@ class _Writer:
         most = self._config.max_tokens
         for i in set(range(len(rows))) - set(fits):
             outcomes[i] = Failed(
-                f"the prompt has {len(rows[i])} tokens, and with max_tokens: {most} the model takes {self._room}: "
-                "take fewer max_tokens, shorter texts (longest), or another model",
+                f"the prompt has {len(rows[i])} tokens, and with max_tokens: {most} the model "
+                f"takes {self._room}: take fewer max_tokens, shorter texts (longest), or another "
+                "model",
                 rejected=True,
             )
         return [outcomes[i] for i in range(len(rows))]
@@ -285,11 +335,17 @@ class _Writer:
         system = [] if config.system is None else [config.system]
         has_template = tokenizer.chat_template is not None
         text = "\n\n".join([*system, prompt]) + "\n\n"
-        messages = [{"role": "system", "content": text} for text in system] + [{"role": "user", "content": prompt}]
+        messages = [{"role": "system", "content": text} for text in system] + [
+            {"role": "user", "content": prompt}
+        ]
         if has_template:
             more = config.template or {}
-            text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **more)
-        tokens: list[int] = tokenizer(text, add_special_tokens=not has_template, verbose=False)["input_ids"]
+            text = tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True, **more
+            )
+        tokens: list[int] = tokenizer(text, add_special_tokens=not has_template, verbose=False)[
+            "input_ids"
+        ]
         return tokens
 
     def _generate(self, rows: list[list[int]], seeds: Seeds) -> list[Outcome]:
@@ -311,7 +367,9 @@ class _Writer:
         )
 
         def draw(input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-            """Rule out all tokens of each row but one, which is drawn by a number from the row's seed and the step."""
+            """Rule out all tokens of each row but one, which is drawn by a number from the row's
+            seed and the step.
+            """
             token = pick(scores, uniforms(seeds, f"token/{input_ids.shape[1] - width}"))
             return torch.full_like(scores, -torch.inf).scatter(1, token, 0.0)
 
@@ -325,7 +383,9 @@ class _Writer:
 
     def _text(self, tokens: list[int]) -> Outcome:
         places = [place for place, token in enumerate(tokens) if token in self._ends]
-        text = self._tokenizer.decode(tokens[: places[0]] if places else tokens, skip_special_tokens=True)
+        text = self._tokenizer.decode(
+            tokens[: places[0]] if places else tokens, skip_special_tokens=True
+        )
         return self._answers.take(text, is_whole=bool(places))
 
 
@@ -345,10 +405,11 @@ class MaskedSettings(LocalModel, Drawn):
     """Settings of `MaskedLM`.
 
     Attributes:
-        prompts: public texts to begin with: one, a list to draw from, or either for each label; in them `{label}` and
-            the names of `attributes` are replaced.
+        prompts: public texts to begin with: one, a list to draw from, or either for each label; in
+            them `{label}` and the names of `attributes` are replaced.
         random_degree: the share of a public text's tokens that are filled in anew for a new sample.
-        passes: number of passes that fill in the masked tokens; each sees what earlier passes wrote.
+        passes: number of passes that fill in the masked tokens; each sees what earlier passes
+            wrote.
         temperature: temperature of sampling.
         top_k: sample among this many of the most likely tokens; 0: among all.
     """
@@ -360,11 +421,13 @@ class MaskedSettings(LocalModel, Drawn):
 
 
 class MaskedLM(LocalTexts):
-    """Texts near public ones, with an exact degree: a masked language model on this machine fills in.
+    """Texts near public ones, with an exact degree: a masked language model on this machine fills
+    in.
 
-    The degree is exactly the share of a parent's tokens that are masked, rounded to a whole number, at least one. The
-    other tokens stay; spaces and case come from the tokenizer. Samples carry as the condition `prompt` the
-    public text that they began with, and the attributes that were drawn for it.
+    The degree is exactly the share of a parent's tokens that are masked, rounded to a whole number,
+    at least one. The other tokens stay; spaces and case come from the tokenizer. Samples carry as
+    the condition `prompt` the public text that they began with, and the attributes that were drawn
+    for it.
 
     Args:
         settings: see `MaskedSettings`.
@@ -378,11 +441,13 @@ class MaskedLM(LocalTexts):
   model: my-model\t# a folder, or a repository of the Hugging Face hub
   prompts: {{prompts}}\t# replace it by public texts to begin with: a list of them, or a list for each label
 {LONGEST_LINE}  batch_size: 32
-"""
+"""  # noqa: E501
 
     def __init__(self, **settings: Any) -> None:
         self._config = config = read_settings(MaskedSettings, settings, "MaskedLM")
-        super().__init__(config, config.longest, TextPrompts.of(config), lambda device: _Filler(config, device))
+        super().__init__(
+            config, config.longest, TextPrompts.of(config), lambda device: _Filler(config, device)
+        )
 
     @property
     def capabilities(self) -> Capabilities:
@@ -391,7 +456,11 @@ class MaskedLM(LocalTexts):
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
-        return f"{degree:.3g} of the tokens masked and filled in anew" if degree else "the parent itself"
+        return (
+            f"{degree:.3g} of the tokens masked and filled in anew"
+            if degree
+            else "the parent itself"
+        )
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Fill in a share of the tokens of public texts anew.
@@ -400,14 +469,20 @@ class MaskedLM(LocalTexts):
             RecipeError: the weights or the device are not there.
             APIError: the device has not enough memory for one text.
         """
-        texts = [plain(str(text)) for text in prompts_of(self._prompts.of_request(request), len(request))]
+        texts = [
+            plain(str(text)) for text in prompts_of(self._prompts.of_request(request), len(request))
+        ]
         return self._fill(request, texts, self._config.random_degree)
 
     def _vary(self, request: VariationRequest) -> Answer:
         return self._fill(request, strings_of(request.samples), request.degree)
 
-    def _fill(self, request: RandomRequest | VariationRequest, texts: list[str], degree: float) -> Answer:
-        return self._answer(request, texts, lambda filler, those, seeds: filler.fill(those, seeds, degree))
+    def _fill(
+        self, request: RandomRequest | VariationRequest, texts: list[str], degree: float
+    ) -> Answer:
+        return self._answer(
+            request, texts, lambda filler, those, seeds: filler.fill(those, seeds, degree)
+        )
 
 
 class _Filler:
@@ -416,9 +491,14 @@ class _Filler:
     def __init__(self, config: MaskedSettings, device: torch.device) -> None:
         self._config = config
         self._device = device
-        self._model, self._tokenizer = model, tokenizer = config.load("AutoModelForMaskedLM", device)
+        self._model, self._tokenizer = model, tokenizer = config.load(
+            "AutoModelForMaskedLM", device
+        )
         if tokenizer.mask_token_id is None:
-            raise RecipeError(f"model: '{config.model}' has a tokenizer without a mask: name a masked language model.")
+            raise RecipeError(
+                f"model: '{config.model}' has a tokenizer without a mask: name a masked language "
+                "model."
+            )
         self._mask, self._special = tokenizer.mask_token_id, sorted(tokenizer.all_special_ids)
         self._pad = self._mask if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         limit = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
@@ -427,18 +507,24 @@ class _Filler:
     def fill(self, texts: Sequence[str], seeds: Seeds, degree: float) -> list[Outcome]:
         """Fill in the share `degree` of each text's tokens anew, in an order drawn by its seed."""
         numbers = seeds.tolist()
-        rows = [np.array(self._tokenizer(text, verbose=False)["input_ids"], np.int64) for text in texts]
+        rows = [
+            np.array(self._tokenizer(text, verbose=False)["input_ids"], np.int64) for text in texts
+        ]
         free = [np.flatnonzero(~np.isin(row, self._special)) for row in rows]
         faults = [self._fault(row, places) for row, places in zip(rows, free, strict=True)]
         fits = [i for i, fault in enumerate(faults) if fault is None]
         groups = {}
         for i in fits:
-            order = generator(numbers[i], "masks").permutation(free[i])[: share_of(len(free[i]), degree)]
+            order = generator(numbers[i], "masks").permutation(free[i])[
+                : share_of(len(free[i]), degree)
+            ]
             rows[i][order] = self._mask
             groups[i] = np.array_split(order, self._config.passes)
         for step in range(self._config.passes if fits else 0):
             places = [groups[i][step] for i in fits]
-            draws = [generator(numbers[i], f"fill/{step}").random(len(groups[i][step])) for i in fits]
+            draws = [
+                generator(numbers[i], f"fill/{step}").random(len(groups[i][step])) for i in fits
+            ]
             if any(map(len, places)):
                 self._pass([rows[i] for i in fits], places, np.concatenate(draws))
         return [fault or self._text(row) for row, fault in zip(rows, faults, strict=True)]
@@ -454,13 +540,16 @@ class _Filler:
         if len(row) <= self._longest:
             return None
         return Failed(
-            f"the text has {len(row)} tokens, and the model takes {self._longest}: take shorter texts (longest), or "
-            "another model",
+            f"the text has {len(row)} tokens, and the model takes {self._longest}: take shorter "
+            "texts (longest), or another model",
             rejected=True,
         )
 
     def _pass(self, rows: list[Tokens], groups: list[Tokens], numbers: Float64Array) -> None:
-        """Fill in the tokens of each row at its places in `groups`, drawn by the `numbers`. Changes `rows`."""
+        """Fill in the tokens of each row at its places in `groups`, drawn by the `numbers`.
+
+        Changes `rows`.
+        """
         import torch
 
         width = max(map(len, rows))
@@ -469,7 +558,10 @@ class _Filler:
         for i, row in enumerate(rows):
             ids[i, : len(row)], mask[i, : len(row)] = row, 1
         which = np.repeat(np.arange(len(rows)), [len(group) for group in groups])
-        tensors = [torch.from_numpy(each).to(self._device) for each in (ids, mask, which, np.concatenate(groups))]
+        tensors = [
+            torch.from_numpy(each).to(self._device)
+            for each in (ids, mask, which, np.concatenate(groups))
+        ]
         logits = self._model(input_ids=tensors[0], attention_mask=tensors[1]).logits
         scores = logits[tensors[2], tensors[3]].float() / self._config.temperature
         scores[:, self._special] = -torch.inf

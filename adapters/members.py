@@ -1,4 +1,6 @@
-"""Generators made of several members, each a generator: ask a member, cut a request, put answers together."""
+"""Generators made of several members, each a generator: ask a member, cut a request, put answers
+together.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +42,20 @@ Request = RandomRequest | VariationRequest
 class Member:
     """One generator of several."""
 
-    name: str  # unique; stands before the names of the member's conditions, and before reasons for missing samples
+    # unique; stands before the names of the member's conditions, and before reasons for missing
+    # samples
+    name: str
     api: Generator  # the generator itself
     price: Price  # the prices of the generator's provider
     gate: BoundedSemaphore  # lets as many requests through at once as the generator can take
-    share: float = 1.0  # public share of the new samples; in a portfolio the shares of all members add up to 1
+    share: float = (
+        1.0  # public share of the new samples; in a portfolio the shares of all members add up to 1
+    )
 
     @classmethod
-    def of(cls, name: str, spec: PartSpec, where: str, settings: dict[str, Any], share: float = 1.0) -> Member:
+    def of(
+        cls, name: str, spec: PartSpec, where: str, settings: dict[str, Any], share: float = 1.0
+    ) -> Member:
         """Construct a generator that a recipe names. `where` begins the messages.
 
         Raises:
@@ -57,10 +65,14 @@ class Member:
         require("pe.adapters", spec.kind)
         api: Generator = construct("pe.adapters", spec.kind, settings)
         if hasattr(api, "plan_releases"):
-            raise RecipeError(f"{where} is fitted on the private records, which one of several is not: omit it.")
+            raise RecipeError(
+                f"{where} is fitted on the private records, which one of several is not: omit it."
+            )
         if len(api.ways) > 1 or members_of(spec):
             raise RecipeError(f"{where} has generators of its own: name one that has none.")
-        return cls(name, api, spec.price.price, BoundedSemaphore(api.capabilities.concurrency), share)
+        return cls(
+            name, api, spec.price.price, BoundedSemaphore(api.capabilities.concurrency), share
+        )
 
     @property
     def info(self) -> PluginInfo:
@@ -76,28 +88,49 @@ class Member:
             raise RecipeError(f"{self.name}: {error}") from error
 
     def ask(self, request: Request) -> Answer:
-        """Return the generator's answer to a request, with conditions for every sample and the cost in `usage`."""
+        """Return the generator's answer to a request, with conditions for every sample and the cost
+        in `usage`.
+        """
         with self.gate:
             random = isinstance(request, RandomRequest)
             answer = self.api.random_api(request) if random else self.api.variation_api(request)  # type: ignore[arg-type]
         conditions = answer.conditions
         if not conditions:
-            conditions = request.conditions.take([i for i in range(len(request)) if i not in answer.missing])
-        missing = {i: replace(miss, reason=f"{self.name}: {miss.reason}") for i, miss in answer.missing.items()}
-        return Answer(answer.samples, conditions, missing, replace(answer.bill, cost=self.price.of(answer.bill)))
+            conditions = request.conditions.take(
+                [i for i in range(len(request)) if i not in answer.missing]
+            )
+        missing = {
+            i: replace(miss, reason=f"{self.name}: {miss.reason}")
+            for i, miss in answer.missing.items()
+        }
+        return Answer(
+            answer.samples,
+            conditions,
+            missing,
+            replace(answer.bill, cost=self.price.of(answer.bill)),
+        )
 
     def own(self, conditions: Conditions) -> Conditions:
         """Return the columns of this member alone, under the names that its generator gave them."""
         before = f"{self.name}{PART}"
-        columns = {name.removeprefix(before): each for name, each in conditions.items() if name.startswith(before)}
+        columns = {
+            name.removeprefix(before): each
+            for name, each in conditions.items()
+            if name.startswith(before)
+        }
         if self.info.kept is not None and DRAWN in conditions:
             columns[DRAWN] = conditions[DRAWN]
         return Conditions(columns)
 
     def with_prefix(self, conditions: Conditions) -> Conditions:
-        """Return the generator's columns with this member's name before each column's name, except before `drawn`."""
+        """Return the generator's columns with this member's name before each column's name, except
+        before `drawn`.
+        """
         return Conditions(
-            {name if name == DRAWN else f"{self.name}{PART}{name}": each for name, each in conditions.items()}
+            {
+                name if name == DRAWN else f"{self.name}{PART}{name}": each
+                for name, each in conditions.items()
+            }
         )
 
 
@@ -115,10 +148,17 @@ class OfSeveral(Generator):
     def _hosts(self) -> tuple[str, ...] | None:
         """Hosts of all members, each once. None: a member does not declare its hosts."""
         hosts = [info.hosts for info in self.others]
-        return None if None in hosts else tuple(dict.fromkeys(host for each in hosts for host in each or ()))
+        return (
+            None
+            if None in hosts
+            else tuple(dict.fromkeys(host for each in hosts for host in each or ()))
+        )
 
     def describe_wait(self) -> str:
-        """Return the reasons why requests wait now, each after its member's name. Empty if there is none."""
+        """Return the reasons why requests wait now, each after its member's name.
+
+        Empty if there is none.
+        """
         waits = {member.name: member.api.describe_wait() for member in self._members}
         return "; ".join(f"{name}: {wait}" for name, wait in waits.items() if wait)
 
@@ -137,7 +177,9 @@ class OfSeveral(Generator):
 
 
 def look_at_each(kind: str, specs: Iterable[tuple[PartSpec, dict[str, Any]]]) -> Iterator[Finding]:
-    """Look at the endpoint of each generator (with its settings) that has one: see `Generator.look`."""
+    """Look at the endpoint of each generator (with its settings) that has one: see
+    `Generator.look`.
+    """
     any_look = False
     for spec, settings in specs:
         require("pe.adapters", spec.kind)
@@ -178,11 +220,16 @@ def part_of(request: Request, items: Items) -> Request:
         return RandomRequest(labels, request.seeds[items], conditions, job)
     samples = request.samples.take(items)
     seeds = request.seeds[items]
-    return replace(request, samples=samples, labels=labels, conditions=conditions, seeds=seeds, job=job)
+    return replace(
+        request, samples=samples, labels=labels, conditions=conditions, seeds=seeds, job=job
+    )
 
 
 def together(parts: Sequence[tuple[Items, Answer]]) -> Answer:
-    """Return one answer from the answers to parts of a request, each with its items. ContractError if shapes differ."""
+    """Return one answer from the answers to parts of a request, each with its items.
+
+    ContractError if shapes differ.
+    """
     missing: dict[int, Refused | Failed] = {}
     usage = NOTHING
     answers = []
@@ -196,6 +243,8 @@ def together(parts: Sequence[tuple[Items, Answer]]) -> Answer:
     if len(shapes := {answer.samples.array.shape[1:] for _, answer in answers}) > 1:
         raise ContractError(f"The generators answered with samples of the shapes {sorted(shapes)}.")
     order = np.argsort(np.concatenate([items for items, _ in answers]), kind="stable")
-    samples = type(answers[0][1].samples)(np.concatenate([answer.samples.array for _, answer in answers])[order])
+    samples = type(answers[0][1].samples)(
+        np.concatenate([answer.samples.array for _, answer in answers])[order]
+    )
     conditions = Conditions.concatenate([answer.conditions for _, answer in answers]).take(order)
     return Answer(samples, conditions, missing, usage)

@@ -1,10 +1,12 @@
 """OpenAI's Batch API: many requests in a file, answered within a day, at a lower price."""
 
-# From OpenAI's API reference and the SDK's types (3.52), November 2026: the answers stand in output_file_id, and those
-# with errors in error_file_id, both in any order. A batch that exceeds the tokens that may be queued ends as `failed`
-# with the code token_limit_exceeded (openai/openai-python, issue 2084). There is no key against double submission; but
-# a batch carries `metadata` of ours, by which GET /batches, a list, finds it. How soon a new batch stands in that list,
-# and in which order, is not documented. Azure documents the same of its v1 API; there a batch never expires.
+# From OpenAI's API reference and the SDK's types (3.52), November 2026: the answers stand in
+# output_file_id, and those with errors in error_file_id, both in any order. A batch that exceeds
+# the tokens that may be queued ends as `failed` with the code token_limit_exceeded
+# (openai/openai-python, issue 2084). There is no key against double submission; but a batch carries
+# `metadata` of ours, by which GET /batches, a list, finds it. How soon a new batch stands in that
+# list, and in which order, is not documented. Azure documents the same of its v1 API; there a batch
+# never expires.
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ Line = dict[str, Any] | Fault
 
 
 class Batches:
-    """Batches of requests to one path of an endpoint, which are looked at every `poll` seconds, later more rarely.
+    """Batches of requests to one path of an endpoint, which are looked at every `poll` seconds,
+    later more rarely.
 
     A batch is noted under a name of ours before it is submitted.
     """
@@ -60,9 +63,12 @@ class Batches:
         return f"the batch {states[0][0]} is {states[0][1]}{more}" if states else ""
 
     def finish(self, bodies: Sequence[Mapping[str, Any]], note: JobNote) -> Mapping[str, Any]:
-        """Wait for the batch that is noted, or submit these requests as a new one. Return the batch once it has ended.
+        """Wait for the batch that is noted, or submit these requests as a new one.
 
-        Raises Ended if the endpoint does not know a batch that it has taken, Fault or Rejected if the batch failed.
+        Return the batch once it has ended.
+
+        Raises Ended if the endpoint does not know a batch that it has taken, Fault or Rejected if
+        the batch failed.
         """
         try:
             # Without a time limit: the endpoint ends it, and what it has answered by then is paid.
@@ -79,7 +85,9 @@ class Batches:
         if batch.get("status") != "failed":
             return batch
         note.write("")
-        error = next((entry for entry in entries_at(batch, "errors", "data") if isinstance(entry, dict)), {})
+        error = next(
+            (entry for entry in entries_at(batch, "errors", "data") if isinstance(entry, dict)), {}
+        )
         words = str(error.get("message") or "no words")
         code = str(error.get("code") or "")
         if code == "token_limit_exceeded":
@@ -87,20 +95,31 @@ class Batches:
         raise Rejected(f"{self._host} does not take the batch: {self._clean(f'{code}: {words}')}")
 
     def read(self, batch: Mapping[str, Any]) -> dict[int, Line]:
-        """Return the answers of a batch that has ended: number of the request → the request's answer, if it has one."""
+        """Return the answers of a batch that has ended: number of the request → the request's
+        answer, if it has one.
+        """
         files = [batch.get(key) for key in ("output_file_id", "error_file_id")]
         lines = [line for file in files if file for line in self._lines(str(file))]
         return {number: _answer(line) for line in lines if (number := _number(line)) is not None}
 
     def _start(self, bodies: Sequence[Mapping[str, Any]], note: JobNote) -> None:
-        """Upload the requests, note a name of ours, submit them as a batch of this name, and note the batch's id."""
+        """Upload the requests, note a name of ours, submit them as a batch of this name, and note
+        the batch's id.
+        """
         line = {"method": "POST", "url": self._path}
-        lines = [json.dumps({"custom_id": str(i), **line, "body": body}) for i, body in enumerate(bodies)]
+        lines = [
+            json.dumps({"custom_id": str(i), **line, "body": body}) for i, body in enumerate(bodies)
+        ]
         file = self._upload("\n".join(lines).encode())
         name = f"{_OURS}{secrets.token_hex(16)}"
         note.write(name)
         note.calls += 1
-        fields = {"input_file_id": file, "endpoint": self._path, "completion_window": "24h", "metadata": {_KEY: name}}
+        fields = {
+            "input_file_id": file,
+            "endpoint": self._path,
+            "completion_window": "24h",
+            "metadata": {_KEY: name},
+        }
         try:
             answer = self._endpoint.ask("POST", "/batches", body=fields)
         except Fault as fault:
@@ -112,13 +131,17 @@ class Batches:
     def _upload(self, content: bytes) -> str:
         file = ("requests.jsonl", content, "application/jsonl")
         try:
-            return _id_of(object_of(self._endpoint.ask("POST", "/files", **form({"purpose": "batch"}, file=file))))
+            return _id_of(
+                object_of(
+                    self._endpoint.ask("POST", "/files", **form({"purpose": "batch"}, file=file))
+                )
+            )
         except Fault as fault:
             if fault.status not in (404, 405, 501):
                 raise
             raise Rejected(
-                f"{self._host} has no Batch API (POST /files brought {self._clean(str(fault))}): leave out "
-                "`batch`, or name an endpoint that has one.",
+                f"{self._host} has no Batch API (POST /files brought {self._clean(str(fault))}): "
+                "leave out `batch`, or name an endpoint that has one.",
                 fault.status,
             ) from None
 
@@ -146,10 +169,15 @@ class Batches:
             return None
 
     def _find_by_name(self, name: str) -> dict[str, Any] | None:
-        """Find the batch to which we gave this name, among all that the endpoint lists. None if there is none."""
+        """Find the batch to which we gave this name, among all that the endpoint lists.
+
+        None if there is none.
+        """
         after: dict[str, str] = {}
         while True:
-            page = object_of(self._endpoint.ask("GET", "/batches", options={"params": {"limit": 100, **after}}))
+            page = object_of(
+                self._endpoint.ask("GET", "/batches", options={"params": {"limit": 100, **after}})
+            )
             batches = [batch for batch in entries_at(page, "data") if isinstance(batch, dict)]
             for batch in batches:
                 if value_at(batch, "metadata", _KEY) == name:
@@ -159,17 +187,24 @@ class Batches:
             after = {"after": _id_of(batches[-1])}
 
     def _lines(self, file: str) -> list[dict[str, Any]]:
-        """The JSON objects in the lines of a file. Other lines are skipped. None if the file is gone."""
+        """The JSON objects in the lines of a file.
+
+        Other lines are skipped. None if the file is gone.
+        """
         try:
             response = self._endpoint.ask("GET", f"/files/{quote(file, safe='')}/content")
         except Fault as fault:
             if fault.status != 404:
                 raise
-            log.warning("%s: the file %s of a batch is gone: its requests are made again.", self._host, file)
+            log.warning(
+                "%s: the file %s of a batch is gone: its requests are made again.", self._host, file
+            )
             return []
         if b'"custom_id"' not in response.content:  # a gateway's page, say
             raise Fault.of_response(response.status_code, {}, response.content[:4096])
-        return [line for line in map(_parse, response.content.splitlines()) if isinstance(line, dict)]
+        return [
+            line for line in map(_parse, response.content.splitlines()) if isinstance(line, dict)
+        ]
 
 
 def _id_of(answer: Mapping[str, Any]) -> str:
@@ -189,7 +224,11 @@ def _parse(line: bytes) -> Any:
 def _number(line: Mapping[str, Any]) -> int | None:
     """Return the number of the request that a line answers. None if the line names none."""
     name = line.get("custom_id")
-    return int(name) if isinstance(name, str) and name.isascii() and name.isdigit() and len(name) < 9 else None
+    return (
+        int(name)
+        if isinstance(name, str) and name.isascii() and name.isdigit() and len(name) < 9
+        else None
+    )
 
 
 def _answer(line: Mapping[str, Any]) -> Line:
@@ -201,5 +240,7 @@ def _answer(line: Mapping[str, Any]) -> Line:
             return body
         return Fault.of_response(status if isinstance(status, int) else 500, {}, json.dumps(body))
     if isinstance(error, dict):  # of the batch, not of the model: it expired, or was cancelled
-        return Fault(f"{error.get('code')}: {error.get('message')}", code=str(error.get("code") or ""))
+        return Fault(
+            f"{error.get('code')}: {error.get('message')}", code=str(error.get("code") or "")
+        )
     return Fault("the batch's answer to the request is neither a response nor an error")

@@ -1,7 +1,8 @@
-"""Any endpoint that speaks OpenAI's images API: OpenAI, Azure, vLLM-Omni, SGLang, Xinference and others.
+"""Any endpoint that speaks OpenAI's images API: OpenAI, Azure, vLLM-Omni, SGLang, Xinference and
+others.
 
-RANDOM_API is images/generations; VARIATION_API is images/edits with a variation prompt, or images/variations
-where a server still has it.
+RANDOM_API is images/generations; VARIATION_API is images/edits with a variation prompt, or
+images/variations where a server still has it.
 """
 
 from __future__ import annotations
@@ -40,20 +41,23 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
     """Settings of `openai_images`.
 
     Attributes:
-        model: the model's name at the endpoint; there is no default, because names are retired often.
+        model: the model's name at the endpoint; there is no default, because names are retired
+            often.
         base_url: the endpoint's address; None: OpenAI's own.
-        server: the software that answers, as `pe doctor` names it; it sets `response_format`, `seed_field`,
-            `degree_field` and `degree_exact` where they are not given. None: OpenAI or Azure, if `base_url` says so,
-            else software that is not known.
-        azure_api_version: the API version of Azure OpenAI, whose `base_url` is the resource's address; None: not Azure.
+        server: the software that answers, as `pe doctor` names it; it sets `response_format`,
+            `seed_field`, `degree_field` and `degree_exact` where they are not given. None: OpenAI
+            or Azure, if `base_url` says so, else software that is not known.
+        azure_api_version: the API version of Azure OpenAI, whose `base_url` is the resource's
+            address; None: not Azure.
         variation: how variations are made: `edit` by a prompt, `variations` by images/variations.
         input_fidelity: high or low, for edits; None: the server's default.
-        size: "WIDTHxHEIGHT" asked of the server; an image of another size counts as failed. None: the server's default.
+        size: "WIDTHxHEIGHT" asked of the server; an image of another size counts as failed. None:
+            the server's default.
         quality: the quality asked of the server; None: the server's default.
         output_format: png, jpeg or webp; None: the server's default.
         n: most images of one request.
-        response_format: `b64_json` asks for the image itself; else many servers name an address. None: the field is
-            not sent, as to OpenAI and Azure, whose gpt-image models refuse it.
+        response_format: `b64_json` asks for the image itself; else many servers name an address.
+            None: the field is not sent, as to OpenAI and Azure, whose gpt-image models refuse it.
         seed_field: the field of a request that takes a seed; None: no seed is sent.
         extra: further fields of a request, sent unchanged (guidance_scale, num_inference_steps …).
     """
@@ -74,8 +78,15 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
 
     @property
     def ladder(self) -> Ladder:
-        """Wordings and the field that tell the endpoint a degree. Images/variations takes no prompt, so no wordings."""
-        return super().ladder if self.variation == "edit" else Ladder((), self.degree_field, self.degree_exact)
+        """Wordings and the field that tell the endpoint a degree.
+
+        Images/variations takes no prompt, so no wordings.
+        """
+        return (
+            super().ladder
+            if self.variation == "edit"
+            else Ladder((), self.degree_field, self.degree_exact)
+        )
 
     @property
     def fixed_size(self) -> tuple[int, int] | None:
@@ -85,15 +96,24 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
 
     @classmethod
     def profile_of(cls, settings: Mapping[str, Any]) -> Profile | None:
-        """See `Served.profile_of`; raise RecipeError if the server cannot vary samples as `variation` says."""
-        address = "azure" if settings.get("azure_api_version") else server_by_address(address_of(settings))
+        """See `Served.profile_of`; raise RecipeError if the server cannot vary samples as
+        `variation` says.
+        """
+        address = (
+            "azure"
+            if settings.get("azure_api_version")
+            else server_by_address(address_of(settings))
+        )
         its = profile("openai_images", settings.get("server") or address or "")
         variation = settings.get("variation", "edit")
         if its is not None and variation not in its.varies:
-            has = " and ".join(f"variation: {name}" for name in its.varies) or "none: use another server"
+            has = (
+                " and ".join(f"variation: {name}" for name in its.varies)
+                or "none: use another server"
+            )
             raise RecipeError(
-                f"variation: {its.title} (server: {its.server}) cannot vary a sample by '{variation}'; it has {has}, "
-                "or write server: null if it is another."
+                f"variation: {its.title} (server: {its.server}) cannot vary a sample by "
+                f"'{variation}'; it has {has}, or write server: null if it is another."
             )
         return its
 
@@ -101,8 +121,8 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
 class OpenAIImages(ServedHost[OpenAISettings]):
     """OpenAI's image models, Azure's, and the many servers that speak OpenAI's images API.
 
-    A request is for up to `n` images of one prompt, or variations of one parent. Samples carry their prompt as the
-    condition `prompt`. Nothing is deterministic, even where a seed is sent.
+    A request is for up to `n` images of one prompt, or variations of one parent. Samples carry
+    their prompt as the condition `prompt`. Nothing is deterministic, even where a seed is sent.
     """
 
     Settings = OpenAISettings
@@ -140,14 +160,27 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         return look_at(cls.Settings, settings, address_of(settings))
 
     def request(self, call: ImageCall) -> Sending:
-        """Return a POST to images/generations, or of a form to images/edits or images/variations."""
+        """Return a POST to images/generations, or of a form to images/edits or
+        images/variations.
+        """
         config = self._config
-        task = "generations" if not call.parents else "edits" if config.variation == "edit" else "variations"
+        task = (
+            "generations"
+            if not call.parents
+            else "edits"
+            if config.variation == "edit"
+            else "variations"
+        )
         fields = non_null(
-            size=config.size, response_format=config.response_format, model=config.model, n=len(call.seeds)
+            size=config.size,
+            response_format=config.response_format,
+            model=config.model,
+            n=len(call.seeds),
         )
         if task != "variations":
-            fields |= non_null(prompt=call.prompt, quality=config.quality, output_format=config.output_format)
+            fields |= non_null(
+                prompt=call.prompt, quality=config.quality, output_format=config.output_format
+            )
         if task == "edits":
             fields |= non_null(input_fidelity=config.input_fidelity)
         fields |= config.extra or {}
@@ -158,10 +191,15 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         return f"/images/{task}", form(fields, image=("image.png", call.parents[0], "image/png"))
 
     def response(self, call: ImageCall, answer: httpx2.Response | dict[str, Any]) -> Received:
-        """Return the images in `data` and the tokens in `usage`. An answer with addresses is noted, as it is paid."""
+        """Return the images in `data` and the tokens in `usage`.
+
+        An answer with addresses is noted, as it is paid.
+        """
         content = answer if isinstance(answer, dict) else object_of(answer)
         entries = images_in(content, "data")
-        if content is not answer and any(isinstance(entry, dict) and entry.get("url") for entry in entries):
+        if content is not answer and any(
+            isinstance(entry, dict) and entry.get("url") for entry in entries
+        ):
             call.job.write(json.dumps({"data": entries, "usage": content.get("usage")}))
         return [self._picture(entry, call) for entry in entries], bill(content.get("usage"))
 
@@ -172,7 +210,9 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         return super()._send(call)
 
     def _picture(self, entry: Any, call: ImageCall) -> Pixels | Failed:
-        """Return the image of an entry, decoded from the entry or fetched from the address in it; or Failed."""
+        """Return the image of an entry, decoded from the entry or fetched from the address in it;
+        or Failed.
+        """
         if not isinstance(entry, dict):
             return Failed(f"the endpoint sent {type(entry).__name__} in place of an image")
         url = entry.get("url")
@@ -188,7 +228,10 @@ class OpenAIImages(ServedHost[OpenAISettings]):
 
 
 def bill(usage: Any) -> Usage | None:
-    """Return the tokens of an answer's `usage`, by kind. Output of no stated kind counts as images. None: no usage."""
+    """Return the tokens of an answer's `usage`, by kind.
+
+    Output of no stated kind counts as images. None: no usage.
+    """
     if not isinstance(usage, dict):
         return None
 

@@ -1,4 +1,7 @@
-"""OpenAI's API by OpenAI's SDK, which makes requests and knows Azure. `Policy` retries, and we read the answers."""
+"""OpenAI's API by OpenAI's SDK, which makes requests and knows Azure.
+
+`Policy` retries, and we read the answers.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ class OpenAIConnection(Connection):
 
     Attributes:
         base_url: the endpoint's address; None: that in OPENAI_BASE_URL, else OpenAI's own.
-        azure_api_version: the API version of Azure OpenAI, whose `base_url` is the resource's address; None: not Azure.
+        azure_api_version: the API version of Azure OpenAI, whose `base_url` is the resource's
+            address; None: not Azure.
     """
 
     base_url: str | None = None
@@ -43,13 +47,16 @@ def address_of(settings: Mapping[str, Any]) -> str:
 
 
 class OpenAIEndpoint(HTTPClient):
-    """An endpoint that speaks OpenAI's API, under the one policy. Raise RecipeError if the key cannot be read.
+    """An endpoint that speaks OpenAI's API, under the one policy.
+
+    Raise RecipeError if the key cannot be read.
 
     The organisation in OPENAI_ORG_ID and the project in OPENAI_PROJECT_ID are billed.
     """
 
     def __init__(self, config: OpenAIConnection, concurrency: int) -> None:
-        # Azure takes the key in a header of its own, but tokens that expire (Entra ID) as all others do.
+        # Azure takes the key in a header of its own, but tokens that expire (Entra ID) as all
+        # others do.
         is_azure_key = config.azure_api_version is not None and not config.key_expires
         credentials = Credentials(config, header="api-key" if is_azure_key else "Authorization")
         super().__init__(config.url, config, concurrency, credentials)
@@ -60,7 +67,8 @@ class OpenAIEndpoint(HTTPClient):
 
         Args:
             method: GET or POST.
-            where: the path, such as /embeddings; on Azure the SDK puts it below the deployment of the body's `model`.
+            where: the path, such as /embeddings; on Azure the SDK puts it below the deployment of
+                the body's `model`.
             request: `body` and `files` of a POST, and `options` of either, as the SDK takes them.
         """
         import httpx2
@@ -79,14 +87,24 @@ class OpenAIEndpoint(HTTPClient):
 
 
 def form(fields: Mapping[str, Any], **files: tuple[str, bytes, str]) -> dict[str, Any]:
-    """Return a form as `OpenAIEndpoint.ask` takes it. A file is its name, its content and its type."""
-    return {"body": fields, "files": files, "options": {"headers": {"Content-Type": "multipart/form-data"}}}
+    """Return a form as `OpenAIEndpoint.ask` takes it.
+
+    A file is its name, its content and its type.
+    """
+    return {
+        "body": fields,
+        "files": files,
+        "options": {"headers": {"Content-Type": "multipart/form-data"}},
+    }
 
 
 def _open_sdk(config: OpenAIConnection, pool: httpx2.Client) -> openai.OpenAI:
-    """Return the SDK's client over our connections, which sign each request and bound each answer."""
+    """Return the SDK's client over our connections, which sign each request and bound each
+    answer.
+    """
     sdk = import_library("openai", "http", "Calling an endpoint that speaks OpenAI's API")
-    # The recipe names all headers and the host that they go to, so those of OPENAI_CUSTOM_HEADERS are left out.
+    # The recipe names all headers and the host that they go to, so those of OPENAI_CUSTOM_HEADERS
+    # are left out.
     lines = os.environ.get("OPENAI_CUSTOM_HEADERS", "").split("\n")
     names = [line.partition(":")[0].strip() for line in lines]
     headers = {name: sdk.omit for name in names if name.lower() not in ("", "authorization")}
@@ -101,7 +119,9 @@ def _open_sdk(config: OpenAIConnection, pool: httpx2.Client) -> openai.OpenAI:
     if config.azure_api_version is None:
         client: openai.OpenAI = sdk.OpenAI(base_url=config.url, **settings)
         return client
-    azure: openai.OpenAI = sdk.AzureOpenAI(azure_endpoint=config.url, api_version=config.azure_api_version, **settings)
+    azure: openai.OpenAI = sdk.AzureOpenAI(
+        azure_endpoint=config.url, api_version=config.azure_api_version, **settings
+    )
     return azure
 
 
@@ -110,5 +130,9 @@ def _tell_nothing(request: httpx2.Request) -> None:
     import httpx2
 
     # In one go: to delete each of a dozen headers costs as much as the rest of a request.
-    kept = [(name, value) for name, value in request.headers.raw if not name.lower().startswith(b"x-stainless-")]
+    kept = [
+        (name, value)
+        for name, value in request.headers.raw
+        if not name.lower().startswith(b"x-stainless-")
+    ]
     request.headers = httpx2.Headers(kept)

@@ -1,4 +1,6 @@
-"""A pool of public samples: RANDOM_API deals it out, VARIATION_API takes a neighbour of the parent."""
+"""A pool of public samples: RANDOM_API deals it out, VARIATION_API takes a neighbour of the
+parent.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,15 @@ from pe.data.tables import PublicText
 from pe.data.text_vectors import Rarity, damp, words_of
 from pe.data.texts import LONGEST, UTF_8, Texts, shorten
 from pe.errors import APIError, RecipeError
-from pe.plugins.protocols import Answer, Capabilities, Generator, PluginInfo, RandomRequest, Seeds, VariationRequest
+from pe.plugins.protocols import (
+    Answer,
+    Capabilities,
+    Generator,
+    PluginInfo,
+    RandomRequest,
+    Seeds,
+    VariationRequest,
+)
 from pe.plugins.settings import Count
 
 Indices = Int64Array
@@ -38,7 +48,8 @@ BLOCK = 64  # parents compared with the pool at once
 
 
 class FromPool(Generator):
-    """RANDOM_API and VARIATION_API over a pool of samples, whose vectors of whole numbers tell which are near.
+    """RANDOM_API and VARIATION_API over a pool of samples, whose vectors of whole numbers tell
+    which are near.
 
     An answer depends on each item's seed and condition alone.
 
@@ -48,15 +59,17 @@ class FromPool(Generator):
     capabilities = Capabilities(max_chunk=1024)
     _path: Path
     _vectors: Any
-    """The samples as whole numbers, m×d: an array, or a sparse one. Sums of their products are exact, so neither the
-    chunk nor the order of a sum can change who is whose neighbour."""
+    """The samples as whole numbers, m×d: an array, or a sparse one. Sums of their products are
+    exact, so neither the chunk nor the order of a sum can change who is whose neighbour."""
 
     def _fill(self, samples: Samples, names: Sequence[str] | None) -> None:
         """Set up the pool. `names` holds each sample's label; None: all serve every label."""
         self._samples = samples
         self._everyone = np.arange(len(samples))
         self._by_label = None if names is None else dict(_group(names))
-        distinct = len(samples) if self._by_label is None else max(map(len, self._by_label.values()))
+        distinct = (
+            len(samples) if self._by_label is None else max(map(len, self._by_label.values()))
+        )
         self.info = replace(self.info, by_label=names is not None, distinct=distinct)
 
     def __len__(self) -> int:
@@ -73,7 +86,10 @@ class FromPool(Generator):
             self._of_label(label)
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """Deal places in the pool to new samples, in random order for each label. Once all are dealt, start again."""
+        """Deal places in the pool to new samples, in random order for each label.
+
+        Once all are dealt, start again.
+        """
         places = np.empty(len(labels), dtype=np.int64)
         for label, items in _group(labels):
             pool = self._of_label(label)
@@ -83,11 +99,14 @@ class FromPool(Generator):
         return Conditions({"pool": places})
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Return the samples whose places `draw_conditions` dealt; raise APIError if it dealt none in this pool."""
+        """Return the samples whose places `draw_conditions` dealt; raise APIError if it dealt none
+        in this pool.
+        """
         return self._answer(self._places(request.conditions))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Draw for each parent, uniformly, from itself and its ⌈degree·(m-1)⌉ nearest of the m that serve the label.
+        """Draw for each parent, uniformly, from itself and its ⌈degree·(m-1)⌉ nearest of the m that
+        serve the label.
 
         Raises:
             APIError: the parents carry no places in this pool.
@@ -117,34 +136,49 @@ class FromPool(Generator):
         return Answer(self._samples.take(places), Conditions({"pool": places}))
 
     def _of_label(self, label: str) -> Indices:
-        """Return the places of the samples that serve a label; raise RecipeError if there are none."""
+        """Return the places of the samples that serve a label; raise RecipeError if there
+        are none.
+        """
         if self._by_label is None:
             return self._everyone
         if label not in self._by_label:
             names = ", ".join(f"'{name}'" for name in sorted(self._by_label)) or "none"
             raise RecipeError(
-                f"The public pool has no {self._samples.noun} of label '{label}'; its labels are {names}."
+                f"The public pool has no {self._samples.noun} of label '{label}'; its labels are "
+                f"{names}."
             )
         return self._by_label[label]
 
     def _places(self, conditions: Conditions) -> Indices:
-        """Return the places that samples carry; raise APIError if they carry none, or a place outside the pool."""
+        """Return the places that samples carry; raise APIError if they carry none, or a place
+        outside the pool.
+        """
         if "pool" not in conditions:
             raise APIError("The samples carry no 'pool': a pool varies only what it drew itself.")
         places = conditions["pool"].astype(np.int64)
         if places.size and not 0 <= places.min() <= places.max() < len(self):
-            raise APIError(f"A sample's place lies outside the pool of {len(self)}: give the pool it was drawn from.")
+            raise APIError(
+                f"A sample's place lies outside the pool of {len(self)}: give the pool it was "
+                "drawn from."
+            )
         return places
 
     def _rank(self, pool: Indices, parents: Indices, ranks: Indices) -> Indices:
-        """Return for each parent the place in `pool` at its rank of nearness (0: the parent). Ties go to the first."""
+        """Return for each parent the place in `pool` at its rank of nearness (0: the parent).
+
+        Ties go to the first.
+        """
         products = self._vectors[parents] @ self._vectors[pool].T
         if isinstance(products, csr_array):
             products = products.toarray()
-        distances = (self._squares[pool] - 2 * products).astype(np.int64)  # squared, but for the parent's own length
+        distances = (self._squares[pool] - 2 * products).astype(
+            np.int64
+        )  # squared, but for the parent's own length
         keys = distances * len(pool) + np.arange(len(pool))
         keys[parents[:, None] == pool[None, :]] = np.iinfo(np.int64).min
-        return np.array([pool[np.argpartition(key, rank)[rank]] for key, rank in zip(keys, ranks, strict=True)])
+        return np.array(
+            [pool[np.argpartition(key, rank)[rank]] for key, rank in zip(keys, ranks, strict=True)]
+        )
 
 
 def _group(labels: Sequence[str]) -> list[tuple[str, Indices]]:
@@ -153,20 +187,23 @@ def _group(labels: Sequence[str]) -> list[tuple[str, Indices]]:
     return [(str(label), np.flatnonzero(inverse == k)) for k, label in enumerate(unique)]
 
 
-# Images: nearness is the L2 distance of shrunken, blurred pixels on a grid of LEVELS steps. On that grid float32
-# arithmetic is exact, so neither the chunk nor the order of a sum can change who is whose neighbour.
+# Images: nearness is the L2 distance of shrunken, blurred pixels on a grid of LEVELS steps. On that
+# grid float32 arithmetic is exact, so neither the chunk nor the order of a sum can change who is
+# whose neighbour.
 
 SIDE = 16  # pixels to which images are shrunk for comparison
 LEVELS = 64  # 16·16·3 squares of differences below 64 stay below 2²⁴, where float32 is exact
 
 
 class PublicImages(FromPool):
-    """The first to try if you have public images like yours: the votes choose among them, unchanged.
+    """The first to try if you have public images like yours: the votes choose among them,
+    unchanged.
 
-    RANDOM_API deals the pool out in random order, and anew once all of it is dealt, so that no image is twice among
-    new samples of a label before every other has come once. VARIATION_API draws, uniformly, from the parent and its
-    ⌈degree·(m−1)⌉ nearest neighbours of the m images that serve its label: degree 0 gives the parent itself, degree 1
-    a random draw. The condition `pool` counts files in the order of their paths.
+    RANDOM_API deals the pool out in random order, and anew once all of it is dealt, so that no
+    image is twice among new samples of a label before every other has come once. VARIATION_API
+    draws, uniformly, from the parent and its ⌈degree·(m−1)⌉ nearest neighbours of the m images that
+    serve its label: degree 0 gives the parent itself, degree 1 a random draw. The condition `pool`
+    counts files in the order of their paths.
 
     Args:
         path: a folder of images (searched through), or an .npz file with `images` (m×h×w or
@@ -174,8 +211,8 @@ class PublicImages(FromPool):
         size: height and width in pixels; None: all images must have one size, which stays.
         resize: how images of another size are brought to `size`.
         channels: 1 (grey) or 3.
-        by_label: draw for each label only from the images to which `labels.csv`, the subfolder, or the entries of
-            `labels` give this label; false: from all.
+        by_label: draw for each label only from the images to which `labels.csv`, the subfolder, or
+            the entries of `labels` give this label; false: from all.
         blur: standard deviation, in pixels, of the blur of the 16×16 images that are compared, ≥ 0.
 
     Raises:
@@ -208,14 +245,18 @@ class PublicImages(FromPool):
         elif self._path.suffix.lower() == ".npz":
             pixels, names = read_arrays(self._path, square, resize, channels)
         else:
-            raise RecipeError(f"api.path: '{path}' is neither a folder nor an .npz file of public images.")
+            raise RecipeError(
+                f"api.path: '{path}' is neither a folder nor an .npz file of public images."
+            )
         self._pixels = pixels
         self._fill(Images(pixels), names if by_label else None)
         height, width = pixels.shape[1:3]
         self.info = replace(self.info, shape=(height, width, channels))
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Pixels]]:
-        """Yield the pool's images, decoded anew at `shape`: see `pe.plugins.protocols.ReadsPublicSamples`."""
+        """Yield the pool's images, decoded anew at `shape`: see
+        `pe.plugins.protocols.ReadsPublicSamples`.
+        """
         return images_at(self._path, shape, rule or self._resize)
 
     @cached_property
@@ -224,7 +265,9 @@ class PublicImages(FromPool):
 
 
 def _comparable(pixels: Pixels, blur: float) -> Vectors:
-    """Return images shrunk to SIDE×SIDE and blurred, as float32 m×d of whole numbers below LEVELS."""
+    """Return images shrunk to SIDE×SIDE and blurred, as float32 m×d of whole numbers below
+    LEVELS.
+    """
     vectors = []
     for start in range(0, len(pixels), BLOCK):
         images = pixels[start : start + BLOCK].astype(np.float32)
@@ -236,7 +279,9 @@ def _comparable(pixels: Pixels, blur: float) -> Vectors:
 
 
 def _shrink(images: Vectors, axis: int) -> Vectors:
-    """Return images with this axis brought to SIDE pixels: means of runs of pixels, or repeats if it is shorter."""
+    """Return images with this axis brought to SIDE pixels: means of runs of pixels, or repeats if
+    it is shorter.
+    """
     length = images.shape[axis]
     if length <= SIDE:
         repeats: Vectors = images.take(np.arange(SIDE) * length // SIDE, axis=axis)
@@ -248,31 +293,34 @@ def _shrink(images: Vectors, axis: int) -> Vectors:
     return sums
 
 
-# Texts: nearness is the cosine of TF-IDF vectors, with the words' rarity in the pool, on a grid of whole numbers: sums
-# of their products are exact, so neither the chunk nor the order of a sum can change who is whose neighbour.
+# Texts: nearness is the cosine of TF-IDF vectors, with the words' rarity in the pool, on a grid of
+# whole numbers: sums of their products are exact, so neither the chunk nor the order of a sum can
+# change who is whose neighbour.
 
 GRID = 2**12
-"""Euclidean length, about, of a text's vector of whole numbers: products of two vectors stay below 2²⁵."""
+"""Euclidean length, about, of a text's vector of whole numbers: products of two vectors stay below
+2²⁵."""
 
 
 class PublicTexts(FromPool):
     """The first to try if you have public texts like yours, whole or in windows of `words` words.
 
-    RANDOM_API deals the pool out in random order, and anew once all of it is dealt. VARIATION_API draws, uniformly,
-    from the parent and its ⌈degree·(m−1)⌉ nearest neighbours among the m texts that serve its label: degree 0 gives the
-    parent itself, degree 1 a random draw.
+    RANDOM_API deals the pool out in random order, and anew once all of it is dealt. VARIATION_API
+    draws, uniformly, from the parent and its ⌈degree·(m−1)⌉ nearest neighbours among the m texts
+    that serve its label: degree 0 gives the parent itself, degree 1 a random draw.
 
     Args:
-        path: a .txt file (one text per line), a folder of .txt files, a table (CSV, TSV, JSON lines, Parquet), or a
-            folder of tables.
+        path: a .txt file (one text per line), a folder of .txt files, a table (CSV, TSV, JSON
+            lines, Parquet), or a folder of tables.
         text_column: the column of tables that holds the texts.
         label_column: the column of tables that holds the labels, if `by_label`.
         encoding: encoding of the files.
         longest: most bytes of a text; longer texts are cut.
-        words: cut each text into windows of this many words, each a text of the pool; a last window of less than half
-            this length is left out, unless it is the only one. A .txt file is then one text. None: whole texts.
-        by_label: draw for each label only from the texts to which `label_column`, or a folder's `labels.csv` or
-            subfolder, gives this label; false: from all.
+        words: cut each text into windows of this many words, each a text of the pool; a last window
+            of less than half this length is left out, unless it is the only one. A .txt file is
+            then one text. None: whole texts.
+        by_label: draw for each label only from the texts to which `label_column`, or a folder's
+            `labels.csv` or subfolder, gives this label; false: from all.
 
     Raises:
         RecipeError: an argument is out of range, or the pool is missing, empty or not as declared.
@@ -306,8 +354,12 @@ class PublicTexts(FromPool):
         self._texts = Texts(np.array([text.utf8 for text in texts], dtype=f"S{longest}"))
         self._fill(self._texts, [text.label or "" for text in texts] if by_label else None)
 
-    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, npt.NDArray[np.bytes_]]]:
-        """Yield the texts of the files, and their windows: see `pe.plugins.protocols.ReadsPublicSamples`."""
+    def public_samples(
+        self, shape: Shape, rule: str | None
+    ) -> Iterator[tuple[str, npt.NDArray[np.bytes_]]]:
+        """Yield the texts of the files, and their windows: see
+        `pe.plugins.protocols.ReadsPublicSamples`.
+        """
         for text in self._public.read(shape[0]):
             yield text.name, np.array(text.utf8)
         if self._words is not None:
@@ -321,7 +373,11 @@ class PublicTexts(FromPool):
             return
         for text in self._public.read(public_texts.WHOLE, whole=True):
             for i, window in enumerate(_windows(text.utf8.decode(), self._words), 1):
-                yield PublicText(f"window {i:,} of {text.name}", text.label, shorten(window, self._longest).rstrip())
+                yield PublicText(
+                    f"window {i:,} of {text.name}",
+                    text.label,
+                    shorten(window, self._longest).rstrip(),
+                )
 
     @cached_property
     def _squares(self) -> Int64Array:
@@ -330,7 +386,10 @@ class PublicTexts(FromPool):
 
     @cached_property
     def _vectors(self) -> csr_array:
-        """Each text's TF-IDF weights as whole numbers, int64 m×words. The Euclidean length of a row is about GRID."""
+        """Each text's TF-IDF weights as whole numbers, int64 m×words.
+
+        The Euclidean length of a row is about GRID.
+        """
         texts = [words_of(text) for text in self._texts.strings]
         rarity = Rarity.among(keys for keys, _, _ in texts)
         entries = [np.zeros(0, np.int64)]
@@ -338,7 +397,9 @@ class PublicTexts(FromPool):
         for keys, counts, _ in texts:
             weights = damp(counts) * rarity.of(keys)
             length = np.sqrt(np.square(weights).sum())
-            entries.append(np.rint(weights * (GRID / length)).astype(np.int64) if len(keys) else entries[0])
+            entries.append(
+                np.rint(weights * (GRID / length)).astype(np.int64) if len(keys) else entries[0]
+            )
             columns.append(np.searchsorted(rarity.keys, keys))
         starts = np.cumsum([len(each) for each in entries])
         shape = (len(texts), max(len(rarity.keys), 1))
@@ -346,7 +407,10 @@ class PublicTexts(FromPool):
 
 
 def _windows(text: str, words: int) -> Iterator[str]:
-    """Yield runs of `words` words, one after another. A last run under half that length only if there is no other."""
+    """Yield runs of `words` words, one after another.
+
+    A last run under half that length only if there is no other.
+    """
     runs = text.split()
     for start in range(0, len(runs), words):
         part = runs[start : start + words]
@@ -358,20 +422,23 @@ def _windows(text: str, words: int) -> Iterator[str]:
 
 
 class PublicTable(FromPool):
-    """If you have a public table with columns like yours: the votes choose among its rows, unchanged.
+    """If you have a public table with columns like yours: the votes choose among its rows,
+    unchanged.
 
-    RANDOM_API deals the pool out in random order, and anew once all of it is dealt. VARIATION_API draws, uniformly,
-    from the parent and its ⌈degree·(m−1)⌉ nearest neighbours among the m rows that serve its label: degree 0 gives the
-    parent itself, degree 1 a random draw. A value that its column does not declare counts as for private rows. Rows
-    that break a constraint are left out.
+    RANDOM_API deals the pool out in random order, and anew once all of it is dealt. VARIATION_API
+    draws, uniformly, from the parent and its ⌈degree·(m−1)⌉ nearest neighbours among the m rows
+    that serve its label: degree 0 gives the parent itself, degree 1 a random draw. A value that its
+    column does not declare counts as for private rows. Rows that break a constraint are left out.
 
     Args:
         path: a table (CSV, TSV, JSON lines, Parquet, Arrow), or a folder of tables.
-        columns: each column's kind and values; by default the private table's. The pool has all of them.
+        columns: each column's kind and values; by default the private table's. The pool has all of
+            them.
         constraints: what all rows obey; by default the private table's.
         label_column: the column that holds the labels, if `by_label`.
         encoding: encoding of text files.
-        by_label: draw for each label only from the rows to which `label_column` gives this label; false: from all.
+        by_label: draw for each label only from the rows to which `label_column` gives this label;
+            false: from all.
 
     Raises:
         RecipeError: `by_label` without `label_column`, or a pool without rows.
@@ -397,7 +464,10 @@ class PublicTable(FromPool):
         by_label: bool = False,
     ) -> None:
         if by_label and label_column is None:
-            raise RecipeError("by_label is true, and label_column is not set: name the column of the pool's labels.")
+            raise RecipeError(
+                "by_label is true, and label_column is not set: name the column of the pool's "
+                "labels."
+            )
         self._path, self._columns, self._encoding = Path(path), Columns(columns), encoding
         self._label = [] if label_column is None else [label_column]
         names = []
@@ -409,11 +479,16 @@ class PublicTable(FromPool):
         breaks = Constraints(self._columns, constraints).breaks(self._columns.codes(whole))
         places = np.flatnonzero(~breaks.any(axis=1))
         if not len(places):
-            raise RecipeError(f"path: '{path}' holds no rows that obey all constraints: name a table of public rows.")
+            raise RecipeError(
+                f"path: '{path}' holds no rows that obey all constraints: name a table of public "
+                "rows."
+            )
         self._rows = whole.take(places)
         self._fill(self._rows, [names[place] for place in places] if by_label else None)
 
-    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, npt.NDArray[np.bytes_]]]:
+    def public_samples(
+        self, shape: Shape, rule: str | None
+    ) -> Iterator[tuple[str, npt.NDArray[np.bytes_]]]:
         """Yield the pool's rows, read anew: see `pe.plugins.protocols.ReadsPublicSamples`."""
         for place, _, row in self._read():
             yield place, np.array(row)

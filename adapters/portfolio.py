@@ -1,4 +1,6 @@
-"""A portfolio of generators: whichever made a sample also makes its variations, so the votes shift the shares."""
+"""A portfolio of generators: whichever made a sample also makes its variations, so the votes shift
+the shares.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,8 @@ class PortfolioSettings(Settings):
 
     Attributes:
         of: the generators, two or more, each written as under `api`.
-        explore: public share of the offspring that are new samples in place of variations, each by a generator drawn by
-            the shares, so that no generator is lost for good.
+        explore: public share of the offspring that are new samples in place of variations, each by
+            a generator drawn by the shares, so that no generator is lost for good.
     """
 
     of: Annotated[list[MemberSpec], Field(min_length=2)]
@@ -52,11 +54,13 @@ class PortfolioSettings(Settings):
 
 
 class Portfolio(OfSeveral):
-    """If you do not know which generator is right: several in one run, and the votes shift their shares.
+    """If you do not know which generator is right: several in one run, and the votes shift their
+    shares.
 
-    New samples are dealt out to the generators by their shares, label by label. A sample carries its generator's name
-    as the condition `generator`, and the generator's conditions as `name.condition`; the same generator makes all its
-    variations. Public shares, seeds and released votes alone decide which generator makes which sample.
+    New samples are dealt out to the generators by their shares, label by label. A sample carries
+    its generator's name as the condition `generator`, and the generator's conditions as
+    `name.condition`; the same generator makes all its variations. Public shares, seeds and released
+    votes alone decide which generator makes which sample.
 
     Args:
         settings: see `PortfolioSettings`.
@@ -90,7 +94,7 @@ class Portfolio(OfSeveral):
       size: 512
       image_size: {size}
       channels: {channels}
-"""
+"""  # noqa: E501
 
     def __init__(self, **settings: Any) -> None:
         config = read_settings(PortfolioSettings, settings, "portfolio")
@@ -107,14 +111,18 @@ class Portfolio(OfSeveral):
             by_label=all(info.by_label for info in infos.values()),
             distinct=None if None in distinct else sum(filter(None, distinct)),
             shape=_same("shape", {name: info.shape for name, info in infos.items() if info.shape}),
-            drawn=None if None in sizes else max(sizes, key=lambda size: prod(size or ()), default=None),
+            drawn=None
+            if None in sizes
+            else max(sizes, key=lambda size: prod(size or ()), default=None),
             kept=_same("kept size", {name: info.kept for name, info in infos.items() if info.kept}),
             degrees=self._members[0].info.degrees,
         )
 
     @property
     def capabilities(self) -> Capabilities:
-        """Capabilities of all generators together: a request may hold any items, and is cut for each generator."""
+        """Capabilities of all generators together: a request may hold any items, and is cut for
+        each generator.
+        """
         each = [member.api.capabilities for member in self._members]
         return Capabilities(
             max_chunk=max(can.max_chunk for can in each),
@@ -125,13 +133,18 @@ class Portfolio(OfSeveral):
 
     @property
     def ways(self) -> tuple[Capabilities, ...]:
-        """Capabilities of each generator for samples that it made; then of each for new samples in place of variations.
+        """Capabilities of each generator for samples that it made; then of each for new samples in
+        place of variations.
 
-        These new samples are asked for one by one if the generator draws conditions or `shares` is not `nothing`.
+        These new samples are asked for one by one if the generator draws conditions or `shares` is
+        not `nothing`.
         """
         own = [member.api.capabilities for member in self._members]
         none = Generator.draw_conditions
-        draws = [class_default(member.api.__class__, "draw_conditions") is not none for member in self._members]
+        draws = [
+            class_default(member.api.__class__, "draw_conditions") is not none
+            for member in self._members
+        ]
         anew = [
             replace(can, max_chunk=1) if draw or can.shares != "nothing" else can
             for can, draw in zip(own, draws, strict=True)
@@ -139,7 +152,8 @@ class Portfolio(OfSeveral):
         return (*own, *anew)
 
     def ways_of(self, conditions: Conditions, seeds: Seeds, explores: bool) -> Items:
-        """Return each item's index into `ways`: its parent's generator, or by `explore` a generator for a new sample.
+        """Return each item's index into `ways`: its parent's generator, or by `explore` a generator
+        for a new sample.
 
         Raises:
             APIError: a parent was made by no generator of this portfolio.
@@ -147,8 +161,8 @@ class Portfolio(OfSeveral):
         makers = conditions.get(GENERATOR, np.full(len(seeds), ""))
         if strangers := sorted(set(makers.tolist()) - self._places.keys()):
             raise APIError(
-                f"A parent was made by '{strangers[0]}', and the portfolio has {', '.join(self._places)}: "
-                "it varies only what its own generators made."
+                f"A parent was made by '{strangers[0]}', and the portfolio has "
+                f"{', '.join(self._places)}: it varies only what its own generators made."
             )
         ways = np.array([self._places[name] for name in makers.tolist()], dtype=np.int64)
         if not explores:
@@ -158,20 +172,26 @@ class Portfolio(OfSeveral):
         return np.where(anew, len(self._members) + choice, ways)
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """Deal new samples out to the generators by the shares, and let each draw its conditions."""
+        """Deal new samples out to the generators by the shares, and let each draw its
+        conditions.
+        """
         choice = self._deal(np.array(labels), seeds)
         parts = []
         order = []
         for i, member in enumerate(self._members):
             items = np.flatnonzero(choice == i)
             if items.size:
-                conditions = member.api.draw_conditions(tuple(labels[item] for item in items), seeds[items])
+                conditions = member.api.draw_conditions(
+                    tuple(labels[item] for item in items), seeds[items]
+                )
                 parts.append(_mark(member, conditions, len(items)))
                 order.append(items)
         return Conditions.concatenate(parts).take(np.argsort(np.concatenate(order), kind="stable"))
 
     def _deal(self, labels: npt.NDArray[np.str_], seeds: Seeds) -> Items:
-        """Return a generator's index for each item; in each label the shares are met to within one sample."""
+        """Return a generator's index for each item; in each label the shares are met to within one
+        sample.
+        """
         choice = np.empty(len(labels), dtype=np.int64)
         for label in np.unique(labels):
             items = np.flatnonzero(labels == label)
@@ -186,7 +206,10 @@ class Portfolio(OfSeveral):
         return self._ask(request, self.ways_of(request.conditions, request.seeds, explores=False))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent by the generator that made it. A share `explore` of the offspring are new samples."""
+        """Vary each parent by the generator that made it.
+
+        A share `explore` of the offspring are new samples.
+        """
         return self._ask(request, self.ways_of(request.conditions, request.seeds, request.explores))
 
     def _ask(self, request: Request, ways: Items) -> Answer:
@@ -198,7 +221,9 @@ class Portfolio(OfSeveral):
         ]
         if len(parts) == 1:
             return self._pass_on(request, parts[0][1])
-        return together([(items, self._pass_on(part_of(request, items), way)) for items, way in parts])
+        return together(
+            [(items, self._pass_on(part_of(request, items), way)) for items, way in parts]
+        )
 
     def _pass_on(self, request: Request, way: int) -> Answer:
         """Return the answer to a request whose items all go this way, an index into `ways`."""
@@ -207,15 +232,21 @@ class Portfolio(OfSeveral):
             answer = member.ask(replace(request, conditions=member.own(request.conditions)))
         else:
             conditions = member.api.draw_conditions(request.labels, request.seeds)
-            answer = member.ask(RandomRequest(request.labels, request.seeds, conditions, request.job))
+            answer = member.ask(
+                RandomRequest(request.labels, request.seeds, conditions, request.job)
+            )
         columns = _mark(member, answer.conditions, len(answer.samples))
-        if self.info.kept is not None and DRAWN not in columns:  # a black one: others keep images as drawn
+        if (
+            self.info.kept is not None and DRAWN not in columns
+        ):  # a black one: others keep images as drawn
             black = np.zeros((len(answer.samples), *self.info.kept, 3), np.uint8)
             columns = Conditions({**columns, DRAWN: black})
         return replace(answer, conditions=columns)
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """Describe what this degree means for each generator; raise RecipeError if one cannot obey it."""
+        """Describe what this degree means for each generator; raise RecipeError if one cannot obey
+        it.
+        """
         words = {}
         for member in self._members:
             with member.naming():
@@ -250,23 +281,39 @@ def _members(specs: Sequence[MemberSpec]) -> tuple[Member, ...]:
     members: dict[str, Member] = {}
     for spec in specs:
         number[spec.kind] += 1
-        name = spec.name or (f"{spec.kind}-{number[spec.kind]}" if kinds[spec.kind] > 1 else spec.kind)
+        name = spec.name or (
+            f"{spec.kind}-{number[spec.kind]}" if kinds[spec.kind] > 1 else spec.kind
+        )
         if not _NAME.fullmatch(name):
-            raise RecipeError(f"portfolio: the name '{name}' has other characters than letters, digits, '_' and '-'.")
+            raise RecipeError(
+                f"portfolio: the name '{name}' has other characters than letters, digits, '_' and "
+                "'-'."
+            )
         if name in members:
-            raise RecipeError(f"portfolio: two generators have the name '{name}': give one of them another.")
-        members[name] = Member.of(name, spec, f"portfolio: '{name}'", spec.settings, spec.share / total)
+            raise RecipeError(
+                f"portfolio: two generators have the name '{name}': give one of them another."
+            )
+        members[name] = Member.of(
+            name, spec, f"portfolio: '{name}'", spec.settings, spec.share / total
+        )
     return tuple(members.values())
 
 
 def _mark(member: Member, conditions: Conditions, count: int) -> Conditions:
-    """Return a member's columns under the member's name, and the column `generator` with `count` rows."""
+    """Return a member's columns under the member's name, and the column `generator` with `count`
+    rows.
+    """
     return Conditions({GENERATOR: np.full(count, member.name), **member.with_prefix(conditions)})
 
 
 def _same(what: str, values: Mapping[str, Any]) -> Any:
-    """Return the one value that all generators declare, or None if none does. Raise RecipeError if two differ."""
+    """Return the one value that all generators declare, or None if none does.
+
+    Raise RecipeError if two differ.
+    """
     if len(set(values.values())) > 1:
         words = ", ".join(f"'{name}' has {value}" for name, value in values.items())
-        raise RecipeError(f"portfolio: the generators differ in their {what} ({words}): let all have the same.")
+        raise RecipeError(
+            f"portfolio: the generators differ in their {what} ({words}): let all have the same."
+        )
     return next(iter(values.values()), None)

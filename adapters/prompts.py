@@ -25,12 +25,16 @@ Shares = Mapping[str, Float64Array]
 
 LADDER: dict[float, Texts] = {
     0.2: "Make an almost identical image of the same subject; change only the finest details.",
-    0.4: "Make a close variation of this image: same subject and composition, small differences in detail.",
-    0.6: "Make a variation of this image: same kind of subject, with a different pose, framing and background.",
-    0.8: "Make a loose variation of this image: keep the kind of subject and the style, change the rest.",
+    0.4: "Make a close variation of this image: same subject and composition, small differences in "
+    "detail.",
+    0.6: "Make a variation of this image: same kind of subject, with a different pose, framing and "
+    "background.",
+    0.8: "Make a loose variation of this image: keep the kind of subject and the style, change the "
+    "rest.",
     1.0: "Make a new image of the same kind of subject as this one, otherwise unlike it.",
 }
-"""The shipped wordings: a degree takes the text of the first entry at or above it. A recipe can replace entries."""
+"""The shipped wordings: a degree takes the text of the first entry at or above it. A recipe can
+replace entries."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +47,31 @@ class Prompts:
 
     @classmethod
     def of(cls, setting: Texts | Mapping[str, Texts], name: str = "prompts") -> Prompts:
-        """Read the recipe's setting `name`: a text, a list, or either per label; raise RecipeError if it is empty."""
+        """Read the recipe's setting `name`: a text, a list, or either per label; raise RecipeError
+        if it is empty.
+        """
         if not isinstance(setting, Mapping):
             return cls(_list_of(setting, name), name)
         if not setting:
-            raise RecipeError(f"{name} is empty: give a text, a list of texts, or either for each label.")
-        return cls({str(label): _list_of(texts, f"{name}.{label}") for label, texts in setting.items()}, name)
+            raise RecipeError(
+                f"{name} is empty: give a text, a list of texts, or either for each label."
+            )
+        return cls(
+            {str(label): _list_of(texts, f"{name}.{label}") for label, texts in setting.items()},
+            name,
+        )
 
     @classmethod
     def negative(cls, setting: TextByLabel) -> Prompts:
-        """Read the recipe's `negative_prompt`: a text, or one for each label. An empty text says nothing."""
-        texts = [setting] if isinstance(setting, str) else {str(label): [text] for label, text in setting.items()}
+        """Read the recipe's `negative_prompt`: a text, or one for each label.
+
+        An empty text says nothing.
+        """
+        texts = (
+            [setting]
+            if isinstance(setting, str)
+            else {str(label): [text] for label, text in setting.items()}
+        )
         return cls(texts, "negative_prompt")
 
     def first_of(self, labels: Sequence[str]) -> list[str]:
@@ -62,17 +80,27 @@ class Prompts:
 
     @property
     def by_label(self) -> bool:
-        """True if the prompts tell a sample's label: they are given by label, or each holds `{label}`."""
+        """True if the prompts tell a sample's label: they are given by label, or each holds
+        `{label}`.
+        """
         return isinstance(self.texts, Mapping) or all("{label}" in text for text in self.texts)
 
     def draw(self, labels: Sequence[str], seeds: Seeds, shares: Shares | None = None) -> Conditions:
-        """Draw a prompt for each item by its seed alone, evenly or by `shares`. RecipeError if a label has none."""
+        """Draw a prompt for each item by its seed alone, evenly or by `shares`.
+
+        RecipeError if a label has none.
+        """
         texts = [self.of_label(label) for label in labels]
         places = np.array([len(choice) for choice in texts], dtype=np.uint64)
         picks = (seeds >> np.uint64(16)) % np.maximum(places, 1)
         if shares is not None:
             numbers = uniforms(seeds, "share").tolist()
-            picks = np.array([shares[label].searchsorted(x, "right") for label, x in zip(labels, numbers, strict=True)])
+            picks = np.array(
+                [
+                    shares[label].searchsorted(x, "right")
+                    for label, x in zip(labels, numbers, strict=True)
+                ]
+            )
         prompts = [
             choice[int(place)].replace("{label}", label)
             for choice, place, label in zip(texts, picks, labels, strict=True)
@@ -90,7 +118,9 @@ class Prompts:
             return self.texts
         if label not in self.texts:
             labels = ", ".join(f"'{name}'" for name in self.texts)
-            raise RecipeError(f"{self.name}: there is none for the label '{label}' (there are some for {labels}).")
+            raise RecipeError(
+                f"{self.name}: there is none for the label '{label}' (there are some for {labels})."
+            )
         return self.texts[label]
 
 
@@ -98,44 +128,64 @@ class Prompts:
 class Ladder:
     """Wordings of the degree of a variation, a field that takes the degree as a number, or both."""
 
-    # (degree, texts), ascending; a degree is put in a text of the first rung at or above it, in which `{prompt}`
-    # becomes the sample's own prompt. Empty: degrees are not put in words
+    # (degree, texts), ascending; a degree is put in a text of the first rung at or above it, in
+    # which `{prompt}` becomes the sample's own prompt. Empty: degrees are not put in words
     rungs: tuple[tuple[float, tuple[str, ...]], ...] = ()
-    field: str | None = None  # the field of a request that takes the degree as a number; None: no number is sent
+    field: str | None = (
+        None  # the field of a request that takes the degree as a number; None: no number is sent
+    )
     exact: bool = False  # true if the generator is known to heed the field
 
     def __post_init__(self) -> None:
         if self.exact and self.field is None:
-            raise RecipeError("degree_exact: true says that the server heeds degree_field: name that field.")
+            raise RecipeError(
+                "degree_exact: true says that the server heeds degree_field: name that field."
+            )
 
     @classmethod
-    def of(cls, wordings: Mapping[float, Texts] | None, field: str | None = None, exact: bool = False) -> Ladder:
+    def of(
+        cls, wordings: Mapping[float, Texts] | None, field: str | None = None, exact: bool = False
+    ) -> Ladder:
         """Read the recipe's `wordings`: degree → text, or several to choose from.
 
         None stands for `LADDER`, or for no wordings if the field is exact.
 
         Raises:
-            RecipeError: a degree lies outside (0, 1], no degree is 1, a text is empty, or an exact field has no name.
+            RecipeError: a degree lies outside (0, 1], no degree is 1, a text is empty, or an exact
+                field has no name.
         """
         if wordings is None and exact:
             return cls((), field, exact)
         setting = LADDER if wordings is None else wordings
         rungs = tuple(
-            sorted((float(degree), tuple(_list_of(texts, f"wordings.{degree}"))) for degree, texts in setting.items())
+            sorted(
+                (float(degree), tuple(_list_of(texts, f"wordings.{degree}")))
+                for degree, texts in setting.items()
+            )
         )
         if not rungs or not all(0 < degree <= 1 for degree, _ in rungs) or rungs[-1][0] != 1:
             degrees = [degree for degree, _ in rungs]
-            raise RecipeError(f"wordings has texts up to the degrees {degrees}: they lie above 0, and the last is 1.")
+            raise RecipeError(
+                f"wordings has texts up to the degrees {degrees}: they lie above 0, and the last "
+                "is 1."
+            )
         return cls(rungs, field, exact)
 
     @property
     def degree(self) -> Literal["exact", "wording", "none"]:
-        """Obedience to a degree, as in `Capabilities`. A field that is not `exact` counts for nothing."""
+        """Obedience to a degree, as in `Capabilities`.
+
+        A field that is not `exact` counts for nothing.
+        """
         return "exact" if self.exact else "wording" if self.rungs else "none"
 
     def tell(self, degree: float, prompt: str, seed: int) -> tuple[str, dict[str, float]]:
-        """Return the prompt for a variation of a sample with this `prompt`, and the field with the degree, if any."""
-        return self.word(degree, prompt, seed) if self.rungs else prompt, {self.field: degree} if self.field else {}
+        """Return the prompt for a variation of a sample with this `prompt`, and the field with the
+        degree, if any.
+        """
+        return self.word(degree, prompt, seed) if self.rungs else prompt, {
+            self.field: degree
+        } if self.field else {}
 
     def word(self, degree: float, prompt: str = "", seed: int = 0) -> str:
         """Return the text for `degree`, in [0, 1]. The seed chooses among several texts."""
@@ -179,8 +229,12 @@ class Classes:
     count: int | None  # number of classes; None: the model takes none
     names: tuple[str, ...]  # names of the classes, in order; empty if the model names none
 
-    def draw(self, labels: Sequence[str], seeds: Seeds, choices: Mapping[str, Choices] | None) -> Int64Array | None:
-        """Draw the class of each item by the item's seed alone, int64 (n,). None if the model takes no classes.
+    def draw(
+        self, labels: Sequence[str], seeds: Seeds, choices: Mapping[str, Choices] | None
+    ) -> Int64Array | None:
+        """Draw the class of each item by the item's seed alone, int64 (n,).
+
+        None if the model takes no classes.
 
         Args:
             labels: the items' labels.
@@ -188,35 +242,50 @@ class Classes:
             choices: label → the classes to draw from; None: all classes, whatever the label.
 
         Raises:
-            RecipeError: a label has no choice, or one that is no class of the model; or the model has no classes.
+            RecipeError: a label has no choice, or one that is no class of the model; or the model
+                has no classes.
         """
         if self.count is None:
             if choices is not None:
-                raise RecipeError(f"classes is given, but the model '{self.model}' has none: leave it out.")
+                raise RecipeError(
+                    f"classes is given, but the model '{self.model}' has none: leave it out."
+                )
             return None
         classes: dict[str, Sequence[int]] = {
-            label: range(self.count) if choices is None else [self._number(one) for one in _choices_of(label, choices)]
+            label: range(self.count)
+            if choices is None
+            else [self._number(one) for one in _choices_of(label, choices)]
             for label in set(labels)
         }
         places = seeds >> np.uint64(16)
         classes_of_items = [
-            classes[label][int(place) % len(classes[label])] for label, place in zip(labels, places, strict=True)
+            classes[label][int(place) % len(classes[label])]
+            for label, place in zip(labels, places, strict=True)
         ]
         return np.array(classes_of_items, dtype=np.int64)
 
     def _number(self, choice: int | str) -> int:
         if isinstance(choice, int):
             if not 0 <= choice < (self.count or 0):
-                raise RecipeError(f"classes: the model has {self.count} classes, from 0 on, and none is {choice}.")
+                raise RecipeError(
+                    f"classes: the model has {self.count} classes, from 0 on, and none is {choice}."
+                )
             return choice
         if choice not in self.names:
-            hint = nearest_name(choice, self.names) if self.names else "it names none: give their numbers."
+            hint = (
+                nearest_name(choice, self.names)
+                if self.names
+                else "it names none: give their numbers."
+            )
             raise RecipeError(f"classes: the model has no class named '{choice}'; {hint}")
         return self.names.index(choice)
 
 
 def check_choices(labels: Sequence[str], choices: Mapping[str, Choices] | None) -> None:
-    """Raise RecipeError if a label has no class to draw from. That the model has those classes is not checked."""
+    """Raise RecipeError if a label has no class to draw from.
+
+    That the model has those classes is not checked.
+    """
     for label in labels if choices is not None else ():
         _choices_of(label, choices or {})
 
@@ -224,7 +293,9 @@ def check_choices(labels: Sequence[str], choices: Mapping[str, Choices] | None) 
 def _choices_of(label: str, choices: Mapping[str, Choices]) -> Sequence[int | str]:
     if label not in choices:
         labels = ", ".join(f"'{name}'" for name in choices)
-        raise RecipeError(f"classes: there is none for the label '{label}' (there are some for {labels}).")
+        raise RecipeError(
+            f"classes: there is none for the label '{label}' (there are some for {labels})."
+        )
     choice = choices[label]
     classes = choice if isinstance(choice, list) else [choice]
     if not classes:

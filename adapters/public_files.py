@@ -1,4 +1,6 @@
-"""Public images on disk: a folder of files, or an .npz file; and the public samples of plug-ins within another."""
+"""Public images on disk: a folder of files, or an .npz file; and the public samples of plug-ins
+within another.
+"""
 
 from __future__ import annotations
 
@@ -24,19 +26,31 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
 def paths_of(plugins: Iterable[object]) -> tuple[Path, ...]:
-    """Return the paths of the public samples of those plug-ins that read some: see `ReadsPublicSamples`."""
-    return tuple(path for one in plugins if isinstance(one, ReadsPublicSamples) for path in one.public_paths())
+    """Return the paths of the public samples of those plug-ins that read some: see
+    `ReadsPublicSamples`.
+    """
+    return tuple(
+        path
+        for one in plugins
+        if isinstance(one, ReadsPublicSamples)
+        for path in one.public_paths()
+    )
 
 
-def samples_of(plugins: Iterable[object], shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
+def samples_of(
+    plugins: Iterable[object], shape: Shape, rule: str | None
+) -> Iterator[tuple[str, Array]]:
     """Yield the public samples of those plug-ins that read some: see `ReadsPublicSamples`."""
     for one in plugins:
         if isinstance(one, ReadsPublicSamples) and one.public_paths():
             yield from one.public_samples(shape, rule)
 
 
-def read_folder(folder: Path, size: Size | None, resize: Resize, channels: Channels) -> tuple[Pixels, list[str]]:
-    """Return the images of a folder, and each image's label (`folder_labels`), or file name if it has no label.
+def read_folder(
+    folder: Path, size: Size | None, resize: Resize, channels: Channels
+) -> tuple[Pixels, list[str]]:
+    """Return the images of a folder, and each image's label (`folder_labels`), or file name if it
+    has no label.
 
     Args:
         folder: the folder, which is searched at any depth.
@@ -45,7 +59,8 @@ def read_folder(folder: Path, size: Size | None, resize: Resize, channels: Chann
         channels: 1 (grey) or 3.
 
     Raises:
-        RecipeError: no images, images that differ in size while `size` is None, too dark ones, or a broken labels.csv.
+        RecipeError: no images, images that differ in size while `size` is None, too dark ones, or a
+            broken labels.csv.
         BadImage: a file cannot be decoded.
     """
     files = files_below(folder, SUFFIXES)
@@ -53,18 +68,26 @@ def read_folder(folder: Path, size: Size | None, resize: Resize, channels: Chann
         raise RecipeError(f"path: the folder '{folder}' holds no images ({', '.join(SUFFIXES)}).")
     rule = None if size is None else resize
     deep: set[bool] = set()
-    images = [decode_image(path, size=size, resize=rule, channels=channels, deep=deep) for path in files]
+    images = [
+        decode_image(path, size=size, resize=rule, channels=channels, deep=deep) for path in files
+    ]
     if why := dimness(deep):
         raise RecipeError(f"path: '{folder}': {why}")
     for path, image in zip(files, images, strict=True):
         if image.shape != images[0].shape:
-            raise RecipeError(f"size: the public images differ in size ({path.name} and {files[0].name}); state one.")
+            raise RecipeError(
+                f"size: the public images differ in size ({path.name} and {files[0].name}); state "
+                "one."
+            )
     labels = folder_labels(folder, files)
     return np.stack(images), [label or path.name for label, path in zip(labels, files, strict=True)]
 
 
-def read_arrays(file: Path, size: Size | None, resize: Resize, channels: Channels) -> tuple[Pixels, list[str]]:
-    """Return the images of an .npz file, and their labels (an empty list if the file has none); see `read_folder`.
+def read_arrays(
+    file: Path, size: Size | None, resize: Resize, channels: Channels
+) -> tuple[Pixels, list[str]]:
+    """Return the images of an .npz file, and their labels (an empty list if the file has none); see
+    `read_folder`.
 
     Args:
         file: with `images`, m×h×w or m×h×w×c, and perhaps `labels` (m).
@@ -73,7 +96,8 @@ def read_arrays(file: Path, size: Size | None, resize: Resize, channels: Channel
         channels: 1 (grey) or 3.
 
     Raises:
-        RecipeError: `images` is missing, `labels` has another length, or the 16-bit images are all too dark.
+        RecipeError: `images` is missing, `labels` has another length, or the 16-bit images are all
+            too dark.
         BadImage: an image has pixels of another type, or is not shaped as an image.
     """
     images, labels = _arrays_in(file)
@@ -81,7 +105,9 @@ def read_arrays(file: Path, size: Size | None, resize: Resize, channels: Channel
         raise RecipeError(f"path: '{file}' has {len(images)} images and {len(labels)} labels.")
     rule = None if size is None else resize
     deep: set[bool] = set()
-    form = partial(decode_image, size=size, resize=rule, channels=channels, name=str(file), deep=deep)
+    form = partial(
+        decode_image, size=size, resize=rule, channels=channels, name=str(file), deep=deep
+    )
     arrays = [form(image) for image in images]
     if why := dimness(deep):
         raise RecipeError(f"path: '{file}': {why}")
@@ -89,7 +115,8 @@ def read_arrays(file: Path, size: Size | None, resize: Resize, channels: Channel
 
 
 def images_at(path: Path, shape: Shape, rule: str) -> Iterator[tuple[str, Pixels]]:
-    """Yield every image that `read_folder` or `read_arrays` reads at `path`, with its name for messages.
+    """Yield every image that `read_folder` or `read_arrays` reads at `path`, with its name for
+    messages.
 
     Args:
         path: a folder, or an .npz file.
@@ -114,17 +141,25 @@ def images_at(path: Path, shape: Shape, rule: str) -> Iterator[tuple[str, Pixels
 
 
 def _arrays_in(file: Path) -> tuple[npt.NDArray[Any], list[str]]:
-    """Return the array `images` of an .npz file, and the entries of `labels` (none without such an array)."""
+    """Return the array `images` of an .npz file, and the entries of `labels` (none without such an
+    array).
+    """
     try:
         with np.load(file, allow_pickle=False) as archive:
             images: npt.NDArray[Any] = archive["images"]
             labels_array = archive["labels"] if "labels" in archive else np.empty(0)
             labels = [
                 str(label)
-                for label in (labels_array.reshape(-1) if labels_array.size == len(labels_array) else labels_array)
+                for label in (
+                    labels_array.reshape(-1)
+                    if labels_array.size == len(labels_array)
+                    else labels_array
+                )
             ]  # n×1, too
     except (OSError, ValueError, KeyError, BadZipFile, EOFError) as error:
         raise RecipeError(f"path: '{file}' is no .npz file with an array 'images'.") from error
     if images.ndim not in (3, 4) or not len(images):
-        raise RecipeError(f"path: 'images' of '{file}' has the shape {images.shape}, not m×h×w or m×h×w×c.")
+        raise RecipeError(
+            f"path: 'images' of '{file}' has the shape {images.shape}, not m×h×w or m×h×w×c."
+        )
     return images, labels

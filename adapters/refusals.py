@@ -1,9 +1,11 @@
-"""Recognise an answer in which a language model declines in words, where no field of the answer says so.
+"""Recognise an answer in which a language model declines in words, where no field of the answer
+says so.
 
-The words are those that garak's (mitigation.py, 03ac311) and promptfoo's detectors (redteam/util.ts, 001dc28) list, and
-chat bots' own in other languages. These detectors examine answers to harmful prompts; here most answers are texts that
-are wanted. So an answer counts only if it has at most 700 characters and begins with a refusal of the request: not
-"I can't recommend this hotel", nor a dialogue that quotes a refusal.
+The words are those that garak's (mitigation.py, 03ac311) and promptfoo's detectors
+(redteam/util.ts, 001dc28) list, and chat bots' own in other languages. These detectors examine
+answers to harmful prompts; here most answers are texts that are wanted. So an answer counts only if
+it has at most 700 characters and begins with a refusal of the request: not "I can't recommend this
+hotel", nor a dialogue that quotes a refusal.
 """
 
 from __future__ import annotations
@@ -76,6 +78,6 @@ REFUSAL = re.compile(
   | (?:申し訳(?:ありません|ございません)|すみません) [^。「\n]{0,40} (?:リクエスト|ご要望|ご質問|内容|お手伝い)
       [^。\n]{0,30} (?:できません|できかねます|いたしかねます)
   | 죄송(?:하지만|합니다) [^."\n]{0,40} (?:요청|질문|내용|도움|도와) [^.\n]{0,30} (?:없습니다|어렵습니다)
-    )"""
+    )"""  # noqa: E501
 )
 """Matches an answer by which a model declines to write a text, from its beginning."""

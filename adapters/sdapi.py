@@ -1,11 +1,25 @@
-"""AUTOMATIC1111's /sdapi/v1, which stable-diffusion.cpp's server and Xinference speak, too. It takes a strength."""
+"""AUTOMATIC1111's /sdapi/v1, which stable-diffusion.cpp's server and Xinference speak, too.
+
+It takes a strength.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from adapters.http import ImageCall, Received, Scalar, Seconds, Sending, Size, base64_of, images_in, non_null, object_of
+from adapters.http import (
+    ImageCall,
+    Received,
+    Scalar,
+    Seconds,
+    Sending,
+    Size,
+    base64_of,
+    images_in,
+    non_null,
+    object_of,
+)
 from adapters.http.servers import Served, ServedHost
 from adapters.http.settings import SDServer
 from pe.plugins.protocols import Capabilities
@@ -20,12 +34,13 @@ class SDSettings(Served):
 
     Attributes:
         base_url: the server's address, without /sdapi.
-        server: the software that answers, as `pe doctor` names it; it sets `several_parents` and `data_uri` where they
-            are not given. None: software that is not known.
+        server: the software that answers, as `pe doctor` names it; it sets `several_parents` and
+            `data_uri` where they are not given. None: software that is not known.
         size: height and width that the server draws at; None: `image_size`.
         batch: most images of one request: new ones of one prompt, or variations of one parent.
-        several_parents: send up to `batch` parents of one prompt in a request of variations: only for a server that
-            varies each of them (AUTOMATIC1111, Forge); others vary the first alone, and their answer does not show it.
+        several_parents: send up to `batch` parents of one prompt in a request of variations: only
+            for a server that varies each of them (AUTOMATIC1111, Forge); others vary the first
+            alone, and their answer does not show it.
         negative_prompt: sent with every request.
         steps: denoising steps.
         cfg_scale: classifier-free guidance scale.
@@ -56,10 +71,13 @@ class SDSettings(Served):
 
 
 class SDAPI(ServedHost[SDSettings]):
-    """Your own AUTOMATIC1111, Forge or SD.Next with any checkpoint. The degree is exact (`denoising_strength`).
+    """Your own AUTOMATIC1111, Forge or SD.Next with any checkpoint.
 
-    A request holds up to `batch` items, new ones of one prompt or variations of one parent; its images come from the
-    seeds s, s + 1, … of which s is the first item's, so a sample depends on the request that it came in.
+    The degree is exact (`denoising_strength`).
+
+    A request holds up to `batch` items, new ones of one prompt or variations of one parent; its
+    images come from the seeds s, s + 1, … of which s is the first item's, so a sample depends on
+    the request that it came in.
     """
 
     Settings = SDSettings
@@ -82,7 +100,10 @@ class SDAPI(ServedHost[SDSettings]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """One prompt per request, and one parent unless the server takes several. The degree is the strength."""
+        """One prompt per request, and one parent unless the server takes several.
+
+        The degree is the strength.
+        """
         can = super().capabilities
         return replace(can, shares="condition") if self._config.several_parents else can
 
@@ -91,7 +112,9 @@ class SDAPI(ServedHost[SDSettings]):
         if degree == 0:
             return "the parent itself, without a call"
         steps = self._config.steps
-        return f"denoising_strength = {degree:g}, about {max(1, int(degree * steps))} of {steps} steps"
+        return (
+            f"denoising_strength = {degree:g}, about {max(1, int(degree * steps))} of {steps} steps"
+        )
 
     def request(self, call: ImageCall) -> Sending:
         """Return a POST to txt2img or img2img."""
@@ -119,4 +142,6 @@ class SDAPI(ServedHost[SDSettings]):
 
     def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
         """Return the images in the field `images`."""
-        return [self._rule.decode_text(text) for text in images_in(object_of(answer), "images")], None
+        return [
+            self._rule.decode_text(text) for text in images_in(object_of(answer), "images")
+        ], None

@@ -1,4 +1,6 @@
-"""Our own diffusion server (`pe serve`) as a generator: the samples that a local diffusion adapter would make."""
+"""Our own diffusion server (`pe serve`) as a generator: the samples that a local diffusion adapter
+would make.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,17 @@ from pydantic import model_validator
 
 from adapters.diffusion.description import Way, degree_of, describe_weight
 from adapters.diffusion.items import describe_steps, of_iteration
-from adapters.http import Concurrent, Endpoints, Fault, OnFirstUse, Pictures, Seconds, Size, object_of, workers_for
+from adapters.http import (
+    Concurrent,
+    Endpoints,
+    Fault,
+    OnFirstUse,
+    Pictures,
+    Seconds,
+    Size,
+    object_of,
+    workers_for,
+)
 from adapters.http.credentials import check_key
 from adapters.http.servers import look_at
 from adapters.prompts import (
@@ -25,7 +37,14 @@ from adapters.prompts import (
     check_choices,
     prompts_of,
 )
-from adapters.server.formats import ARRAYS, BatchAnswer, BatchRequest, FormatError, pack_request, read_answer
+from adapters.server.formats import (
+    ARRAYS,
+    BatchAnswer,
+    BatchRequest,
+    FormatError,
+    pack_request,
+    read_answer,
+)
 from pe.data.arrays import UInt8Array
 from pe.data.decoding import Channels, decode_image
 from pe.data.images import Images
@@ -54,21 +73,28 @@ class ServerSettings(Concurrent, Pictures):
     """Settings of `diffusion_server`.
 
     Attributes:
-        base_url: the server's address, without /v1; or several addresses: each request goes to the least busy server.
-        prompts: for a model that takes them: a text, a list, or either for each label; `{label}` is replaced.
-        classes: for a model with classes: label → a class, by name or number, or several to draw from. None: any class
-            may be drawn for any label.
+        base_url: the server's address, without /v1; or several addresses: each request goes to the
+            least busy server.
+        prompts: for a model that takes them: a text, a list, or either for each label; `{label}` is
+            replaced.
+        classes: for a model with classes: label → a class, by name or number, or several to draw
+            from. None: any class may be drawn for any label.
         negative_prompt: what images should not be like; or a text for each label.
-        steps: denoising steps of a new image; a variation by noise of degree v runs the last ⌊v·steps⌋ of these. Or a
-            list with one number for each iteration, of which new samples take the first.
-        guidance: classifier-free guidance scale, for models that take one; or a list, as `steps`. None: the server's.
-        size: height and width at which a model that takes prompts draws, or one number for both; None: the model's own.
-        vary: how the server varies images, as its /v1/models says: noise, instruction, meaning or structure. A server
-            that varies images otherwise refuses every request.
-        image_size: size of the samples, to which drawn images are resized; None: samples keep the size drawn.
+        steps: denoising steps of a new image; a variation by noise of degree v runs the last
+            ⌊v·steps⌋ of these. Or a list with one number for each iteration, of which new samples
+            take the first.
+        guidance: classifier-free guidance scale, for models that take one; or a list, as `steps`.
+            None: the server's.
+        size: height and width at which a model that takes prompts draws, or one number for both;
+            None: the model's own.
+        vary: how the server varies images, as its /v1/models says: noise, instruction, meaning or
+            structure. A server that varies images otherwise refuses every request.
+        image_size: size of the samples, to which drawn images are resized; None: samples keep the
+            size drawn.
         resize: how an image is brought to a size: crop, fit or stretch.
         channels: 3, or 1 for grey samples, of a model that takes prompts.
-        chunk: most images of one request; a killed run repeats unfinished requests. A server takes up to 256 images.
+        chunk: most images of one request; a killed run repeats unfinished requests. A server takes
+            up to 256 images.
         concurrency: most requests at once, to each server.
         timeout: most seconds to connect, and until the answer comes.
     """
@@ -89,7 +115,9 @@ class ServerSettings(Concurrent, Pictures):
         if self.prompts is not None and self.classes is not None:
             raise RecipeError("prompts and classes are given: a model takes the one or the other.")
         if self.image_size is not None and self.size is None:
-            raise RecipeError("image_size is given, so give size, too: that at which the model draws.")
+            raise RecipeError(
+                "image_size is given, so give size, too: that at which the model draws."
+            )
         if not self.base_url:
             raise RecipeError("base_url is empty: name at least one server.")
         return self
@@ -101,13 +129,14 @@ class ServerSettings(Concurrent, Pictures):
 
 
 class ServerClient(Generator):
-    """For several GPUs or another machine: the models of `diffusion` and its like behind `pe serve`.
+    """For several GPUs or another machine: the models of `diffusion` and its like behind `pe
+    serve`.
 
     RANDOM_API and VARIATION_API by POST /v1/batch/images of one or several servers of one model.
 
-    The same recipe over the same model has the same samples here and with the local adapters `pixel_diffusion`,
-    `improved_diffusion` (for models with classes or none) and `diffusion` (for models that take prompts), but for the
-    model's own numerical noise.
+    The same recipe over the same model has the same samples here and with the local adapters
+    `pixel_diffusion`, `improved_diffusion` (for models with classes or none) and `diffusion` (for
+    models that take prompts), but for the model's own numerical noise.
 
     Conditions: `api_class`, or `prompt`, drawn for each new sample and inherited by its variations.
 
@@ -129,7 +158,7 @@ class ServerClient(Generator):
   size: 512\t# at which the model draws
   image_size: {size}\t# what the samples are resized to
   channels: {channels}
-"""
+"""  # noqa: E501
 
     info = PluginInfo(
         machine_settings=("base_url", "chunk", *Concurrent.model_fields),
@@ -142,7 +171,9 @@ class ServerClient(Generator):
         self._prompts = None if config.prompts is None else Prompts.of(config.prompts)
         self._negative = Prompts.negative(config.negative_prompt)
         classes = config.classes
-        self._classes = None if classes is None else {str(label): choice for label, choice in classes.items()}
+        self._classes = (
+            None if classes is None else {str(label): choice for label, choice in classes.items()}
+        )
         self._endpoints = OnFirstUse(lambda: Endpoints(config.urls, config, config.concurrency))
         self._model = OnFirstUse(self._describe)
         self._hosts = tuple(urlsplit(url).netloc for url in config.urls)
@@ -160,12 +191,17 @@ class ServerClient(Generator):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any classes or prompts in a request. Several requests for each server, so that none is idle."""
+        """Any classes or prompts in a request.
+
+        Several requests for each server, so that none is idle.
+        """
         workers = workers_for(self._config.concurrency * len(self._config.urls))
         return Capabilities(self._config.chunk, workers, "nothing", degree_of(self._config.vary))
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """Describe what this degree means to such a server; raise RecipeError if it leaves no step to run."""
+        """Describe what this degree means to such a server; raise RecipeError if it leaves no step
+        to run.
+        """
         vary = self._config.vary
         if vary == "instruction" and 0 < degree < 1:
             return "told by the server, in words of its own"
@@ -184,7 +220,9 @@ class ServerClient(Generator):
         check_key(self._config)
 
     def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise RecipeError if `prompts`, `classes` or `negative_prompt` is given by label and lacks a label."""
+        """Raise RecipeError if `prompts`, `classes` or `negative_prompt` is given by label and
+        lacks a label.
+        """
         if self._prompts is not None:
             self._prompts.check(labels)
         self._negative.check(labels)
@@ -200,7 +238,10 @@ class ServerClient(Generator):
         return self._ask(request)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent, by its class or prompt; at degree 0 return the parents. Errors: see `random_api`."""
+        """Vary each parent, by its class or prompt; at degree 0 return the parents.
+
+        Errors: see `random_api`.
+        """
         if request.degree == 0:
             return Answer(request.samples, request.conditions, usage=Usage(0))
         if not isinstance(request.samples, Images):
@@ -208,7 +249,9 @@ class ServerClient(Generator):
         parents = self._convert(np.ascontiguousarray(request.samples.pixels), self._config.size, 3)
         return self._ask(request, request.iteration, degree=request.degree, images=parents)
 
-    def _ask(self, request: RandomRequest | VariationRequest, iteration: int = 1, **variation: Any) -> Answer:
+    def _ask(
+        self, request: RandomRequest | VariationRequest, iteration: int = 1, **variation: Any
+    ) -> Answer:
         """Ask for images with the settings of this iteration."""
         config = self._config
         conditions = self._conditions(request.labels, request.conditions, request.seeds)
@@ -216,10 +259,14 @@ class ServerClient(Generator):
         images_asked = BatchRequest(
             request.seeds,
             steps=of_iteration("steps", config.steps, iteration),
-            guidance=None if config.guidance is None else of_iteration("guidance", config.guidance, iteration),
+            guidance=None
+            if config.guidance is None
+            else of_iteration("guidance", config.guidance, iteration),
             size=config.size,
             classes=conditions[API_CLASS].astype(np.int64) if API_CLASS in conditions else None,
-            prompts=tuple(map(str, prompts_of(conditions, len(request)))) if self._prompts is not None else None,
+            prompts=tuple(map(str, prompts_of(conditions, len(request))))
+            if self._prompts is not None
+            else None,
             negative_prompts=negative if any(negative) else None,
             vary=config.vary,
             **variation,
@@ -238,16 +285,27 @@ class ServerClient(Generator):
             return Answer(empty, conditions.take([]), missing, Usage(outcome.calls, 0))
         answer = outcome.result
         images = Images(self._convert(answer.images, config.image_size, config.channels))
-        return Answer(images, conditions.take(answer.places), answer.missing, Usage(outcome.calls, len(images)))
+        return Answer(
+            images,
+            conditions.take(answer.places),
+            answer.missing,
+            Usage(outcome.calls, len(images)),
+        )
 
     def _convert(self, images: Pixels, size: tuple[int, int] | None, channels: Channels) -> Pixels:
-        """Return images in this size and channels if the model takes prompts; else return them unchanged."""
+        """Return images in this size and channels if the model takes prompts; else return them
+        unchanged.
+        """
         if self._prompts is None or not len(images):
             return images
         rule = self._config.resize if size else None
-        return np.stack([decode_image(each, size=size, resize=rule, channels=channels) for each in images])
+        return np.stack(
+            [decode_image(each, size=size, resize=rule, channels=channels) for each in images]
+        )
 
-    def _conditions(self, labels: tuple[str, ...], conditions: Conditions, seeds: Seeds) -> Conditions:
+    def _conditions(
+        self, labels: tuple[str, ...], conditions: Conditions, seeds: Seeds
+    ) -> Conditions:
         """Return the prompts or classes that the samples carry. Draw them if there are none."""
         if self._prompts is not None:
             return conditions if PROMPT in conditions else self._prompts.draw(labels, seeds)
@@ -261,7 +319,9 @@ class ServerClient(Generator):
         """Return the classes of the model that is served."""
         outcome = self._endpoints.get().ask("/v1/models", _classes_of)
         if outcome.result is None:
-            raise APIError(f"{', '.join(self._hosts)}: no answer from /v1/models ({outcome.fault}).")
+            raise APIError(
+                f"{', '.join(self._hosts)}: no answer from /v1/models ({outcome.fault})."
+            )
         return outcome.result
 
 
@@ -274,7 +334,9 @@ def _read_images(response: httpx2.Response, count: int) -> BatchAnswer:
 
 
 def _classes_of(response: httpx2.Response) -> Classes:
-    """Return the classes of the model that /v1/models describes; raise Fault if the answer is not from `pe serve`."""
+    """Return the classes of the model that /v1/models describes; raise Fault if the answer is not
+    from `pe serve`.
+    """
     data: Any = object_of(response).get("data")
     try:
         model = data[0]["pe"]

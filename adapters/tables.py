@@ -13,7 +13,15 @@ from pe.data.columns import Codes, Column, Columns
 from pe.data.constraints import Constraints, Declared, Mask
 from pe.data.rows import Rows
 from pe.data.samples import uniforms
-from pe.plugins.protocols import Answer, Capabilities, Generator, PluginInfo, RandomRequest, Seeds, VariationRequest
+from pe.plugins.protocols import (
+    Answer,
+    Capabilities,
+    Generator,
+    PluginInfo,
+    RandomRequest,
+    Seeds,
+    VariationRequest,
+)
 
 Floats = Float64Array
 
@@ -22,14 +30,18 @@ TRIES = 8
 
 
 class MakesRows(Generator, ABC):
-    """RANDOM_API and VARIATION_API over declared columns. A row is a function of its own seed, label and parent.
+    """RANDOM_API and VARIATION_API over declared columns.
+
+    A row is a function of its own seed, label and parent.
 
     A subclass says how new values of a column are drawn.
     """
 
     info = PluginInfo(modality="table", hosts=())
 
-    def _declare(self, columns: Mapping[str, Column | Mapping[str, Any]], constraints: Sequence[Declared]) -> None:
+    def _declare(
+        self, columns: Mapping[str, Column | Mapping[str, Any]], constraints: Sequence[Declared]
+    ) -> None:
         self._columns = Columns(columns)
         self._constraints = Constraints(self._columns, constraints)
 
@@ -39,7 +51,10 @@ class MakesRows(Generator, ABC):
         return Capabilities(max_chunk=4096)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Make new rows, each value drawn for itself. A row that breaks a constraint is drawn again, then repaired."""
+        """Make new rows, each value drawn for itself.
+
+        A row that breaks a constraint is drawn again, then repaired.
+        """
 
         def new(attempt: int) -> Codes:
             return self._new(request.labels, request.seeds, f"new{_again(attempt)}")
@@ -47,12 +62,17 @@ class MakesRows(Generator, ABC):
         return Answer(self._rows(self._obeying(new, self._spare(uniforms(request.seeds, "spare")))))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Mutate each parent: see the class. What breaks a constraint is mutated again, repaired, or left as it was."""
+        """Mutate each parent: see the class.
+
+        What breaks a constraint is mutated again, repaired, or left as it was.
+        """
         assert isinstance(request.samples, Rows)
         parents = self._columns.codes(request.samples)
 
         def mutate(attempt: int) -> Codes:
-            return self._mutate(parents, request.labels, request.seeds, request.degree, _again(attempt))
+            return self._mutate(
+                parents, request.labels, request.seeds, request.degree, _again(attempt)
+            )
 
         others = self._obeying(lambda _: parents, self._spare(uniforms(request.seeds, "spare")))
         return Answer(self._rows(self._obeying(mutate, others)))
@@ -63,7 +83,9 @@ class MakesRows(Generator, ABC):
         return spare[(numbers * len(spare)).astype(np.int64)]
 
     def _obeying(self, new: Callable[[int], Codes], others: Codes) -> Codes:
-        """Return new rows that obey the constraints: of several attempts, or repaired, or the one of `others`."""
+        """Return new rows that obey the constraints: of several attempts, or repaired, or the one
+        of `others`.
+        """
         codes = new(0)
         constraints = self._constraints
         for attempt in range(1, TRIES):
@@ -77,27 +99,39 @@ class MakesRows(Generator, ABC):
     def _new(self, labels: Sequence[str], seeds: Seeds, purpose: str) -> Codes:
         """Return codes of new rows, int64 (n, d), drawn by the seeds."""
 
-    def _mutate(self, parents: Codes, labels: Sequence[str], seeds: Seeds, degree: float, again: str) -> Codes:
-        """Return mutated codes: each value is drawn anew at the rate `degree`, a number moved by up to that share."""
+    def _mutate(
+        self, parents: Codes, labels: Sequence[str], seeds: Seeds, degree: float, again: str
+    ) -> Codes:
+        """Return mutated codes: each value is drawn anew at the rate `degree`, a number moved by up
+        to that share.
+        """
         anew = np.where(
-            self._numbers(seeds, f"which{again}") < degree, self._new(labels, seeds, f"anew{again}"), parents
+            self._numbers(seeds, f"which{again}") < degree,
+            self._new(labels, seeds, f"anew{again}"),
+            parents,
         )
         moved = self._moved(parents, self._numbers(seeds, f"move{again}"), degree)
         return np.where(self._can_move(parents), moved, anew)
 
     def _moved(self, parents: Codes, numbers: Floats, step: float) -> Codes:
-        """Return codes of which those that can are moved by up to `step` of their range, by numbers in [0, 1)."""
+        """Return codes of which those that can are moved by up to `step` of their range, by numbers
+        in [0, 1).
+        """
         last = self._columns.sizes - 1
         moves = np.rint((2 * numbers - 1) * step * last).astype(np.int64)
         return np.where(self._can_move(parents), np.clip(parents + moves, 0, last), parents)
 
     def _can_move(self, codes: Codes) -> BoolArray:
         """Mark values of ordered columns that are not missing, bool (n, d)."""
-        return np.array([column.is_ordered for column in self._columns.values()]) & (codes < self._columns.sizes)
+        return np.array([column.is_ordered for column in self._columns.values()]) & (
+            codes < self._columns.sizes
+        )
 
     def _numbers(self, seeds: Seeds, purpose: str) -> Floats:
         """Return numbers in [0, 1), float64 (n, d), another for each column."""
-        return np.stack([uniforms(seeds, f"{purpose}/{j}") for j in range(len(self._columns))], axis=1)
+        return np.stack(
+            [uniforms(seeds, f"{purpose}/{j}") for j in range(len(self._columns))], axis=1
+        )
 
     def _rows(self, codes: Codes) -> Rows:
         return self._columns.rows(codes)
@@ -109,10 +143,12 @@ def _again(attempt: int) -> str:
 
 
 class Mutate(MakesRows):
-    """For Private Evolution alone over a table: rows drawn at random from the declared columns, and mutated (Tab-PE).
+    """For Private Evolution alone over a table: rows drawn at random from the declared columns, and
+    mutated (Tab-PE).
 
-    RANDOM_API draws each value uniformly among those declared. VARIATION_API of degree d draws each category anew with
-    probability d, and moves each number, date and ordinal by up to d of its range: 0 changes nothing.
+    RANDOM_API draws each value uniformly among those declared. VARIATION_API of degree d draws each
+    category anew with probability d, and moves each number, date and ordinal by up to d of its
+    range: 0 changes nothing.
 
     Args:
         columns: each column's kind and values; by default the private table's.
@@ -122,7 +158,9 @@ class Mutate(MakesRows):
     info = PluginInfo(modality="table", hosts=(), by_label=False)
     starter = ""
 
-    def __init__(self, *, columns: dict[str, Column], constraints: tuple[Declared, ...] = ()) -> None:
+    def __init__(
+        self, *, columns: dict[str, Column], constraints: tuple[Declared, ...] = ()
+    ) -> None:
         self._declare(columns, constraints)
 
     def _new(self, labels: Sequence[str], seeds: Seeds, purpose: str) -> Codes:

@@ -18,34 +18,54 @@ from pe.data.markup import unwrap
 from pe.data.samples import BETWEEN, EXAMPLES, Conditions, Samples, generator, uniforms
 from pe.data.texts import Texts, plain, runs_of_words
 from pe.errors import APIError, RecipeError
-from pe.plugins.protocols import Answer, Failed, RandomRequest, Refused, Seeds, Usage, VariationRequest
+from pe.plugins.protocols import (
+    Answer,
+    Failed,
+    RandomRequest,
+    Refused,
+    Seeds,
+    Usage,
+    VariationRequest,
+)
 
 Outcome = str | Refused | Failed
 
-_ALONE_IN_SCRIPT = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_WORD = re.compile(rf"[{_ALONE_IN_SCRIPT}]|(?:(?![{_ALONE_IN_SCRIPT}])\w)+(?:['’\-](?:(?![{_ALONE_IN_SCRIPT}])\w)+)*")
-"""A run of letters and digits; in scripts without spaces between words (Thai, Chinese, Japanese …), one character."""
+_ALONE_IN_SCRIPT = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+)
+_WORD = re.compile(
+    rf"[{_ALONE_IN_SCRIPT}]|(?:(?![{_ALONE_IN_SCRIPT}])\w)+(?:['’\-](?:(?![{_ALONE_IN_SCRIPT}])\w)+)*"
+)
+"""A run of letters and digits; in scripts without spaces between words (Thai, Chinese, Japanese …),
+one character."""
 _COLUMN = re.compile(r"[a-z]\w*")
 _TAKEN = ("label", "prompt", "text", "words", "drawn", "generator", "soft_label")
 
 
 @dataclass(frozen=True)
 class TextPrompts:
-    """Public prompts and attributes (name → values), from which a prompt and a value of each attribute are drawn."""
+    """Public prompts and attributes (name → values), from which a prompt and a value of each
+    attribute are drawn.
+    """
 
     prompts: Prompts
     attributes: Mapping[str, Prompts]
-    shares: dict[str, Shares] = field(default_factory=dict)  # attribute → shares of its values; others: even
+    shares: dict[str, Shares] = field(
+        default_factory=dict
+    )  # attribute → shares of its values; others: even
 
     @classmethod
     def of(cls, config: Drawn) -> TextPrompts:
-        """Read a recipe; raise RecipeError if a list is empty, or an attribute has a name that is not allowed."""
+        """Read a recipe; raise RecipeError if a list is empty, or an attribute has a name that is
+        not allowed.
+        """
         attributes = config.attributes or {}
         for name in attributes:
             if name in _TAKEN or not _COLUMN.fullmatch(name):
                 raise RecipeError(
-                    f"attributes: '{name}' cannot be a name: take small letters, digits and _, and none of "
-                    f"{', '.join(_TAKEN)}."
+                    f"attributes: '{name}' cannot be a name: take small letters, digits and _, and "
+                    f"none of {', '.join(_TAKEN)}."
                 )
         return cls(
             Prompts.of(config.prompts),
@@ -54,7 +74,9 @@ class TextPrompts:
 
     @property
     def by_label(self) -> bool:
-        """True if the prompts, or the values of an attribute, tell a text's label: see `Prompts.by_label`."""
+        """True if the prompts, or the values of an attribute, tell a text's label: see
+        `Prompts.by_label`.
+        """
         return any(each.by_label for each in (self.prompts, *self.attributes.values()))
 
     def check(self, labels: Sequence[str]) -> None:
@@ -64,9 +86,14 @@ class TextPrompts:
             values.check(labels)
 
     def draw(self, labels: Sequence[str], seeds: Seeds) -> Conditions:
-        """Draw the attributes and the prompt of each item by its seed alone; for RecipeError see `check`."""
+        """Draw the attributes and the prompt of each item by its seed alone; for RecipeError see
+        `check`.
+        """
         columns = {}
-        for name, values in self.attributes.items():  # other seeds for each, so that attributes are independent
+        for (
+            name,
+            values,
+        ) in self.attributes.items():  # other seeds for each, so that attributes are independent
             numbers = (uniforms(seeds, f"attribute/{name}") * 2.0**53).astype(seeds.dtype)
             columns[name] = values.draw(labels, numbers, self.shares.get(name))[PROMPT]
         prompts = [
@@ -76,8 +103,15 @@ class TextPrompts:
         return Conditions(columns | {PROMPT: np.array(prompts, dtype=np.str_)})
 
     def of_request(self, request: RandomRequest | VariationRequest) -> Conditions:
-        """Return the conditions that the items of a request carry. Draw them if the items carry no prompt."""
-        return request.conditions if PROMPT in request.conditions else self.draw(request.labels, request.seeds)
+        """Return the conditions that the items of a request carry.
+
+        Draw them if the items carry no prompt.
+        """
+        return (
+            request.conditions
+            if PROMPT in request.conditions
+            else self.draw(request.labels, request.seeds)
+        )
 
 
 @dataclass(frozen=True)
@@ -92,7 +126,9 @@ class Asking:
     @classmethod
     def of(cls, config: Written) -> Asking:
         """Read a recipe; raise RecipeError if a wording or a list is missing."""
-        ladder = Ladder.of(WORDINGS[config.variation] if config.wordings is None else config.wordings)
+        ladder = Ladder.of(
+            WORDINGS[config.variation] if config.wordings is None else config.wordings
+        )
         form = "" if config.structure is None else f"\n\n{config.structure.request}"
         return cls(config, TextPrompts.of(config), ladder, form)
 
@@ -108,7 +144,9 @@ class Asking:
         if not self.fills:
             return self.ladder.describe(degree)
         return (
-            "a new text of the parent's prompt" if degree == 1 else f"{degree:.3g} of the words are blanks to fill in"
+            "a new text of the parent's prompt"
+            if degree == 1
+            else f"{degree:.3g} of the words are blanks to fill in"
         )
 
     def for_new(self, request: RandomRequest) -> list[str]:
@@ -117,11 +155,20 @@ class Asking:
         return [f"{prompt}{self.form}" for prompt in prompts_of(conditions, conditions.rows or 0)]
 
     def for_variations(self, request: VariationRequest) -> list[str]:
-        """Return the text that asks for each parent's variation. The parent's prompt if no word of the parent stays."""
+        """Return the text that asks for each parent's variation.
+
+        The parent's prompt if no word of the parent stays.
+        """
         conditions = self.prompts.of_request(request)
-        columns = {name: conditions[name] for name in (PROMPT, *self.prompts.attributes) if name in conditions}
+        columns = {
+            name: conditions[name]
+            for name in (PROMPT, *self.prompts.attributes)
+            if name in conditions
+        }
         texts = []
-        for i, (text, label) in enumerate(zip(strings_of(request.samples), request.labels, strict=True)):
+        for i, (text, label) in enumerate(
+            zip(strings_of(request.samples), request.labels, strict=True)
+        ):
             values = {name: str(column[i]) for name, column in columns.items()} | {"label": label}
             if EXAMPLES in request.conditions:
                 values[EXAMPLES] = str(request.conditions[EXAMPLES][i])
@@ -137,30 +184,45 @@ class Asking:
         wording = self.ladder.word(degree, "{prompt}", seed >> 8)
         if "{text}" not in wording:
             wording = f"{wording}\n\n{{text}}"
-        keys = () if self.config.structure is None else self.config.structure.keys  # no blank takes their place
+        keys = (
+            () if self.config.structure is None else self.config.structure.keys
+        )  # no blank takes their place
         text_sent = blank(text, degree, seed, keys) if self.fills else text
-        return fill_names(wording, {**values, "text": text_sent, "words": str(self._length(text, degree, seed))})
+        return fill_names(
+            wording, {**values, "text": text_sent, "words": str(self._length(text, degree, seed))}
+        )
 
     def _length(self, text: str, degree: float, seed: int) -> int:
-        """Return the number of words to ask for: the parent's number plus a normal draw, at least `least_words`."""
+        """Return the number of words to ask for: the parent's number plus a normal draw, at least
+        `least_words`.
+        """
         longer = generator(seed, "length").normal(0.0, self.config.length_sigma * degree)
         return max(self.config.least_words, len(words_of(text)) + round(longer))
 
 
 def words_of(text: str) -> list[re.Match[str]]:
-    """Find the words of a text; in a text without letters and digits, runs of characters other than spaces."""
+    """Find the words of a text; in a text without letters and digits, runs of characters other than
+    spaces.
+    """
     return list(_WORD.finditer(text)) or list(re.finditer(r"\S+", text))
 
 
 def share_of(count: int, degree: float) -> int:
-    """Return the whole number nearest to the share `degree`, in (0, 1], of `count` ≥ 1 pieces; at least 1."""
+    """Return the whole number nearest to the share `degree`, in (0, 1], of `count` ≥ 1 pieces; at
+    least 1.
+    """
     return min(count, max(1, floor(count * degree + 0.5)))
 
 
 def blank(text: str, degree: float, seed: int, keys: Sequence[str] = ()) -> str:
-    """Return the text with a share `degree` of its words, drawn by the seed, replaced by blanks. `keys` stay."""
+    """Return the text with a share `degree` of its words, drawn by the seed, replaced by blanks.
+
+    `keys` stay.
+    """
     spans = [one.span() for key in keys for one in re.finditer(re.escape(key), text)]
-    words = [one for one in words_of(text) if not any(start < one.start() < end for start, end in spans)]
+    words = [
+        one for one in words_of(text) if not any(start < one.start() < end for start, end in spans)
+    ]
     picks = generator(seed, "blanks").permutation(len(words))[: share_of(len(words), degree)]
     for place in sorted(picks.tolist(), reverse=True):
         start, end = words[place].span()
@@ -175,7 +237,9 @@ def strings_of(samples: Samples) -> list[str]:
     return samples.strings
 
 
-def answer_of(outcomes: Sequence[Outcome], longest: int, conditions: Conditions, usage: Usage | None = None) -> Answer:
+def answer_of(
+    outcomes: Sequence[Outcome], longest: int, conditions: Conditions, usage: Usage | None = None
+) -> Answer:
     """Return the answer made of one outcome per item of the request.
 
     Args:
@@ -186,8 +250,13 @@ def answer_of(outcomes: Sequence[Outcome], longest: int, conditions: Conditions,
     """
     if EXAMPLES in conditions:
         shown = conditions[EXAMPLES].tolist()
-        outcomes = [Failed(_COPY) if _is_copy(one, of) else one for one, of in zip(outcomes, shown, strict=True)]
-        conditions = Conditions({name: each for name, each in conditions.items() if name != EXAMPLES})
+        outcomes = [
+            Failed(_COPY) if _is_copy(one, of) else one
+            for one, of in zip(outcomes, shown, strict=True)
+        ]
+        conditions = Conditions(
+            {name: each for name, each in conditions.items() if name != EXAMPLES}
+        )
     texts = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, str)}
     missing = {i: outcome for i, outcome in enumerate(outcomes) if not isinstance(outcome, str)}
     return Answer(Texts.of(texts.values(), longest), conditions.take(list(texts)), missing, usage)
@@ -197,7 +266,9 @@ _COPY = "the model wrote one of its examples again"
 
 
 def _is_copy(text: Outcome, examples: str) -> bool:
-    """True if at least half of a text's runs of eight words are in its examples; of a shorter text, all its words."""
+    """True if at least half of a text's runs of eight words are in its examples; of a shorter text,
+    all its words.
+    """
     runs = runs_of_words(text) if isinstance(text, str) else set()
     older = set[tuple[str, ...]]().union(*map(runs_of_words, examples.split(BETWEEN)))
     return len(runs & older) * 2 >= len(runs) > 0
@@ -207,13 +278,24 @@ def _is_copy(text: Outcome, examples: str) -> bool:
 
 _WHOLE = ("", "stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete")
 _CUT = ("length", "max_tokens", "max_output_tokens", "model_length")
-_WITHHELD = ("content_filter", "safety", "recitation", "blocklist", "prohibited_content", "sensitive", "refusal")
-"""Values of finish_reason: OpenAI's, and those of text-generation-inference, Together, Anthropic, Cohere, Gemini,
-Mistral and Zhipu, as gateways pass them on."""
+_WITHHELD = (
+    "content_filter",
+    "safety",
+    "recitation",
+    "blocklist",
+    "prohibited_content",
+    "sensitive",
+    "refusal",
+)
+"""Values of finish_reason: OpenAI's, and those of text-generation-inference, Together, Anthropic,
+Cohere, Gemini, Mistral and Zhipu, as gateways pass them on."""
 
 
 class TextAnswers:
-    """Turns the answers of a model into samples and counts their faults. Several threads may use it at once."""
+    """Turns the answers of a model into samples and counts their faults.
+
+    Several threads may use it at once.
+    """
 
     def __init__(self, config: Written) -> None:
         self._config = config
@@ -225,49 +307,70 @@ class TextAnswers:
         """Turn an answer into a sample, or return the reason why it is none.
 
         Args:
-            answer: as it came; white space, a template's markup and quotation marks around all of it are taken off.
+            answer: as it came; white space, a template's markup and quotation marks around all of
+                it are taken off.
             is_whole: true if the model ended the answer; false if a limit cut it off.
         """
         answer_text = unwrap(plain(answer))
         config = self._config
         text = answer_text.text
-        if len(text) > 1 and text[0] + text[-1] in ('""', "“”") and not {'"', "“", "”"} & set(text[1:-1]):
+        if (
+            len(text) > 1
+            and text[0] + text[-1] in ('""', "“”")
+            and not {'"', "“", "”"} & set(text[1:-1])
+        ):
             text = text[1:-1].strip()
         fault = answer_text.fault or ("the model declines" if REFUSAL.match(text) else "")
         with self._lock:
             self._answers += 1
-            self._marks.update(answer_text.marks + ("the end, beyond max_tokens,",) * (not is_whole))
+            self._marks.update(
+                answer_text.marks + ("the end, beyond max_tokens,",) * (not is_whole)
+            )
             self._faults.update([fault] if fault else [])
             self._openings[text[:16]] += not fault
         if answer_text.fault:
             return Failed(
-                f"{answer_text.fault}: have the server keep thoughts and control tokens apart, switch thinking off, or "
-                "raise max_tokens"
+                f"{answer_text.fault}: have the server keep thoughts and control tokens apart, "
+                "switch thinking off, or raise max_tokens"
             )
         if fault:
             return Refused(f"{fault}: {text[:100]}")
         if not text:
-            reason = f": its {config.max_tokens} tokens went elsewhere (thoughts?), so raise max_tokens"
+            reason = (
+                f": its {config.max_tokens} tokens went elsewhere (thoughts?), so raise max_tokens"
+            )
             hint = "" if is_whole else reason
             return Failed(f"the model wrote nothing{hint}")
         if not config.cut and not is_whole:
-            return Failed(f"the text was cut off after {config.max_tokens} tokens: raise max_tokens, or set cut: true")
+            return Failed(
+                f"the text was cut off after {config.max_tokens} tokens: raise max_tokens, or set "
+                "cut: true"
+            )
         if not config.cut and len(text.encode()) > config.longest:
-            return Failed(f"the text has more than {config.longest:,} bytes: raise longest, or set cut: true")
+            return Failed(
+                f"the text has more than {config.longest:,} bytes: raise longest, or set cut: true"
+            )
         if config.structure is not None:
             try:
                 text = config.structure.read(text)
             except ValueError as why:
                 return Failed(f"the text has not the declared form: {why}")
             if len(text.encode()) > config.longest:
-                return Failed(f"the text has more than {config.longest:,} bytes, and cut it would lose its form")
+                return Failed(
+                    f"the text has more than {config.longest:,} bytes, and cut it would lose its "
+                    "form"
+                )
         return text
 
     def take_finished(self, answer: str, reason: object) -> Outcome:
-        """Turn an answer with a finish_reason into a sample, as `take` does, or return why there is none."""
+        """Turn an answer with a finish_reason into a sample, as `take` does, or return why there is
+        none.
+        """
         word = str(reason or "").lower()
         if word in _WITHHELD:
-            return Refused(f"the endpoint's content filter withheld the text (finish_reason: {reason})")
+            return Refused(
+                f"the endpoint's content filter withheld the text (finish_reason: {reason})"
+            )
         if word not in (*_WHOLE, *_CUT):
             fault = f"the endpoint broke off the text (finish_reason: {word[:40]!r})"
             with self._lock:
@@ -277,13 +380,17 @@ class TextAnswers:
         return self.take(answer, is_whole=word not in _CUT)
 
     def describe(self) -> str:
-        """Return a sentence that counts answers with markup, those that gave no text, and those that begin alike.
+        """Return a sentence that counts answers with markup, those that gave no text, and those
+        that begin alike.
 
-        Answers begin alike if a fifth of them, and four or more, have the same first 16 characters, as all JSON may.
+        Answers begin alike if a fifth of them, and four or more, have the same first 16 characters,
+        as all JSON may.
         """
         with self._lock:
             parts = [f"{count:,} × {what} taken off" for what, count in self._marks.most_common()]
-            parts += [f"{count:,} × no text, because {why}" for why, count in self._faults.most_common()]
+            parts += [
+                f"{count:,} × no text, because {why}" for why, count in self._faults.most_common()
+            ]
             parts += [
                 f"{count:,} × begun with {words!r}, so look if these are texts that you want"
                 for words, count in self._openings.most_common(self._config.structure is None)

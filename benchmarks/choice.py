@@ -1,6 +1,8 @@
-"""The choices of the rule of `evolution: auto` over declared sizes, labels and ε: `python benchmarks/choice.py`.
+"""The choices of the rule of `evolution: auto` over declared sizes, labels and ε: `python
+benchmarks/choice.py`.
 
-The trials on stand-in data by which it was chosen are in results/choice.md, of which this writes a part.
+The trials on stand-in data by which it was chosen are in results/choice.md, of which this writes a
+part.
 """
 
 from __future__ import annotations
@@ -13,9 +15,15 @@ from pe.planning.forecast import forecast
 from pe.plugins.protocols import PluginInfo
 from pe.recipe.schema import Recipe
 
-SIZES, LABELS, EPSILONS = (100, 300, 1000, 4000, 10_000, 30_000, 100_000), (1, 10, 100), (0.5, 1, 4, 10)
+SIZES, LABELS, EPSILONS = (
+    (100, 300, 1000, 4000, 10_000, 30_000, 100_000),
+    (1, 10, 100),
+    (0.5, 1, 4, 10),
+)
 KINDS = {
-    "a generator that knows labels, with four degrees": PluginInfo(degrees=(0.5, 0.45, 0.4, 0.4), by_label=True),
+    "a generator that knows labels, with four degrees": PluginInfo(
+        degrees=(0.5, 0.45, 0.4, 0.4), by_label=True
+    ),
     "a pool of 5,000 public images without labels": PluginInfo(degrees=(0.0,), distinct=5000),
 }
 
@@ -25,8 +33,10 @@ def main() -> None:
     for kind, info in KINDS.items():
         lines += [f"### What it chooses for {kind}", "", *grid(info), ""]
     lines += [
-        "T × candidates of a label, votes per record, and the signal: the votes that an average candidate gets, over",
-        "the noise on it. With several votes it grows from the first to the last; the mean is shown. δ = 1e-6.",
+        "T × candidates of a label, votes per record, and the signal: the votes that an average "
+        "candidate gets, over",
+        "the noise on it. With several votes it grows from the first to the last; the mean is "
+        "shown. δ = 1e-6.",
     ]
     keep("choice.md", "\n".join(lines))
 
@@ -44,13 +54,30 @@ def grid(info: PluginInfo) -> list[str]:
 
 
 def one_choice(size: int, labels: int, epsilon: float, info: PluginInfo) -> str:
-    private = {"kind": "npz", "path": "x.npz", "size": 8, "classes": list(range(labels)), "declared_size": size}
-    content = {"private": private, "api": {"kind": "glyphs"}, "privacy": {"epsilon": epsilon, "delta": 1e-6}}
-    evolution = choose_evolution(Recipe.parse(content, "the benchmark"), Declared(info)).recipe.evolution
+    private = {
+        "kind": "npz",
+        "path": "x.npz",
+        "size": 8,
+        "classes": list(range(labels)),
+        "declared_size": size,
+    }
+    content = {
+        "private": private,
+        "api": {"kind": "glyphs"},
+        "privacy": {"epsilon": epsilon, "delta": 1e-6},
+    }
+    evolution = choose_evolution(
+        Recipe.parse(content, "the benchmark"), Declared(info)
+    ).recipe.evolution
     assert isinstance(evolution.population, list)
-    signals = forecast(Recipe.parse(content | {"evolution": evolution.own_values}, "the benchmark"), None).signals
+    signals = forecast(
+        Recipe.parse(content | {"evolution": evolution.own_values}, "the benchmark"), None
+    ).signals
     signal = float(np.mean([(one.fewest or 0) / one.sigma for one in signals]))
-    return f"{evolution.iterations} × {evolution.population[0] // labels:,}, {evolution.neighbors}, {signal:.2g}"
+    return (
+        f"{evolution.iterations} × {evolution.population[0] // labels:,}, {evolution.neighbors}, "
+        f"{signal:.2g}"
+    )
 
 
 class Declared:

@@ -31,20 +31,39 @@ SETS = {
 def run_demo(api: str, epsilon: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        command = [PE, "demo", "--api", api, "--epsilon", str(epsilon), "--out", out, "--json", "--quiet"]
-        result: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        command = [
+            PE,
+            "demo",
+            "--api",
+            api,
+            "--epsilon",
+            str(epsilon),
+            "--out",
+            out,
+            "--json",
+            "--quiet",
+        ]
+        result: dict[str, Any] = json.loads(
+            subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        )
     return result
 
 
 def spread(values: list[float], digits: int = 3) -> str:
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f})"
+    return (
+        f"{statistics.median(values):.{digits}f} "
+        f"({min(values):.{digits}f}–{max(values):.{digits}f})"
+    )
 
 
 def rows(epsilon: float, results: list[dict[str, Any]]) -> list[str]:
     lines = []
     for key, name in CLASSIFIERS.items():
         accuracies = [run["accuracy"][key] for run in results]
-        cells = [spread([one[data] for one in accuracies]) if data in accuracies[0] else "–" for data in SETS]
+        cells = [
+            spread([one[data] for one in accuracies]) if data in accuracies[0] else "–"
+            for data in SETS
+        ]
         lines.append(f"| {epsilon:g} | {name} | {' | '.join(cells)} |")
     return lines
 
@@ -65,7 +84,8 @@ def main() -> None:
             f"# `pe demo --api {arguments.api}`: accuracy on 1,000 held-out real digits",
             "",
             f"Median (range) of {arguments.runs} runs with fresh noise, δ = 1e-5. {where()}. "
-            f"Seconds in all: {spread(seconds, 0)}. `python benchmarks/demo.py --api {arguments.api}`",
+            f"Seconds in all: {spread(seconds, 0)}. `python benchmarks/demo.py --api "
+            f"{arguments.api}`",
             "",
             f"| ε | classifier | trained on {' | on '.join(SETS.values())} |",
             f"| ---: | --- |{' --- |' * len(SETS)}",

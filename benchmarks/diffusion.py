@@ -1,12 +1,14 @@
-"""What the diffusion adapters cost: images per second beside a bare loop over the same pipeline at the same batch.
+"""What the diffusion adapters cost: images per second beside a bare loop over the same pipeline at
+the same batch.
 
     python benchmarks/diffusion.py [--rounds N]
 
-The bare loop calls the very pipelines that the adapter has loaded, in the very thread: with a copy of them in another
-thread the same loop was up to 15 % faster or slower, by where its memory happened to lie. Both sides take turns, and
-the table holds medians over the rounds, so that what else runs on the machine meets both. Models are randomly
-initialised: on a CUDA device a pipeline of Stable Diffusion 1.5's size at 512×512 in fp16, on a processor a small one
-on one core. Writes results/diffusion.md.
+The bare loop calls the very pipelines that the adapter has loaded, in the very thread: with a copy
+of them in another thread the same loop was up to 15 % faster or slower, by where its memory
+happened to lie. Both sides take turns, and the table holds medians over the rounds, so that what
+else runs on the machine meets both. Models are randomly initialised: on a CUDA device a pipeline of
+Stable Diffusion 1.5's size at 512×512 in fp16, on a processor a small one on one core. Writes
+results/diffusion.md.
 """
 
 from __future__ import annotations
@@ -69,7 +71,9 @@ PIXEL_BATCH, PIXEL_STEPS = (512, 50) if CUDA else (32, 10)
 
 
 def text_pipeline(size: Size) -> StableDiffusionPipeline:
-    """Stable Diffusion 1.5's architecture at this size, with random weights and a tokenizer that knows letters."""
+    """Stable Diffusion 1.5's architecture at this size, with random weights and a tokenizer that
+    knows letters.
+    """
     torch.manual_seed(0)
     width, layers = size.text
     letters = "abcdefghijklmnopqrstuvwxyz"
@@ -86,7 +90,10 @@ def text_pipeline(size: Size) -> StableDiffusionPipeline:
         pad_token_id=1,
     )
     unet = UNet2DConditionModel(
-        sample_size=size.side // 8, block_out_channels=size.unet, cross_attention_dim=width, attention_head_dim=8
+        sample_size=size.side // 8,
+        block_out_channels=size.unet,
+        cross_attention_dim=width,
+        attention_head_dim=8,
     )
     vae = AutoencoderKL(
         block_out_channels=size.vae,
@@ -98,10 +105,21 @@ def text_pipeline(size: Size) -> StableDiffusionPipeline:
         sample_size=size.side,
     )
     scheduler = DDIMScheduler(
-        beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", clip_sample=False, steps_offset=1
+        beta_start=0.00085,
+        beta_end=0.012,
+        beta_schedule="scaled_linear",
+        clip_sample=False,
+        steps_offset=1,
     )
     return StableDiffusionPipeline(
-        vae, CLIPTextModel(text), tokenizer, unet, scheduler, None, None, requires_safety_checker=False
+        vae,
+        CLIPTextModel(text),
+        tokenizer,
+        unet,
+        scheduler,
+        None,
+        None,
+        requires_safety_checker=False,
     )
 
 
@@ -131,7 +149,9 @@ def generators(seeds: np.ndarray) -> list[torch.Generator]:
     return [torch.Generator("cpu").manual_seed(int(seed)) for seed in seeds]
 
 
-def bare_text(api: TextToImage, size: Size, parents: np.ndarray) -> tuple[Callable[[np.ndarray], Any], ...]:
+def bare_text(
+    api: TextToImage, size: Size, parents: np.ndarray
+) -> tuple[Callable[[np.ndarray], Any], ...]:
     """The two pipelines, called batch by batch."""
     model: Any = worker_of(api).model
     draw, vary = model._text, model._vary.pipeline
@@ -140,14 +160,22 @@ def bare_text(api: TextToImage, size: Size, parents: np.ndarray) -> tuple[Callab
     def random(seeds: np.ndarray) -> None:
         for start in range(0, len(seeds), size.batch):
             each = generators(seeds[start : start + size.batch])
-            draw(prompt=[PROMPT] * len(each), generator=each, height=size.side, width=size.side, **common)
+            draw(
+                prompt=[PROMPT] * len(each),
+                generator=each,
+                height=size.side,
+                width=size.side,
+                **common,
+            )
 
     def variation(seeds: np.ndarray) -> None:
         images = parents.astype(np.float32) / 255
         for start in range(0, len(seeds), size.batch):
             each = generators(seeds[start : start + size.batch])
             batch = images[start : start + size.batch]
-            vary(prompt=[PROMPT] * len(each), image=batch, strength=DEGREE, generator=each, **common)
+            vary(
+                prompt=[PROMPT] * len(each), image=batch, strength=DEGREE, generator=each, **common
+            )
 
     return random, variation
 
@@ -172,7 +200,9 @@ def bare_pixels(api: PixelSpace, parents: np.ndarray) -> tuple[Callable[[np.ndar
             x = torch.stack([torch.randn(1, 28, 28, generator=one) for one in each]).to(DEVICE)
             if images is not None:
                 batch = torch.from_numpy(images[start : start + PIXEL_BATCH]).to(DEVICE)
-                x = scheduler.add_noise(batch.permute(0, 3, 1, 2) / 127.5 - 1, x, timesteps[:1].expand(len(x)))
+                x = scheduler.add_noise(
+                    batch.permute(0, 3, 1, 2) / 127.5 - 1, x, timesteps[:1].expand(len(x))
+                )
             denoise(x, timesteps)
 
     return (
@@ -181,12 +211,16 @@ def bare_pixels(api: PixelSpace, parents: np.ndarray) -> tuple[Callable[[np.ndar
     )
 
 
-def sides(api: Any, bare: tuple[Callable[[np.ndarray], Any], ...], parents: Answer) -> dict[str, tuple[Any, Any]]:
+def sides(
+    api: Any, bare: tuple[Callable[[np.ndarray], Any], ...], parents: Answer
+) -> dict[str, tuple[Any, Any]]:
     """For each call: the adapter and the bare loop, both from seeds."""
     labels = ("a",) * len(parents.samples)
 
     def vary(seeds: np.ndarray) -> Answer:
-        return api.variation_api(VariationRequest(parents.samples, labels, parents.conditions, seeds, DEGREE))
+        return api.variation_api(
+            VariationRequest(parents.samples, labels, parents.conditions, seeds, DEGREE)
+        )
 
     def beside(run: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:
         return lambda seeds: worker_of(api).thread.submit(run, seeds).result()
@@ -212,12 +246,18 @@ def measured(name: str, count: int, both: dict[str, tuple[Any, Any]], rounds: in
                 clocks[side].append((time.perf_counter() - wall, time.process_time() - processor))
         # the first round warms up
         wall_ratio, processor_ratio = (
-            statistics.median(b[clock] / a[clock] for a, b in list(zip(*clocks.values(), strict=True))[1:])
+            statistics.median(
+                b[clock] / a[clock] for a, b in list(zip(*clocks.values(), strict=True))[1:]
+            )
             for clock in (0, 1)
         )
-        speeds = [count / statistics.median(wall for wall, _ in clocks[side][1:]) for side in ("adapter", "bare")]
+        speeds = [
+            count / statistics.median(wall for wall, _ in clocks[side][1:])
+            for side in ("adapter", "bare")
+        ]
         rows.append(
-            f"| {name} | {call} | {speeds[0]:,.2f} | {speeds[1]:,.2f} | {wall_ratio:.3f} | {processor_ratio:.3f} |"
+            f"| {name} | {call} | {speeds[0]:,.2f} | {speeds[1]:,.2f} | {wall_ratio:.3f} | "
+            f"{processor_ratio:.3f} |"
         )
         print(rows[-1], flush=True)
     return rows
@@ -253,7 +293,10 @@ def pixel_rows(folder: Path, rounds: int) -> list[str]:
     count = BATCHES * PIXEL_BATCH
     parents = api.random_api(RandomRequest(("a",) * count, np.arange(count, dtype=np.uint64)))
     bare = bare_pixels(api, parents.samples.array)
-    name = f"pixel space, UNet of {parameters:,.1f}M, 28×28, {PIXEL_STEPS} DDIM steps, fp32, batch {PIXEL_BATCH}"
+    name = (
+        f"pixel space, UNet of {parameters:,.1f}M, 28×28, {PIXEL_STEPS} DDIM steps, fp32, batch "
+        f"{PIXEL_BATCH}"
+    )
     return measured(name, count, sides(api, bare, parents), rounds)
 
 
@@ -262,15 +305,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as folder:
-        rows = text_rows(Path(folder) / "text", rounds) + pixel_rows(Path(folder) / "pixels", rounds)
-    device = torch.cuda.get_device_name(0) if CUDA else f"no GPU: the processor, {torch.get_num_threads()} thread"
+        rows = text_rows(Path(folder) / "text", rounds) + pixel_rows(
+            Path(folder) / "pixels", rounds
+        )
+    device = (
+        torch.cuda.get_device_name(0)
+        if CUDA
+        else f"no GPU: the processor, {torch.get_num_threads()} thread"
+    )
     keep(
         "diffusion.md",
         "## The diffusion adapters beside a bare loop over the same pipeline\n\n"
-        f"{where()}, torch {torch.__version__}, diffusers {diffusers.__version__}. Device: {device}. Randomly "
-        f"initialised models; {BATCHES} batches a turn, both sides in turns, medians of {rounds} rounds; degree "
+        f"{where()}, torch {torch.__version__}, diffusers {diffusers.__version__}. Device: "
+        f"{device}. Randomly "
+        f"initialised models; {BATCHES} batches a turn, both sides in turns, medians of {rounds} "
+        f"rounds; degree "
         f"{DEGREE}. Target: a ratio of at least 0.97. `python benchmarks/diffusion.py`\n\n"
-        "| model | call | adapter, images/s | bare loop, images/s | ratio, wall clock | ratio, processor time |\n"
+        "| model | call | adapter, images/s | bare loop, images/s | ratio, wall clock | ratio, "
+        "processor time |\n"
         "|---|---|--:|--:|--:|--:|\n" + "\n".join(rows),
     )
 

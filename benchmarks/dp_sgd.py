@@ -1,7 +1,7 @@
 """A private step beside an ordinary one: `OMP_NUM_THREADS=1 python benchmarks/dp_sgd.py`.
 
-The network, loss and draws of `dpdm`. Both kinds of step take turns, and seconds are those of the processor, so that
-other work on the machine counts little.
+The network, loss and draws of `dpdm`. Both kinds of step take turns, and seconds are those of the
+processor, so that other work on the machine counts little.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def ordinary(images: np.ndarray, labels: np.ndarray) -> Callable[[], None]:
     """Adam and a moving average over the same images, drawn as often, in one batch."""
     model, loss, generator = network(), Denoising(), torch.Generator().manual_seed(0)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
-    average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.999))
+    average = torch.optim.swa_utils.AveragedModel(
+        model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.999)
+    )
 
     def step() -> None:
         x = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 127.5 - 1
@@ -96,8 +98,9 @@ def main() -> None:
         "",
         f"{where()}, torch {torch.__version__}, one thread. `python benchmarks/dp_sgd.py`",
         "",
-        f"A UNet of {count:,} parameters, {SIDE}×{SIDE}, {RECORDS} records × {DRAWS} draws. Seconds of the "
-        f"processor, {ROUNDS} rounds in turn: the least, the median, and a round's ratio to the ordinary.",
+        f"A UNet of {count:,} parameters, {SIDE}×{SIDE}, {RECORDS} records × {DRAWS} draws. "
+        f"Seconds of the processor, {ROUNDS} rounds in turn: the least, the median, and a round's "
+        "ratio to the ordinary.",
         "",
         "| step | least: s | median: s | over an ordinary one |",
         "|---|--:|--:|--:|",
@@ -107,9 +110,10 @@ def main() -> None:
         lines.append(f"| {name} | {min(each):.3f} | {median(each):.3f} | {ratio:.2f} × |")
     lines += [
         "",
-        "The aim was 1.4 ×. Each record's gradient is clipped and rounded to the integer grid by itself, which makes "
-        "the guarantee exact in integers. So it must be there as numbers: norms without gradients (ghost clipping), "
-        "whose clipped sum comes from one more backward pass, cannot take its place.",
+        "The aim was 1.4 ×. Each record's gradient is clipped and rounded to the integer grid by "
+        "itself, which makes the guarantee exact in integers. So it must be there as numbers: "
+        "norms without gradients (ghost clipping), whose clipped sum comes from one more backward "
+        "pass, cannot take its place.",
     ]
     keep("speed.md", "\n".join(lines))
 

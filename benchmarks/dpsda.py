@@ -1,12 +1,14 @@
-"""Side by side with DPSDA, the PE authors' library: the same data, generator, embedding, ε, N, T, k and selection.
+"""Side by side with DPSDA, the PE authors' library: the same data, generator, embedding, ε, N, T, k
+and selection.
 
     python benchmarks/dpsda.py CHECKOUT [--python PYTHON] [--seeds N]
 
-CHECKOUT is a checkout of github.com/microsoft/DPSDA; PYTHON an interpreter with its libraries (pandas, omegaconf,
-torch, faiss-cpu, scikit-learn, matplotlib), the present one by default. Each cell runs in a process of its own: ours is
-`pe run`, theirs is benchmarks/dpsda_worker.py, whose generator answers from this process, so that its memory does not
-count. The generator is ours in both (drawn text); the embedding is the bare pixels, which both have. Writes
-results/dpsda.md. DPSDA wants omegaconf below 2.4.
+CHECKOUT is a checkout of github.com/microsoft/DPSDA; PYTHON an interpreter with its libraries
+(pandas, omegaconf, torch, faiss-cpu, scikit-learn, matplotlib), the present one by default. Each
+cell runs in a process of its own: ours is `pe run`, theirs is benchmarks/dpsda_worker.py, whose
+generator answers from this process, so that its memory does not count. The generator is ours in
+both (drawn text); the embedding is the bare pixels, which both have. Writes results/dpsda.md. DPSDA
+wants omegaconf below 2.4.
 """
 
 from __future__ import annotations
@@ -82,7 +84,9 @@ CELLS = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--seeds", type=int, default=3)
@@ -93,19 +97,28 @@ def main() -> None:
         for seed in range(arguments.seeds):
             found["ours"].append(ours(cell, seed))
             found["DPSDA"].append(theirs(cell, seed, arguments.checkout, arguments.python))
-        lines += [f"| {cell} | {whose} | {' | '.join(figures(runs))} |" for whose, runs in found.items()]
+        lines += [
+            f"| {cell} | {whose} | {' | '.join(figures(runs))} |" for whose, runs in found.items()
+        ]
         print("\n".join(lines[-2:]), flush=True)
     git = ["git", "-C", str(arguments.checkout), "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    commit = (
+        subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    )
     keep("dpsda.md", page(lines, commit, arguments.seeds))
 
 
 def figures(runs: list[dict[str, float]]) -> list[str]:
-    """A column each: accuracies and images as mean ± standard deviation, seconds and gigabytes as medians."""
+    """A column each: accuracies and images as mean ± standard deviation, seconds and gigabytes as
+    medians.
+    """
     found = []
     for name in ("logistic_regression", "mlp"):
         values = [run[name] for run in runs]
-        found.append(f"{statistics.mean(values):.3f} ± {statistics.stdev(values) if len(values) > 1 else 0:.3f}")
+        found.append(
+            f"{statistics.mean(values):.3f} ± "
+            f"{statistics.stdev(values) if len(values) > 1 else 0:.3f}"
+        )
     found.append(f"{statistics.mean(run['images'] for run in runs):,.0f}")
     found.append(f"{statistics.median(run['seconds'] for run in runs):.1f}")
     found.append(f"{statistics.median(run['gigabytes'] for run in runs):.2f}")
@@ -139,7 +152,9 @@ def theirs(cell: Cell, seed: int, checkout: Path, python: str) -> dict[str, floa
     source = MnistSample().open()
     images, _ = next(source.blocks(len(source)))
     with tempfile.TemporaryDirectory() as folder:
-        private, result, address = (Path(folder) / name for name in ("private.npz", "result.npz", "socket"))
+        private, result, address = (
+            Path(folder) / name for name in ("private.npz", "result.npz", "socket")
+        )
         np.savez(private, samples=images.array, labels=source.labels)
         settings = {
             "private": str(private), "result": str(result), "address": str(address), "degrees": DEGREES,
@@ -151,7 +166,11 @@ def theirs(cell: Cell, seed: int, checkout: Path, python: str) -> dict[str, floa
         generator = Generator(Glyphs(), Images, seed)
         spent = serve(generator, settings, Path(folder), checkout, python)
         made = np.load(result)
-        return spent | scores(made["samples"], made["labels"], seed) | {"images": float(generator.made)}
+        return (
+            spent
+            | scores(made["samples"], made["labels"], seed)
+            | {"images": float(generator.made)}
+        )
 
 
 def serve(
@@ -169,7 +188,9 @@ def serve(
 class Generator:
     """A generator of ours that answers at a socket, and an embedding beside it."""
 
-    def __init__(self, adapter: Any, samples: Callable[[np.ndarray], Samples], seed: int, embed: Any = None) -> None:
+    def __init__(
+        self, adapter: Any, samples: Callable[[np.ndarray], Samples], seed: int, embed: Any = None
+    ) -> None:
         self._adapter, self._samples, self._embed = adapter, samples, embed
         self._seeds, self.made = np.random.default_rng(seed), 0
 
@@ -190,13 +211,19 @@ class Generator:
         if asked[0] == "random":
             labels = (asked[1],) * asked[2]
             seeds = self._draw(len(labels))
-            drawn = getattr(self._adapter, "draw_conditions", lambda *_: Conditions())(labels, seeds)
+            drawn = getattr(self._adapter, "draw_conditions", lambda *_: Conditions())(
+                labels, seeds
+            )
             answer = self._adapter.random_api(RandomRequest(labels, seeds, drawn))
         else:
             _, samples, labels, rows, degree = asked
-            conditions = Conditions({name: np.array([row[name] for row in rows]) for name in rows[0]})
+            conditions = Conditions(
+                {name: np.array([row[name] for row in rows]) for name in rows[0]}
+            )
             seeds = self._draw(len(labels))
-            request = VariationRequest(self._samples(samples), tuple(labels), conditions, seeds, degree)
+            request = VariationRequest(
+                self._samples(samples), tuple(labels), conditions, seeds, degree
+            )
             answer = self._adapter.variation_api(request)
         self.made += len(labels)
         connection.send((answer.samples.array, rows_of(answer)))
@@ -208,7 +235,9 @@ class Generator:
 def rows_of(answer: Answer) -> list[dict[str, Any]]:
     """The conditions, a row each."""
     columns = dict(answer.conditions.items())
-    return [{name: column[i] for name, column in columns.items()} for i in range(len(answer.samples))]
+    return [
+        {name: column[i] for name, column in columns.items()} for i in range(len(answer.samples))
+    ]
 
 
 def timed(command: list[str], environment: dict[str, str] | None = None) -> dict[str, float]:
@@ -243,10 +272,14 @@ def page(lines: list[str], commit: str, seeds: int) -> str:
             "",
             f"{where()}. DPSDA at commit {commit}. `python benchmarks/dpsda.py CHECKOUT`",
             "",
-            f"4,000 real digits, ε = {EPSILON:g}, δ = {DELTA:g}, T = {ITERATIONS}, {SELECTED:,} selected in every",
-            f"iteration, q = {NEIGHBORS}, threshold {THRESHOLD:g} votes, bare pixels as the embedding, drawn text as",
-            "the generator, which for DPSDA runs in another process whose memory does not count. Accuracy on 1,000",
-            f"held-out digits and images asked for: mean ± standard deviation of {seeds} seeds; seconds and memory of",
+            f"4,000 real digits, ε = {EPSILON:g}, δ = {DELTA:g}, T = {ITERATIONS}, {SELECTED:,} "
+            "selected in every",
+            f"iteration, q = {NEIGHBORS}, threshold {THRESHOLD:g} votes, bare pixels as the "
+            "embedding, drawn text as",
+            "the generator, which for DPSDA runs in another process whose memory does not count. "
+            "Accuracy on 1,000",
+            f"held-out digits and images asked for: mean ± standard deviation of {seeds} seeds; "
+            "seconds and memory of",
             "the whole process: medians.",
             "",
             "| rule | | LR | MLP | images | s | GB |",

@@ -1,9 +1,10 @@
-"""Side by side with DPSDA over texts (Aug-PE): the same records, pool, embedding and ε; ours is examples/newswire.yaml.
+"""Side by side with DPSDA over texts (Aug-PE): the same records, pool, embedding and ε; ours is
+examples/newswire.yaml.
 
     python benchmarks/dpsda_text.py CHECKOUT [--python PYTHON] [--seeds N] [--texts FOLDER]
 
-CHECKOUT and PYTHON are those of dpsda.py. DPSDA's pool and embedding are ours and answer from this process: they count
-in its seconds, and not in its memory. Writes results/dpsda_text.md.
+CHECKOUT and PYTHON are those of dpsda.py. DPSDA's pool and embedding are ours and answer from this
+process: they count in its seconds, and not in its memory. Writes results/dpsda_text.md.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ CELLS: dict[str, dict[str, Any] | None] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--seeds", type=int, default=3)
@@ -54,7 +57,9 @@ def main() -> None:
         texts = make_newswire(arguments.texts or Path(folder) / "newswire")
         for name, cell in CELLS.items():
             runs = [
-                ours(seed, texts) if cell is None else theirs(cell, seed, texts, arguments.checkout, arguments.python)
+                ours(seed, texts)
+                if cell is None
+                else theirs(cell, seed, texts, arguments.checkout, arguments.python)
                 for seed in range(arguments.seeds)
             ]
             lines.append(f"| {name} | {' | '.join(figures(runs))} |")
@@ -68,7 +73,9 @@ def figures(runs: list[dict[str, float]]) -> list[str]:
     for name in ("accuracy", "macro_f1"):
         values = [run[name] for run in runs]
         columns.append(f"{statistics.median(values):.3f} ({min(values):.3f}–{max(values):.3f})")
-    columns += [f"{statistics.median(run[name] for run in runs):.0f}" for name in ("seconds", "cpu")]
+    columns += [
+        f"{statistics.median(run[name] for run in runs):.0f}" for name in ("seconds", "cpu")
+    ]
     return [*columns, f"{statistics.median(run['gigabytes'] for run in runs):.2f}"]
 
 
@@ -79,12 +86,16 @@ def ours(seed: int, texts: Path) -> dict[str, float]:
         content = texts_recipe(texts.resolve()) | {"seed": seed}
         content["private"]["ledger_file"] = str(Path(folder) / "ledger.json")
         recipe.write_text(yaml.safe_dump(content), encoding="utf-8")
-        spent = timed([str(Path(sys.executable).with_name("pe")), "run", str(recipe), "--out", str(out)])
+        spent = timed(
+            [str(Path(sys.executable).with_name("pe")), "run", str(recipe), "--out", str(out)]
+        )
         result = Run(out).synthetic
         return spent | scores(result.samples, result.labels, texts)
 
 
-def theirs(cell: dict[str, Any], seed: int, texts: Path, checkout: Path, python: str) -> dict[str, float]:
+def theirs(
+    cell: dict[str, Any], seed: int, texts: Path, checkout: Path, python: str
+) -> dict[str, float]:
     """DPSDA's PE over the pool and the embedding of this process."""
     content = texts_recipe(texts.resolve())
     records, labels = read(texts / "private.csv", content)
@@ -93,13 +104,21 @@ def theirs(cell: dict[str, Any], seed: int, texts: Path, checkout: Path, python:
         places |= {name: f"{folder}/{name}.npz" for name in ("private", "result")}
         np.savez(places["private"], samples=records.array, labels=labels)
         classes = content["private"]["classes"]
-        settings = places | cell | content["privacy"] | {"lookahead": 0, "column": "PE.TEXT", "classes": classes}
+        settings = (
+            places
+            | cell
+            | content["privacy"]
+            | {"lookahead": 0, "column": "PE.TEXT", "classes": classes}
+        )
         pool, embedding = (dict(content[section]) for section in ("api", "embedding"))
         del pool["kind"], embedding["kind"]
         started, used = time.monotonic(), time.process_time()
         generator = Generator(PublicTexts(**pool), Texts, seed, WordLlama(**embedding).embed)
         spent = serve(generator, settings, Path(folder), checkout, python)
-        spent["seconds"], spent["cpu"] = time.monotonic() - started, spent["cpu"] + time.process_time() - used
+        spent["seconds"], spent["cpu"] = (
+            time.monotonic() - started,
+            spent["cpu"] + time.process_time() - used,
+        )
         result = np.load(places["result"])
         return spent | scores(Texts(result["samples"]), result["labels"], texts)
 
@@ -129,10 +148,14 @@ def page(lines: list[str], seeds: int) -> str:
             "",
             f"{where()}. DPSDA at commit 9078c67. `python benchmarks/dpsda_text.py CHECKOUT`",
             "",
-            "R8's 5,485 training texts are private, ε = 1, δ = 1e-5. Both draw from the example's pool, in windows",
-            "of 80 words, and compare by the same vectors (`wordllama`, centred on the pool). DPSDA's pool and vectors",
-            "come from another process: they count in its seconds, and not in its memory. Accuracy and macro-F1 on",
-            f"R8's test texts: median (least–most) of {seeds} runs; seconds, a processor's, and memory: medians.",
+            "R8's 5,485 training texts are private, ε = 1, δ = 1e-5. Both draw from the example's "
+            "pool, in windows",
+            "of 80 words, and compare by the same vectors (`wordllama`, centred on the pool). "
+            "DPSDA's pool and vectors",
+            "come from another process: they count in its seconds, and not in its memory. Accuracy "
+            "and macro-F1 on",
+            f"R8's test texts: median (least–most) of {seeds} runs; seconds, a processor's, and "
+            "memory: medians.",
             "",
             "| rule | accuracy | macro-F1 | s | processor's s | GB |",
             "| --- | --- | --- | --: | --: | --: |",

@@ -1,9 +1,11 @@
-"""DPSDA's side of dpsda.py and dpsda_text.py: its own loop, over a generator at the other end of a socket.
+"""DPSDA's side of dpsda.py and dpsda_text.py: its own loop, over a generator at the other end of a
+socket.
 
     PYTHONPATH=CHECKOUT python benchmarks/dpsda_worker.py SETTINGS
 
-SETTINGS is a .json file that one of these writes. Only DPSDA's code and its libraries run here. Libraries that
-it imports and does not use in this run, of which an index lacks some, are replaced by empty ones.
+SETTINGS is a .json file that one of these writes. Only DPSDA's code and its libraries run here.
+Libraries that it imports and does not use in this run, of which an index lacks some, are replaced
+by empty ones.
 """
 
 from __future__ import annotations
@@ -79,7 +81,9 @@ class Remote(API):  # type: ignore[misc]
         frame, t = syn_data.data_frame, getattr(syn_data.metadata, "iteration", -1) + 1
         samples = np.stack(frame[self._column].values)
         names = [syn_data.metadata.label_info[i].name for i in frame[LABEL_ID_COLUMN_NAME]]
-        self.connection.send(("vary", samples, names, list(frame["condition"]), self._degrees[max(t - 1, 0)]))
+        self.connection.send(
+            ("vary", samples, names, list(frame["condition"]), self._degrees[max(t - 1, 0)])
+        )
         answer = self._answer(syn_data.metadata)
         answer.data_frame[LABEL_ID_COLUMN_NAME] = frame[LABEL_ID_COLUMN_NAME].values
         return answer
@@ -87,12 +91,17 @@ class Remote(API):  # type: ignore[misc]
     def _answer(self, metadata):  # type: ignore[no-untyped-def]
         samples, conditions = self.connection.recv()
         return Data(
-            pd.DataFrame({self._column: list(samples), "condition": conditions, LABEL_ID_COLUMN_NAME: 0}), metadata
+            pd.DataFrame(
+                {self._column: list(samples), "condition": conditions, LABEL_ID_COLUMN_NAME: 0}
+            ),
+            metadata,
         )
 
 
 class RemoteEmbedding(Embedding):  # type: ignore[misc]
-    """The embedding at the other end, asked as DPSDA asks its own of texts: for the rows that have no vector yet."""
+    """The embedding at the other end, asked as DPSDA asks its own of texts: for the rows that have
+    no vector yet.
+    """
 
     def __init__(self, connection) -> None:  # type: ignore[no-untyped-def]
         super().__init__()
@@ -104,7 +113,9 @@ class RemoteEmbedding(Embedding):  # type: ignore[misc]
         if not len(missing.data_frame):
             return data
         self._connection.send(("embed", np.stack(missing.data_frame[TEXT_DATA_COLUMN_NAME].values)))
-        missing.data_frame[self.column_name] = pd.Series(list(self._connection.recv()), index=missing.data_frame.index)
+        missing.data_frame[self.column_name] = pd.Series(
+            list(self._connection.recv()), index=missing.data_frame.index
+        )
         return self.merge_computed_rows(data, missing)
 
 
@@ -112,11 +123,15 @@ def main() -> None:
     settings = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     private = np.load(settings["private"])
     column, classes = settings["column"], settings["classes"]
-    frame = pd.DataFrame({column: list(private["samples"]), LABEL_ID_COLUMN_NAME: private["labels"].astype(int)})
+    frame = pd.DataFrame(
+        {column: list(private["samples"]), LABEL_ID_COLUMN_NAME: private["labels"].astype(int)}
+    )
     data = Data(frame, {"label_info": [{"name": name} for name in classes]})
     api = Remote(settings["address"], settings["degrees"], column)
     histogram = NearestNeighbors(
-        embedding=RemoteEmbedding(api.connection) if column == TEXT_DATA_COLUMN_NAME else RawPixel(),
+        embedding=RemoteEmbedding(api.connection)
+        if column == TEXT_DATA_COLUMN_NAME
+        else RawPixel(),
         mode="l2",
         lookahead_degree=settings["lookahead"],
         api=api,
@@ -138,7 +153,11 @@ def main() -> None:
         fraction_per_label_id=[1.0] * len(classes),
     )
     samples = np.stack(found.data_frame[column].values)
-    np.savez(settings["result"], samples=samples, labels=found.data_frame[LABEL_ID_COLUMN_NAME].to_numpy(np.int32))
+    np.savez(
+        settings["result"],
+        samples=samples,
+        labels=found.data_frame[LABEL_ID_COLUMN_NAME].to_numpy(np.int32),
+    )
     os._exit(0)  # threads of the libraries are not waited for
 
 

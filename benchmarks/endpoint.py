@@ -2,8 +2,9 @@
 
     python benchmarks/endpoint.py [--images N]
 
-A server in a process of its own answers every request after 200 ms. It lets 32 requests in at once; the client is told
-so (first part), or finds out by the 429s that it gets (second part). Writes results/endpoint.md.
+A server in a process of its own answers every request after 200 ms. It lets 32 requests in at once;
+the client is told so (first part), or finds out by the 429s that it gets (second part). Writes
+results/endpoint.md.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ class Server:
             return
         while (await receive()).get("more_body"):
             pass
-        status, body = 429, b'{"error": {"message": "Too many requests", "code": "rate_limit_exceeded"}}'
+        status, body = (
+            429,
+            b'{"error": {"message": "Too many requests", "code": "rate_limit_exceeded"}}',
+        )
         if self._inside < LIMIT:
             self._inside += 1
             await asyncio.sleep(LATENCY)
@@ -92,10 +96,14 @@ class Watch(threading.Thread):
             memory = int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
             spent = self._journal._totals
             now = time.monotonic()
-            self.notes.append((now, spent.answers if spent else 0, usage.ru_utime + usage.ru_stime, memory))
+            self.notes.append(
+                (now, spent.answers if spent else 0, usage.ru_utime + usage.ru_stime, memory)
+            )
 
 
-def measure(port: int, images: int, concurrency: int) -> tuple[float, list[tuple[float, int, float, float]], int]:
+def measure(
+    port: int, images: int, concurrency: int
+) -> tuple[float, list[tuple[float, int, float, float]], int]:
     """Seconds for `images`, the notes taken, and calls made."""
     api = OpenAIImages(
         server=None,
@@ -106,7 +114,10 @@ def measure(port: int, images: int, concurrency: int) -> tuple[float, list[tuple
         key_env=None,
         concurrency=concurrency,
     )
-    with tempfile.TemporaryDirectory() as folder, RunWriter.create(Path(folder) / "run", {"recipe.yaml": b""}) as run:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        RunWriter.create(Path(folder) / "run", {"recipe.yaml": b""}) as run,
+    ):
         dispatcher = Dispatcher(as_generator(api), run, ("a",), seed=0)
         run.journal.totals()
         watch = Watch(dispatcher)
@@ -115,16 +126,24 @@ def measure(port: int, images: int, concurrency: int) -> tuple[float, list[tuple
         dispatcher.random(np.zeros(images, dtype=np.int32))
         seconds = time.monotonic() - started
         watch.over.set()
-        return seconds, [(at - started, *rest) for at, *rest in watch.notes], run.journal.totals().usage.calls
+        return (
+            seconds,
+            [(at - started, *rest) for at, *rest in watch.notes],
+            run.journal.totals().usage.calls,
+        )
 
 
 async def bare(port: int, calls: int) -> float:
-    """Calls a second of LIMIT plain sockets that do nothing but send and read: what two cores can attain at all."""
+    """Calls a second of LIMIT plain sockets that do nothing but send and read: what two cores can
+    attain at all.
+    """
 
     async def ask(times: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(times):
-            writer.write(b"POST /v1/images/generations HTTP/1.1\r\nHost: bare\r\nContent-Length: 2\r\n\r\n{}")
+            writer.write(
+                b"POST /v1/images/generations HTTP/1.1\r\nHost: bare\r\nContent-Length: 2\r\n\r\n{}"
+            )
             await reader.readuntil(b"\r\n\r\n")
             while size := int(await reader.readline(), 16):
                 await reader.readexactly(size + 2)
@@ -137,7 +156,9 @@ async def bare(port: int, calls: int) -> float:
 
 
 def steady(notes: list[tuple[float, int, float, float]], since: float = 0.0) -> float:
-    """Images a second from `since` seconds on, or from the first answer, until the last is there."""
+    """Images a second from `since` seconds on, or from the first answer, until the last is
+    there.
+    """
     late = [note for note in notes if note[0] >= since and note[1] > 0]
     last = next(note for note in late if note[1] == late[-1][1])
     return (last[1] - late[0][1]) / (last[0] - late[0][0])
@@ -174,21 +195,24 @@ def main() -> None:
         server.join()
     cpu = [(b[2] - a[2]) / (b[0] - a[0]) for a, b in pairwise(notes)]
     text = [
-        f"## An endpoint of {LATENCY * 1000:.0f} ms that lets {LIMIT} requests in at once ({IDEAL:.0f} a second)",
+        f"## An endpoint of {LATENCY * 1000:.0f} ms that lets {LIMIT} requests in at once "
+        f"({IDEAL:.0f} a second)",
         "",
-        f"{where()}; client and server share them. One image of {SIDE}×{SIDE} a request. "
-        "`python benchmarks/endpoint.py`",
+        f"{where()}; client and server share them. One image of {SIDE}×{SIDE} a request. `python "
+        "benchmarks/endpoint.py`",
         "",
-        f"- told the limit: {arguments.images:,} images; {steady(notes):.0f} a second between the first answer and the "
-        f"last, {steady(notes) / IDEAL:.1%} of the ideal (target: at least 95 %); {seconds:.1f} s in all, with loading "
-        "the SDK and gathering the population",
-        f"- {LIMIT} bare sockets that only send and read, on the same cores: {attainable:.0f} a second, "
-        f"{attainable / IDEAL:.1%} of the ideal; the above is {steady(notes) / attainable:.1%} of that",
+        f"- told the limit: {arguments.images:,} images; {steady(notes):.0f} a second between the "
+        f"first answer and the last, {steady(notes) / IDEAL:.1%} of the ideal (target: at least 95 "
+        f"%); {seconds:.1f} s in all, with loading the SDK and gathering the population",
+        f"- {LIMIT} bare sockets that only send and read, on the same cores: {attainable:.0f} a "
+        f"second, {attainable / IDEAL:.1%} of the ideal; the above is "
+        f"{steady(notes) / attainable:.1%} of that",
         f"- client meanwhile, first quarter → last quarter: {flat(cpu)} cores, "
         f"{flat([note[3] for note in notes])} MB resident",
-        f"- not told, {2 * LIMIT} at once at most: {2 * arguments.images:,} in {unknown:.1f} s by {calls:,} calls; "
-        f"80 % of the limit over 2 seconds reached after {reached(found, 0.8):.1f} s (target: within 20 s); "
-        f"{steady(found, 5.0) / IDEAL:.1%} of it from second 5 on",
+        f"- not told, {2 * LIMIT} at once at most: {2 * arguments.images:,} in {unknown:.1f} s by "
+        f"{calls:,} calls; 80 % of the limit over 2 seconds reached after "
+        f"{reached(found, 0.8):.1f} s (target: within 20 s); {steady(found, 5.0) / IDEAL:.1%} of "
+        "it from second 5 on",
     ]
     keep("endpoint.md", "\n".join(text))
 

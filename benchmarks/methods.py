@@ -1,12 +1,13 @@
-"""Private Evolution and every method that trains, side by side: the same private and public images, the same (ε, δ).
+"""Private Evolution and every method that trains, side by side: the same private and public images,
+the same (ε, δ).
 
     python benchmarks/methods.py [--methods NAME …] [--epsilon E …] [--runs N]
     python benchmarks/methods.py --page                     # the page of what was measured
 
-Private: the demo's 4,000 MNIST digits at 14×14. Public: drawn characters of 62 kinds in printed fonts. methods.yaml
-has the methods and their settings. Each cell is one `pe run` in a process of its own; a cell that is in
-results/methods.jsonl, with the same recipe, is not run again. At ε = 1e6 there is hardly any noise: it shows what a
-method could be worth. Writes results/methods.md.
+Private: the demo's 4,000 MNIST digits at 14×14. Public: drawn characters of 62 kinds in printed
+fonts. methods.yaml has the methods and their settings. Each cell is one `pe run` in a process of
+its own; a cell that is in results/methods.jsonl, with the same recipe, is not run again. At ε = 1e6
+there is hardly any noise: it shows what a method could be worth. Writes results/methods.md.
 """
 
 from __future__ import annotations
@@ -52,8 +53,13 @@ from pe.store.run import Run
 
 PE = Path(sys.executable).with_name("pe")
 CELLS = RESULTS / "methods.jsonl"
-METHODS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-LABELS = {"real": "as many of the private digits (not DP)", "drawn": "as many drawn digits (no private data)"}
+METHODS: dict[str, dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
+)
+LABELS = {
+    "real": "as many of the private digits (not DP)",
+    "drawn": "as many drawn digits (no private data)",
+}
 LABELS |= {name: method["label"] for name, method in METHODS.items()}
 CLASSIFIERS = {"logistic_regression": "LR", "mlp": "MLP", "resnet9": "ResNet-9"}
 DIGITS, SIDE, SAMPLES, TESTED, EPOCHS = tuple("0123456789"), 14, 2000, 1000, 5
@@ -69,11 +75,23 @@ def recipe_of(method: str, epsilon: float, run: int) -> dict[str, Any]:
     if method.endswith("+pe"):
         evolution = steps | {"population": [SAMPLES] * 5, "neighbors": 32, "threshold_sigmas": 1.5}
     elif method in ("pe", "one_vote"):
-        growing, neighbors = ([2750, 3300, 3850, 4400], 2) if epsilon >= 4 else ([2500, 3000, 3500, 4000], 16)
-        evolution = steps | {"population": [*growing, SAMPLES], "keep": "winners", "neighbors": neighbors}
+        growing, neighbors = (
+            ([2750, 3300, 3850, 4400], 2) if epsilon >= 4 else ([2500, 3000, 3500, 4000], 16)
+        )
+        evolution = steps | {
+            "population": [*growing, SAMPLES],
+            "keep": "winners",
+            "neighbors": neighbors,
+        }
         evolution |= {"threshold_sigmas": 1.0}
         privacy |= {"schedule": [1.5**t for t in range(4)]} if epsilon < 4 else {}
-    shape = {"size": SIDE, "resize": "stretch", "channels": 1, "classes": list(DIGITS), "declared_size": 4000}
+    shape = {
+        "size": SIDE,
+        "resize": "stretch",
+        "channels": 1,
+        "classes": list(DIGITS),
+        "declared_size": 4000,
+    }
     return {
         "name": method.replace("+", "-"),
         "seed": run,
@@ -90,7 +108,9 @@ def run_recipe(recipe: dict[str, Any], folder: Path) -> dict[str, Any]:
     path, run = folder / "recipe.yaml", folder / "run"
     path.write_text(yaml.safe_dump(recipe), encoding="utf-8")
     start, peak, fit = time.time(), 0, 0.0
-    process = subprocess.Popen([PE, "run", path, "--out", run, "--quiet"], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [PE, "run", path, "--out", run, "--quiet"], stdout=subprocess.DEVNULL
+    )
     while process.poll() is None:
         peak = max(peak, peak_memory(process.pid))
         fit = fit or (time.time() - start if (run / "model").is_dir() else 0.0)
@@ -120,15 +140,24 @@ def digits(split: Any) -> Labelled:
 
 
 def worth(train: Labelled, seed: int) -> dict[str, Any]:
-    """A training set's accuracies on the test digits, and its Fréchet distance from the private ones."""
+    """A training set's accuracies on the test digits, and its Fréchet distance from the private
+    ones.
+    """
     private, test = digits("private"), digits("test")
     settings = NetworkSettings(epochs=EPOCHS)
-    trials = [ClassifierTrial(name, Classifier(name, settings), {"set": train}, test) for name in CLASSIFIERS]
+    trials = [
+        ClassifierTrial(name, Classifier(name, settings), {"set": train}, test)
+        for name in CLASSIFIERS
+    ]
     scores = utility(trials, len(DIGITS), [seed], Progress())
     pixels = CachedEmbedding("pixels", Pixels(size=SIDE, blur=0))
-    one, other = (features(images, pixels, 0, Task()).moments for images in (train.images, private.images))
+    one, other = (
+        features(images, pixels, 0, Task()).moments for images in (train.images, private.images)
+    )
     return {
-        "accuracy": {name: round(float(scores[name]["set"].accuracy[0]), 4) for name in CLASSIFIERS},
+        "accuracy": {
+            name: round(float(scores[name]["set"].accuracy[0]), 4) for name in CLASSIFIERS
+        },
         "frechet": round(frechet_distance(one, other), 3),
     }
 
@@ -141,19 +170,25 @@ def cell(method: str, epsilon: float, run: int) -> dict[str, Any]:
         return worth(Labelled(private.images.take(rows), private.labels[rows]), run)
     if method == "drawn":
         labels = np.arange(SAMPLES, dtype=np.int32) % len(DIGITS)
-        return worth(Labelled(make_unevolved(Glyphs(size=SIDE), labels, DIGITS, run).images, labels), run)
+        return worth(
+            Labelled(make_unevolved(Glyphs(size=SIDE), labels, DIGITS, run).images, labels), run
+        )
     with tempfile.TemporaryDirectory() as folder:
         figures = run_recipe(recipe_of(method, epsilon, run), Path(folder))
         place = Path(folder) / "run"
         synthetic = one_vote(place) if method == "one_vote" else Run.open(place).synthetic
-    return figures | worth(label_samples(synthetic.samples, synthetic.labels, synthetic.conditions), run)
+    return figures | worth(
+        label_samples(synthetic.samples, synthetic.labels, synthetic.conditions), run
+    )
 
 
 def one_vote(folder: Path) -> Any:
     """The control of a PE run: as many samples, chosen by one vote and not varied."""
     run, recipe = Run.open(folder), Recipe.load(folder / FULL_RECIPE)
     dataset, embedding, plan = recipe.private.open(), build_embedding(recipe), plan_of(run, recipe)
-    control = one_vote_run(run, recipe, plan, Glyphs(size=SIDE), run.populations(), dataset, embedding)
+    control = one_vote_run(
+        run, recipe, plan, Glyphs(size=SIDE), run.populations(), dataset, embedding
+    )
     return control.result(Progress(), Event())
 
 
@@ -180,22 +215,31 @@ def write_page() -> None:
     lines = [
         "# PE and the methods that train, on the same digits",
         "",
-        f"Accuracy on {TESTED:,} held-out MNIST digits of classifiers trained on the samples alone; Fréchet distance "
-        "of pixels from the private digits; mean ± standard deviation over runs with fresh noise and over test sets. "
-        f"δ = 1e-5. Seconds are of one core. {dates[0]} to {dates[-1]};{last}. `python benchmarks/methods.py`",
+        f"Accuracy on {TESTED:,} held-out MNIST digits of classifiers trained on the samples "
+        "alone; Fréchet distance of pixels from the private digits; mean ± standard deviation over "
+        f"runs with fresh noise and over test sets. δ = 1e-5. Seconds are of one core. {dates[0]} "
+        f"to {dates[-1]};{last}. `python benchmarks/methods.py`",
         "",
-        "At ε = 10⁶ there is hardly any noise, and all else is as at ε = 10: what the method could be worth.",
+        "At ε = 10⁶ there is hardly any noise, and all else is as at ε = 10: what the method could "
+        "be worth.",
         "",
-        f"| ε | method | {' | '.join(CLASSIFIERS.values())} | Fréchet | fit, s | sample, s | peak, GB | runs |",
+        f"| ε | method | {' | '.join(CLASSIFIERS.values())} | Fréchet | fit, s | sample, s | peak, "
+        "GB | runs |",
         f"| ---: | --- |{' ---: |' * (len(CLASSIFIERS) + 5)}",
-        *(row(epsilon, list(LABELS.values())[i], runs) for (epsilon, i), runs in sorted(groups.items())),
+        *(
+            row(epsilon, list(LABELS.values())[i], runs)
+            for (epsilon, i), runs in sorted(groups.items())
+        ),
     ]
     keep("methods.md", "\n".join(lines))
 
 
 def row(epsilon: float, label: str, runs: list[dict[str, Any]]) -> str:
     """One line of the page."""
-    columns = [interval([run["accuracy"][name] for run in runs if name in run["accuracy"]]) for name in CLASSIFIERS]
+    columns = [
+        interval([run["accuracy"][name] for run in runs if name in run["accuracy"]])
+        for name in CLASSIFIERS
+    ]
     columns.append(f"{statistics.mean(run['frechet'] for run in runs):.2f}")
     for name, places in (("fit_seconds", 0), ("sample_seconds", 0), ("peak_gb", 1)):
         values = [run[name] for run in runs if name in run]
@@ -208,12 +252,17 @@ def interval(accuracies: list[float]) -> str:
     """Mean ± the standard deviation over runs and over test sets of TESTED digits."""
     if not accuracies:
         return "–"
-    mean, between = statistics.mean(accuracies), statistics.variance(accuracies) if len(accuracies) > 1 else 0.0
+    mean, between = (
+        statistics.mean(accuracies),
+        statistics.variance(accuracies) if len(accuracies) > 1 else 0.0,
+    )
     return f"{mean:.3f} ± {math.sqrt(between + mean * (1 - mean) / TESTED):.3f}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--methods", nargs="+", choices=LABELS, default=list(LABELS))
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 10.0])
     parser.add_argument("--runs", type=int, default=5)
@@ -225,7 +274,13 @@ def main() -> None:
                 key = key_of(method, epsilon, run)
                 if key in cells():
                     continue
-                named = {"key": key, "method": method, "epsilon": epsilon, "run": run, "where": where()}
+                named = {
+                    "key": key,
+                    "method": method,
+                    "epsilon": epsilon,
+                    "run": run,
+                    "where": where(),
+                }
                 line = json.dumps(named | cell(method, epsilon, run))
                 print(line, flush=True)
                 with CELLS.open("a", encoding="utf-8") as lines:

@@ -1,10 +1,12 @@
-"""Find wrong lines that the tests do not notice: `python benchmarks/mutations.py [--count 200] [--seed 1] [--jobs 2]`.
+"""Find wrong lines that the tests do not notice: `python benchmarks/mutations.py [--count 200]
+[--seed 1] [--jobs 2]`.
 
-Draws single mutations at random, by a fixed seed, over the parts where a wrong line costs privacy, money or results: a
-comparison turned, an operator or a constant changed, a condition negated, a statement left out. Each is made in a copy
-of the checkout, and the tests that run its line run for some two minutes or until one fails, the quickest first; for a
-line that runs at import those of its room do. A mutation that no test notices either is harmless or shows a gap; the
-page names them. Writes results/mutations.md. Takes pytest-cov, and about an hour on two cores.
+Draws single mutations at random, by a fixed seed, over the parts where a wrong line costs privacy,
+money or results: a comparison turned, an operator or a constant changed, a condition negated, a
+statement left out. Each is made in a copy of the checkout, and the tests that run its line run for
+some two minutes or until one fails, the quickest first; for a line that runs at import those of its
+room do. A mutation that no test notices either is harmless or shows a gap; the page names them.
+Writes results/mutations.md. Takes pytest-cov, and about an hour on two cores.
 """
 
 from __future__ import annotations
@@ -97,8 +99,12 @@ def drawn(count: int, seed: int) -> list[tuple[str, Path, int, str, str]]:
 def covering(folder: Path) -> tuple[CoverageData, dict[str, float]]:
     """Run all tests once: the tests that run each line, and the seconds that each test takes."""
     settings = ["--cov", "--cov-context=test", "--cov-report=", f"--cov-config={folder}/settings"]
-    (folder / "settings").write_text(f"[run]\nsource = pe, adapters\ncore = ctrace\ndata_file = {folder}/data\n")
-    subprocess.run([*PYTEST, "-n", "2", *settings, f"--junitxml={folder}/times.xml"], cwd=ROOT, check=False)
+    (folder / "settings").write_text(
+        f"[run]\nsource = pe, adapters\ncore = ctrace\ndata_file = {folder}/data\n"
+    )
+    subprocess.run(
+        [*PYTEST, "-n", "2", *settings, f"--junitxml={folder}/times.xml"], cwd=ROOT, check=False
+    )
     data, seconds = CoverageData(str(folder / "data")), dict[str, float]()
     data.read()
     for case in ElementTree.parse(folder / "times.xml").iter("testcase"):
@@ -110,9 +116,19 @@ def covering(folder: Path) -> tuple[CoverageData, dict[str, float]]:
 def tests_of(path: Path, line: int, data: CoverageData, seconds: dict[str, float]) -> list[str]:
     """The tests that run a line, the quickest first; none for a line that runs at import."""
     by_line = data.contexts_by_lineno(str(path))
-    statements = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.stmt)]
-    first = max((node.lineno for node in statements if node.lineno <= line <= (node.end_lineno or 0)), default=line)
-    names = {one.partition("|")[0] for at in range(first, line + 1) for one in by_line.get(at, ()) if len(one) < 300}
+    statements = [
+        node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.stmt)
+    ]
+    first = max(
+        (node.lineno for node in statements if node.lineno <= line <= (node.end_lineno or 0)),
+        default=line,
+    )
+    names = {
+        one.partition("|")[0]
+        for at in range(first, line + 1)
+        for one in by_line.get(at, ())
+        if len(one) < 300
+    }
     return sorted(names - {""}, key=lambda name: seconds.get(name, 9.0))
 
 
@@ -120,7 +136,11 @@ def is_noticed(tree: Path, file: Path, text: str, tests: list[str]) -> bool:
     """Return True if one of the tests fails once `file` has this text in the copy `tree`."""
     original, begun = (tree / file).read_bytes(), time.monotonic()
     (tree / file).write_text(text, encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "TMPDIR": str(tree / "tmp")}
+    environment = os.environ | {
+        "PYTHONPATH": str(tree),
+        "OMP_NUM_THREADS": "1",
+        "TMPDIR": str(tree / "tmp"),
+    }
     command = [*PYTEST, "-x", "--timeout=60"]
     try:
         for start in range(0, len(tests), AT_ONCE):
@@ -139,7 +159,9 @@ def is_noticed(tree: Path, file: Path, text: str, tests: list[str]) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
@@ -148,7 +170,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data, seconds = covering(Path(folder))
         for job in range(arguments.jobs):
-            trees.put(Path(shutil.copytree(ROOT, Path(folder) / str(job), ignore=IGNORED, symlinks=True)))
+            trees.put(
+                Path(shutil.copytree(ROOT, Path(folder) / str(job), ignore=IGNORED, symlinks=True))
+            )
             (Path(folder) / str(job) / "tmp").mkdir()
 
         def try_one(mutation: tuple[str, Path, int, str, str]) -> bool:
@@ -164,8 +188,13 @@ def main() -> None:
         with ThreadPoolExecutor(arguments.jobs) as pool:
             results = list(pool.map(try_one, chosen))
     pairs = zip(chosen, results, strict=True)
-    missed = [f"- `{file}:{line}`: `{code}`" for (_, file, line, code, _), noticed in pairs if not noticed]
-    head = f"{where()}. `python benchmarks/mutations.py --count {arguments.count} --seed {arguments.seed}`"
+    missed = [
+        f"- `{file}:{line}`: `{code}`" for (_, file, line, code, _), noticed in pairs if not noticed
+    ]
+    head = (
+        f"{where()}. `python benchmarks/mutations.py --count {arguments.count} --seed "
+        f"{arguments.seed}`"
+    )
     share = f"{sum(results)} of {len(results)} mutations noticed. Not noticed:"
     keep("mutations.md", "\n".join(["# Mutations", "", head, "", share, "", *missed]))
 

@@ -1,10 +1,12 @@
 """Exact nearest neighbours beside a bare float32 matmul: python benchmarks/neighbors.py [PICTURES].
 
-PICTURES is the folder of a picture set (examples/emoji.py); without it, only digits stand for real rows.
+PICTURES is the folder of a picture set (examples/emoji.py); without it, only digits stand for real
+rows.
 
-The matmul computes n×m×d multiply-adds in blocks and throws them away, so it bounds from below what any
-exhaustive search on this machine can take. Runs alternate and the best of each counts; cosine runs once. Writes
-benchmarks/results/neighbors.md; where torch sees a CUDA card, benchmarks/results/neighbors_gpu.md instead.
+The matmul computes n×m×d multiply-adds in blocks and throws them away, so it bounds from below what
+any exhaustive search on this machine can take. Runs alternate and the best of each counts; cosine
+runs once. Writes benchmarks/results/neighbors.md; where torch sees a CUDA card,
+benchmarks/results/neighbors_gpu.md instead.
 """
 
 from __future__ import annotations
@@ -37,10 +39,8 @@ SIZES = [  # n, m, d, runs
 NEAR = (4_000, 4_000, 512, 3)
 CARD = [(10_000, 10_000, 2_048), (50_000, 50_000, 512), (50_000, 50_000, 2_048)]
 HEAD = (
-    "| n × m × d | matmul s | GFLOP/s | faiss s | / matmul | cosine s | / matmul | torch s | / matmul |\n"
-    + "|---"
-    + "|--:" * 8
-    + "|"
+    "| n × m × d | matmul s | GFLOP/s | faiss s | / matmul | cosine s | / matmul | torch s | / "
+    "matmul |\n" + "|---" + "|--:" * 8 + "|"
 )
 REAL_HEAD = "| rows | n × m × d | q | matmul s | faiss s | / matmul |\n|---|---" + "|--:" * 4 + "|"
 
@@ -59,7 +59,9 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def measure(queries: Vectors, candidates: Vectors, runs: int) -> str:
-    """One row of the table: `runs` of the matmul and of the searches, in turn, then one under cosine."""
+    """One row of the table: `runs` of the matmul and of the searches, in turn, then one under
+    cosine.
+    """
     works: tuple[Callable[[], object], ...] = (
         lambda: matmul(queries, candidates),
         lambda: nearest(queries, candidates, backend="faiss"),
@@ -69,24 +71,36 @@ def measure(queries: Vectors, candidates: Vectors, runs: int) -> str:
     cosine = seconds(lambda: nearest(queries, candidates, metric="cosine", backend="faiss"))
     (n, d), m = queries.shape, len(candidates)
     return (
-        f"| {n:,} × {m:,} × {d:,} | {bare:.3f} | {2e-9 * n * m * d / bare:.0f} | {faiss:.3f} | {faiss / bare:.2f} "
-        f"| {cosine:.3f} | {cosine / bare:.2f} | {by_torch:.3f} | {by_torch / bare:.2f} |"
+        f"| {n:,} × {m:,} × {d:,} | {bare:.3f} | {2e-9 * n * m * d / bare:.0f} | {faiss:.3f} | "
+        f"{faiss / bare:.2f} | {cosine:.3f} | {cosine / bare:.2f} | {by_torch:.3f} | "
+        f"{by_torch / bare:.2f} |"
     )
 
 
 def real_rows() -> Iterator[tuple[str, Vectors, Vectors]]:
-    """Name, queries and candidates. Images also shifted by a pixel, three ways, to have as many as a run has."""
+    """Name, queries and candidates.
+
+    Images also shifted by a pixel, three ways, to have as many as a run has.
+    """
     digits = _digits()[0][np.random.default_rng(0).permutation(5000)].reshape(-1, 28, 28, 1)
     yield "digits, 28×28", _flat(_shifted(digits[:2500])), _flat(_shifted(digits[2500:]))
     if len(sys.argv) > 1:
         folder = Path(sys.argv[1])
-        parts = [read_folder(folder / part, (64, 64), "crop", 3)[0] for part in ("private", "test", "public")]
+        parts = [
+            read_folder(folder / part, (64, 64), "crop", 3)[0]
+            for part in ("private", "test", "public")
+        ]
         queries, candidates = _shifted(np.concatenate(parts[:2])), _shifted(parts[2])
-        small = [one.reshape(len(one), 32, 2, 32, 2, 3).mean(axis=(2, 4)) for one in (queries, candidates)]
+        small = [
+            one.reshape(len(one), 32, 2, 32, 2, 3).mean(axis=(2, 4))
+            for one in (queries, candidates)
+        ]
         yield "drawn pictures, 32×32×3", _flat(small[0]), _flat(small[1])
         network = EfficientNetLite()
         axes = np.random.default_rng(1).standard_normal((1280, 512), dtype=np.float32)
-        projected = [network.embed(Images(one)) @ axes for one in (queries[: len(queries) // 2], candidates)]
+        projected = [
+            network.embed(Images(one)) @ axes for one in (queries[: len(queries) // 2], candidates)
+        ]
         yield "their EfficientNet-Lite0 vectors, projected", projected[0], projected[1]
 
 
@@ -107,7 +121,9 @@ def measure_real(name: str, queries: Vectors, candidates: Vectors, q: int, runs:
     )
     bare, faiss = np.min([[seconds(work) for work in works] for _ in range(runs)], axis=0)
     (n, d), m = queries.shape, len(candidates)
-    return f"| {name} | {n:,} × {m:,} × {d:,} | {q} | {bare:.3f} | {faiss:.3f} | {faiss / bare:.2f} |"
+    return (
+        f"| {name} | {n:,} × {m:,} × {d:,} | {q} | {bare:.3f} | {faiss:.3f} | {faiss / bare:.2f} |"
+    )
 
 
 def on_the_processor() -> None:
@@ -115,8 +131,9 @@ def on_the_processor() -> None:
     lines = [
         "# Exact nearest neighbours beside a bare matmul",
         "",
-        f"{where()}, faiss {version('faiss-cpu')}, torch {torch.__version__} on the CPU. "
-        "q = 1; best of alternating runs, one run for cosine (by faiss); made by `python benchmarks/neighbors.py`.",
+        f"{where()}, faiss {version('faiss-cpu')}, torch {torch.__version__} on the CPU. q = 1; "
+        "best of alternating runs, one run for cosine (by faiss); made by `python "
+        "benchmarks/neighbors.py`.",
         "",
         "Gaussian queries and candidates:",
         "",
@@ -130,7 +147,8 @@ def on_the_processor() -> None:
     close = (rng.standard_normal(d) + 1e-5 * rng.standard_normal((m, d))).astype(np.float32)
     last = [
         "",
-        "Candidates that differ by 1e-5, where float32 decides nothing and every query is searched in float64:",
+        "Candidates that differ by 1e-5, where float32 decides nothing and every query is searched "
+        "in float64:",
         "",
     ]
     lines += [*last, HEAD, measure(queries, close, runs)]
@@ -145,10 +163,12 @@ def on_the_card() -> None:
     lines = [
         "# Exact nearest neighbours on a GPU",
         "",
-        f"{where()}; {torch.cuda.get_device_name()}, torch {torch.__version__}. q = 1, Gaussian queries and "
-        "candidates, the transfers included; the better of two runs. Made by `python benchmarks/neighbors.py`.",
+        f"{where()}; {torch.cuda.get_device_name()}, torch {torch.__version__}. q = 1, Gaussian "
+        "queries and candidates, the transfers included; the better of two runs. Made by `python "
+        "benchmarks/neighbors.py`.",
         "",
-        f"| n × m × d | bare fp32 product s | torch on one GPU s | {describe_search('torch')} s | equal |",
+        f"| n × m × d | bare fp32 product s | torch on one GPU s | {describe_search('torch')} s | "
+        "equal |",
         "|---" + "|--:" * 4 + "|",
     ]
     for n, m, d in CARD:
@@ -172,7 +192,9 @@ def _card_row(queries: Vectors, candidates: Vectors) -> str:
     equal = all(np.array_equal(found[0], other) for other in found)
     (n, d), m = queries.shape, len(candidates)
     return (
-        f"| {n:,} × {m:,} × {d:,} | " + " | ".join(f"{one:.3f}" for one in times) + f" | {'yes' if equal else 'NO'} |"
+        f"| {n:,} × {m:,} × {d:,} | "
+        + " | ".join(f"{one:.3f}" for one in times)
+        + f" | {'yes' if equal else 'NO'} |"
     )
 
 

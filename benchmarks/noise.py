@@ -1,4 +1,6 @@
-"""The rate at which exact noise is drawn, beside OpenDP's exact samplers: `python benchmarks/noise.py`."""
+"""The rate at which exact noise is drawn, beside OpenDP's exact samplers: `python
+benchmarks/noise.py`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def rate(draw: Callable[[int], object], count: int) -> float:
     return count / min(seconds)
 
 
-def opendps(make: Callable[..., Callable[[list[int]], list[int]]], distance: object) -> Callable[[int], object]:
+def opendps(
+    make: Callable[..., Callable[[list[int]], list[int]]], distance: object
+) -> Callable[[int], object]:
     measure = make(opendp.vector_domain(opendp.atom_domain(T="i64")), distance, scale=2.0**16)
     return lambda count: measure([0] * count)
 
@@ -34,7 +38,10 @@ def main() -> None:
     opendp.enable_features("contrib")
     rows = [
         *(
-            (f"discrete Gaussian, scale 2^{bits}", rate(lambda n, b=bits: noise.discrete_gaussian(n, 2.0**b), DRAWS))
+            (
+                f"discrete Gaussian, scale 2^{bits}",
+                rate(lambda n, b=bits: noise.discrete_gaussian(n, 2.0**b), DRAWS),
+            )
             for bits in (16, 30, 50)
         ),
         ("discrete Laplace, scale 2^16", rate(lambda n: noise.discrete_laplace(n, 2.0**16), DRAWS)),
@@ -42,11 +49,24 @@ def main() -> None:
             "OpenDP's discrete Gaussian",
             rate(opendps(opendp.m.make_gaussian, opendp.l2_distance(T="i64")), OPENDP_DRAWS),
         ),
-        ("OpenDP's discrete Laplace", rate(opendps(opendp.m.make_laplace, opendp.l1_distance(T="i64")), OPENDP_DRAWS)),
+        (
+            "OpenDP's discrete Laplace",
+            rate(opendps(opendp.m.make_laplace, opendp.l1_distance(T="i64")), OPENDP_DRAWS),
+        ),
     ]
     lines = [f"| {name} | {draws / 1e6:.2f} |" for name, draws in rows]
-    head = ["## Exact noise from the operating system's entropy", "", f"{where()}. `python benchmarks/noise.py`", ""]
-    keep("speed.md", "\n".join([*head, "| noise | million draws a second, one core |", "| --- | ---: |", *lines]))
+    head = [
+        "## Exact noise from the operating system's entropy",
+        "",
+        f"{where()}. `python benchmarks/noise.py`",
+        "",
+    ]
+    keep(
+        "speed.md",
+        "\n".join(
+            [*head, "| noise | million draws a second, one core |", "| --- | ---: |", *lines]
+        ),
+    )
 
 
 if __name__ == "__main__":

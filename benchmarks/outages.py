@@ -1,9 +1,11 @@
-"""A run whose server goes away three times for two minutes each, with and without kill -9 meanwhile.
+"""A run whose server goes away three times for two minutes each, with and without kill -9
+meanwhile.
 
     python benchmarks/outages.py [--seconds 120]
 
-Four cases side by side: texts by `chat`, whose connections break off, and images by `sdapi`, which says 503. Each is
-compared with the same run over a server that stays. Takes about seven minutes. Writes results/endpoint.md.
+Four cases side by side: texts by `chat`, whose connections break off, and images by `sdapi`, which
+says 503. Each is compared with the same run over a server that stays. Takes about seven minutes.
+Writes results/endpoint.md.
 """
 
 from __future__ import annotations
@@ -37,7 +39,11 @@ def measure(folder: Path, kind: str, killed: bool, seconds: float) -> str:
         make_private(each / PRIVATE[kind])
     with serving(KINDS[kind][0](Script())) as url:
         forked(carry_out, plain, kind, address(kind, url)).join()
-    away, kills, began = Away(KINDS[kind][0](script), every=SAMPLES // 4, seconds=seconds, fault=FAULTS[kind]), 0, 0.0
+    away, kills, began = (
+        Away(KINDS[kind][0](script), every=SAMPLES // 4, seconds=seconds, fault=FAULTS[kind]),
+        0,
+        0.0,
+    )
     with serving(away) as url:
         began = time.monotonic()
         process = forked(carry_out, other, kind, address(kind, url), 900.0, PAUSES)
@@ -50,21 +56,31 @@ def measure(folder: Path, kind: str, killed: bool, seconds: float) -> str:
                 process = forked(carry_out, other, kind, address(kind, url), 900.0, PAUSES)
         took = time.monotonic() - began
     same = process.exitcode == 0 and result(other) == result(plain)
-    what = f"{kind}, {FAULTS[kind].split()[0]} | {away.gone} × {seconds:g} s | {kills} | {process.exitcode}"
+    what = (
+        f"{kind}, {FAULTS[kind].split()[0]} | {away.gone} × {seconds:g} s | {kills} | "
+        f"{process.exitcode}"
+    )
     paid = f"{script.delivered} of {SAMPLES} | {'yes' if same else 'NO'}"
     return f"| {what} | {took:.0f} s | {away.asked} | {paid} |"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=120.0)
     seconds = parser.parse_args().seconds
     cases = [(kind, killed) for kind in KINDS for killed in (False, True)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(cases)) as pool:
         rows = list(pool.map(lambda case: measure(Path(folder) / case[0], *case, seconds), cases))
-    head = "| case | away | kills | exit status | took | requests while away | answers paid for | same bytes |"
+    head = (
+        "| case | away | kills | exit status | took | requests while away | answers paid for | "
+        "same bytes |"
+    )
     table = "\n".join([head, "| --- | --- | --- | --- | --- | --- | --- | --- |", *rows])
-    text = f"## Runs whose server goes away\n\n{where()}. `python benchmarks/outages.py`\n\n{table}\n"
+    text = (
+        f"## Runs whose server goes away\n\n{where()}. `python benchmarks/outages.py`\n\n{table}\n"
+    )
     keep("endpoint.md", text)
 
 

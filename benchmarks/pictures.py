@@ -1,12 +1,15 @@
-"""What a newcomer's default is worth on colour pictures: accuracy beside all controls, by pool, embedding and ε.
+"""What a newcomer's default is worth on colour pictures: accuracy beside all controls, by pool,
+embedding and ε.
 
-    python benchmarks/pictures.py [--pools unlabelled by_class] [--embeddings …] [--epsilon E …] [--runs N]
-    python benchmarks/pictures.py --private twitter --public facebook [--set A.B=VALUE …]    # to choose rules
+    python benchmarks/pictures.py [--pools unlabelled by_class] [--embeddings …] [--epsilon E …]
+    [--runs N] python benchmarks/pictures.py --private twitter --public facebook [--set A.B=VALUE …]
+    # to choose rules
 
-The picture set and the recipe are those of `examples/emoji.py`; a pool with classes draws by them. Accuracy is
-that of a linear probe on features of EfficientNet-Lite0, on held-out private pictures. A cell that was measured, of the
-same recipe, is not run again. Writes results/pictures.md and docs/images/pictures.png; with another private maker it
-prints each cell, and keeps them beside the pictures.
+The picture set and the recipe are those of `examples/emoji.py`; a pool with classes draws by them.
+Accuracy is that of a linear probe on features of EfficientNet-Lite0, on held-out private pictures.
+A cell that was measured, of the same recipe, is not run again. Writes results/pictures.md and
+docs/images/pictures.png; with another private maker it prints each cell, and keeps them beside the
+pictures.
 """
 
 from __future__ import annotations
@@ -45,11 +48,17 @@ from pe.report.pictures import contact_sheet
 from pe.store.run import Run
 from pe.store.writer import read_journal
 
-POOLS, EMBEDDINGS, EPSILONS = ("unlabelled", "raw_votes", "by_class"), ("efficientnet_lite", "pixels"), (4.0, 1.0, 10.0)
+POOLS, EMBEDDINGS, EPSILONS = (
+    ("unlabelled", "raw_votes", "by_class"),
+    ("efficientnet_lite", "pixels"),
+    (4.0, 1.0, 10.0),
+)
 
 
 class Remembering:
-    """EfficientNet-Lite0, which embeds each picture once: a pool's picture occurs in every population."""
+    """EfficientNet-Lite0, which embeds each picture once: a pool's picture occurs in every
+    population.
+    """
 
     info = PluginInfo(hosts=())
 
@@ -58,12 +67,18 @@ class Remembering:
         self._known: dict[bytes, Vectors] = {}
         if file.is_file():
             with np.load(file) as kept:
-                self._known = {name.tobytes(): vector for name, vector in zip(*kept.values(), strict=True)}
+                self._known = {
+                    name.tobytes(): vector for name, vector in zip(*kept.values(), strict=True)
+                }
         self.batch_size = self._network.batch_size
 
     def embed(self, images: Images) -> Vectors:
         names = [hashlib.sha256(image.tobytes()).digest() for image in images.pixels]
-        new = {name: image for name, image in zip(names, images.pixels, strict=True) if name not in self._known}
+        new = {
+            name: image
+            for name, image in zip(names, images.pixels, strict=True)
+            if name not in self._known
+        }
         if new:
             padded = np.zeros((self.batch_size, *images.shape), np.uint8)
             padded[: len(new)] = list(new.values())
@@ -72,7 +87,9 @@ class Remembering:
         return np.stack([self._known[name] for name in names])
 
     def keep(self, images: Images) -> None:
-        """Embed these and write their vectors to the file, batch by batch; others stay in memory only."""
+        """Embed these and write their vectors to the file, batch by batch; others stay in memory
+        only.
+        """
         for start in range(0, len(images), self.batch_size):
             before = len(self._known)
             self.embed(images.take(slice(start, start + self.batch_size)))
@@ -97,10 +114,14 @@ class Setting:
 
 
 def recipe_for(pool: str, embedding: str, epsilon: float, run: int, setting: Setting) -> Recipe:
-    """The demo's recipe with another pool, embedding, ε or seed, and with what it leaves open chosen."""
+    """The demo's recipe with another pool, embedding, ε or seed, and with what it leaves open
+    chosen.
+    """
     content = pictures_recipe(setting.folder) | {"seed": run}
     content["privacy"]["epsilon"] = epsilon
-    content["embedding"] = {"kind": object_kind(setting.network) if embedding == "efficientnet_lite" else embedding}
+    content["embedding"] = {
+        "kind": object_kind(setting.network) if embedding == "efficientnet_lite" else embedding
+    }
     if pool == "by_class":
         content["api"] |= {"path": str(setting.folder / "public-by-class"), "by_label": True}
     if (setting.changes or pool == "raw_votes") and content["evolution"] == "auto":
@@ -114,7 +135,8 @@ def recipe_for(pool: str, embedding: str, epsilon: float, run: int, setting: Set
 def cell(
     recipe: Recipe, pool: str, run: int, setting: Setting, sheet: Path | None, controls: bool = True
 ) -> dict[str, Any]:
-    """One run of the engine: the accuracies of its pictures and of their controls, and how long it took.
+    """One run of the engine: the accuracies of its pictures and of their controls, and how long it
+    took.
 
     Without `controls`, those that ask the generator are left out.
     """
@@ -127,54 +149,107 @@ def cell(
         with read_journal(made) as journal:
             images = int(journal.totals().usage.images)
         test = str(setting.folder / "test")
-        asked = Request(test, random_selection=controls, one_vote=controls, embedding=around.embedding)
+        asked = Request(
+            test, random_selection=controls, one_vote=controls, embedding=around.embedding
+        )
         sets = gather(made, asked, Notes(Progress()), around.stop)
         if sheet is not None and pool == "unlabelled" and by_network and run == 0:
             write_sheet(Run.open(made.folder), setting.folder / "public", sheet)
         scores = probe_accuracies(sets.by_name, sets.test.content, setting.network, Progress())
-        shown, private = (embed(setting.network, one.images) for one in (sets.by_name["synthetic"], sets.private))
+        shown, private = (
+            embed(setting.network, one.images) for one in (sets.by_name["synthetic"], sets.private)
+        )
     different = variety_of(shown, private, 0).synthetic
-    return {"accuracy": scores, "seconds": seconds, "images": images, "shown": len(shown), "different": different}
+    return {
+        "accuracy": scores,
+        "seconds": seconds,
+        "images": images,
+        "shown": len(shown),
+        "different": different,
+    }
 
 
 def fixed(setting: Setting) -> dict[str, Any]:
-    """What the private pictures are worth, and the public ones with their true classes: neither costs an ε."""
+    """What the private pictures are worth, and the public ones with their true classes: neither
+    costs an ε.
+    """
     sets = {}
     for name, part in (("real", "private"), ("pool", "public-by-class"), ("test", "test")):
         pixels, labels = read_folder(setting.folder / part, (SIDE, SIDE), "crop", 3)
-        sets[name] = Labelled(Images(pixels), np.array([CLASSES.index(label) for label in labels], np.int32))
+        sets[name] = Labelled(
+            Images(pixels), np.array([CLASSES.index(label) for label in labels], np.int32)
+        )
         setting.network.keep(sets[name].images)
     return {"accuracy": probe_accuracies(sets, sets.pop("test"), setting.network, Progress())}
 
 
-def in_order(pools: list[str], embeddings: list[str], epsilons: list[float], runs: int) -> list[tuple[Any, ...]]:
+def in_order(
+    pools: list[str], embeddings: list[str], epsilons: list[float], runs: int
+) -> list[tuple[Any, ...]]:
     """The cells, those that tell most first: EfficientNet before pixels, the usual ε before 10."""
-    cells = [(p, v, e, run) for v in embeddings for p in pools for e in epsilons for run in range(runs)]
-    return sorted(cells, key=lambda one: (EMBEDDINGS.index(one[1]), one[2] > 4, POOLS.index(one[0]), -one[2], one[3]))
+    cells = [
+        (p, v, e, run) for v in embeddings for p in pools for e in epsilons for run in range(runs)
+    ]
+    return sorted(
+        cells,
+        key=lambda one: (
+            EMBEDDINGS.index(one[1]),
+            one[2] > 4,
+            POOLS.index(one[0]),
+            -one[2],
+            one[3],
+        ),
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--private", default="google", help="the private maker")
-    parser.add_argument("--public", nargs="+", default=["twitter", "facebook"], help="the public makers")
-    parser.add_argument("--pictures", type=Path, help="the set's folder; default: pictures, or pictures-MAKER")
+    parser.add_argument(
+        "--public", nargs="+", default=["twitter", "facebook"], help="the public makers"
+    )
+    parser.add_argument(
+        "--pictures", type=Path, help="the set's folder; default: pictures, or pictures-MAKER"
+    )
     parser.add_argument("--pools", nargs="+", choices=POOLS, default=list(POOLS))
     parser.add_argument("--embeddings", nargs="+", choices=EMBEDDINGS, default=list(EMBEDDINGS))
     parser.add_argument("--epsilon", type=float, nargs="+", default=list(EPSILONS))
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--no-controls", action="store_true", help="leave out those that ask the generator")
-    parser.add_argument("--set", nargs="*", default=[], metavar="A.B=VALUE", help="change the recipe, not for google")
+    parser.add_argument(
+        "--no-controls", action="store_true", help="leave out those that ask the generator"
+    )
+    parser.add_argument(
+        "--set",
+        nargs="*",
+        default=[],
+        metavar="A.B=VALUE",
+        help="change the recipe, not for google",
+    )
     arguments = parser.parse_args()
     reported = arguments.private == "google"
     if reported and arguments.set:
-        parser.error("--set chooses rules, on other private pictures: give --private and --public with it")
+        parser.error(
+            "--set chooses rules, on other private pictures: give --private and --public with it"
+        )
     folder = arguments.pictures or Path("pictures" if reported else f"pictures-{arguments.private}")
     make_picture_set(folder, private=arguments.private, public=arguments.public)
     network = Remembering(folder.with_name(f"{folder.name}-efficientnet_lite.npz"))
     setting = Setting(folder, network, tuple(arguments.set))
-    kept = RESULTS / "pictures.jsonl" if reported else folder.with_name(f"{folder.name}-cells.jsonl")
-    done = {found["key"]: found for found in map(json.loads, kept.read_text().splitlines())} if kept.exists() else {}
-    sheet = RESULTS.parent.parent / "docs" / "images" / "pictures.png" if reported else folder.with_suffix(".png")
+    kept = (
+        RESULTS / "pictures.jsonl" if reported else folder.with_name(f"{folder.name}-cells.jsonl")
+    )
+    done = (
+        {found["key"]: found for found in map(json.loads, kept.read_text().splitlines())}
+        if kept.exists()
+        else {}
+    )
+    sheet = (
+        RESULTS.parent.parent / "docs" / "images" / "pictures.png"
+        if reported
+        else folder.with_suffix(".png")
+    )
     if "fixed" not in done:
         keep_cell({"key": "fixed", "where": where()} | fixed(setting), kept)
     for pool, embedding, epsilon, run in in_order(
@@ -183,8 +258,21 @@ def main() -> None:
         recipe = recipe_for(pool, embedding, epsilon, run, setting)
         key = f"{pool} {embedding} {epsilon:g} {run} {digest_of(recipe)}"
         if key not in done:
-            named = {"key": key, "pool": pool, "embedding": embedding, "epsilon": epsilon, "run": run}
-            found = cell(recipe, pool, run, setting, sheet if epsilon == 4 else None, not arguments.no_controls)
+            named = {
+                "key": key,
+                "pool": pool,
+                "embedding": embedding,
+                "epsilon": epsilon,
+                "run": run,
+            }
+            found = cell(
+                recipe,
+                pool,
+                run,
+                setting,
+                sheet if epsilon == 4 else None,
+                not arguments.no_controls,
+            )
             settled = {"changes": arguments.set, "evolution": recipe.evolution.own_values}
             keep_cell(named | {"where": where()} | settled | found, kept)
     if reported:
@@ -222,10 +310,14 @@ _SHOWN = "twitter-"  # the licence of the other makers' pictures is not clear, s
 
 
 def write_table(found: list[dict[str, Any]]) -> None:
-    """results/pictures.md of the cells, the last one of each, of those with the last evolution that was measured."""
+    """results/pictures.md of the cells, the last one of each, of those with the last evolution that
+    was measured.
+    """
     scale = next(one for one in reversed(found) if one["key"] == "fixed")["accuracy"]
     cells = {
-        (one["embedding"], one["pool"], one["epsilon"], one["run"]): one for one in found if one.get("pool") in POOLS
+        (one["embedding"], one["pool"], one["epsilon"], one["run"]): one
+        for one in found
+        if one.get("pool") in POOLS
     }
     groups: dict[tuple[str, str, float], list[dict[str, Any]]] = {}
     for (embedding, pool, epsilon, _), one in cells.items():
@@ -238,17 +330,19 @@ def write_table(found: list[dict[str, Any]]) -> None:
         [
             "# The default recipe on colour pictures",
             "",
-            "Accuracy on held-out pictures of the private maker (Google), of a linear probe on features of "
-            "EfficientNet-Lite0 that was trained on one set of pictures alone; mean ± standard deviation over runs "
-            "with other seeds and fresh noise. δ = 1e-5. The recipe is that of `examples/emoji.py`. For "
-            f"comparison: trained on the private pictures themselves (not DP) {scale['real']:.3f}, on the public ones "
-            f"with their true classes {scale['pool']:.3f}; guessing {scale['chance']:.3f}. The probe's "
-            "penalty is chosen on held-out parts of the training set. Different is the share of pictures that are no "
-            "copies or near copies of another one, as `pe evaluate` counts variety. Seconds are those of the "
-            f"run alone, with the vectors of pool and private pictures kept. {found[-1]['where']}. "
-            "`python benchmarks/pictures.py`",
+            "Accuracy on held-out pictures of the private maker (Google), of a linear probe on "
+            "features of EfficientNet-Lite0 that was trained on one set of pictures alone; mean ± "
+            "standard deviation over runs with other seeds and fresh noise. δ = 1e-5. The recipe "
+            "is that of `examples/emoji.py`. For comparison: trained on the private pictures "
+            f"themselves (not DP) {scale['real']:.3f}, on the public ones with their true classes "
+            f"{scale['pool']:.3f}; guessing {scale['chance']:.3f}. The probe's penalty is chosen "
+            "on held-out parts of the training set. Different is the share of pictures that are no "
+            "copies or near copies of another one, as `pe evaluate` counts variety. Seconds are "
+            "those of the run alone, with the vectors of pool and private pictures kept. "
+            f"{found[-1]['where']}. `python benchmarks/pictures.py`",
             "",
-            f"| embedding of the votes | pool | ε | {' | '.join(SETS.values())} | shown | different | seconds | runs |",
+            f"| embedding of the votes | pool | ε | {' | '.join(SETS.values())} | shown | "
+            "different | seconds | runs |",
             f"| --- | --- | ---: |{' ---: |' * (len(SETS) + 4)}",
             *[row(*key, groups[key]) for key in ordered],
             "",
@@ -258,10 +352,17 @@ def write_table(found: list[dict[str, Any]]) -> None:
 
 
 def row(embedding: str, pool: str, epsilon: float, runs: list[dict[str, Any]]) -> str:
-    cells = [spread([one["accuracy"][name] for one in runs if name in one["accuracy"]]) for name in SETS]
-    means = [statistics.mean(one[name] for one in runs) for name in ("shown", "different", "seconds")]
+    cells = [
+        spread([one["accuracy"][name] for one in runs if name in one["accuracy"]]) for name in SETS
+    ]
+    means = [
+        statistics.mean(one[name] for one in runs) for name in ("shown", "different", "seconds")
+    ]
     numbers = f"{means[0]:,.0f} | {means[1]:.0%} | {means[2]:.0f}"
-    return f"| {embedding} | {POOL_NAMES[pool]} | {epsilon:g} | {' | '.join(cells)} | {numbers} | {len(runs)} |"
+    return (
+        f"| {embedding} | {POOL_NAMES[pool]} | {epsilon:g} | {' | '.join(cells)} | {numbers} | "
+        f"{len(runs)} |"
+    )
 
 
 def spread(values: list[float]) -> str:

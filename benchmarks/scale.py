@@ -2,9 +2,9 @@
 
     python benchmarks/scale.py [--records N] [--channels 1|3] [--dimension D]
 
-Random data, 10 labels, k = 1, T = 1, a 64-dimensional embedding (fixed random projection), an API that answers at
-once. Anonymous memory is what the process cannot give back; memory-mapped files are not in it. Needs about 15 GB of
-disk with three channels. Writes results/speed.md of a million.
+Random data, 10 labels, k = 1, T = 1, a 64-dimensional embedding (fixed random projection), an API
+that answers at once. Anonymous memory is what the process cannot give back; memory-mapped files are
+not in it. Needs about 15 GB of disk with three channels. Writes results/speed.md of a million.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ SIDE = 32
 
 
 class Instant:
-    """Answers at once: images cut from a fixed block of random bytes at a place that the seed names."""
+    """Answers at once: images cut from a fixed block of random bytes at a place that the seed
+    names.
+    """
 
     info = pe.PluginInfo(hosts=())
     capabilities = pe.Capabilities(max_chunk=8192)
@@ -56,7 +58,9 @@ class Projection:
 
     def __init__(self, channels: int, dimension: int) -> None:
         size = SIDE * SIDE * channels
-        self._matrix = np.random.default_rng(1).standard_normal((size, dimension)).astype(np.float32) / size
+        self._matrix = (
+            np.random.default_rng(1).standard_normal((size, dimension)).astype(np.float32) / size
+        )
 
     def embed(self, samples: pe.Images) -> np.ndarray:
         return samples.pixels.reshape(len(samples), -1).astype(np.float32) @ self._matrix
@@ -114,17 +118,32 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         make_private(Path(folder) / "private.npz", records, channels)
         data = pe.ImageNpz(
-            Path(folder) / "private.npz", size=SIDE, channels=channels, classes=CLASSES, declared_size=records
+            Path(folder) / "private.npz",
+            size=SIDE,
+            channels=channels,
+            classes=CLASSES,
+            declared_size=records,
         )
         watch = Watch()
         watch.start()
         started = time.perf_counter()
-        settings = {"epsilon": 1.0, "delta": 1e-8, "population": records, "iterations": 1, "lookahead": 1}
+        settings = {
+            "epsilon": 1.0,
+            "delta": 1e-8,
+            "population": records,
+            "iterations": 1,
+            "lookahead": 1,
+        }
         embedding = Projection(channels, dimension)
-        pe.evolve(data, Instant(channels), embedding=embedding, out=Path(folder) / "run", **settings)
+        pe.evolve(
+            data, Instant(channels), embedding=embedding, out=Path(folder) / "run", **settings
+        )
         seconds = time.perf_counter() - started
         watch.over.set()
-        size = sum(path.stat().st_size for path in (Path(folder) / "run").rglob("*") if path.is_file()) / 2**30
+        size = (
+            sum(path.stat().st_size for path in (Path(folder) / "run").rglob("*") if path.is_file())
+            / 2**30
+        )
     text = (
         f"## {records:,} private and {records:,} synthetic 32×32×{channels} images\n\n"
         f"{where()}. 10 labels, k = 1, T = 1, {dimension}-dimensional embedding. "

@@ -1,4 +1,6 @@
-"""A chat model whose answers are a script, served on this machine, and a classifier of the texts that come of it."""
+"""A chat model whose answers are a script, served on this machine, and a classifier of the texts
+that come of it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from sklearn.metrics import f1_score
 
 @contextmanager
 def serve_model(answer: Callable[[str, np.random.Generator], str]) -> Iterator[str]:
-    """Serve chat completions by `answer`, a function of the prompt and of a generator; yield their address."""
+    """Serve chat completions by `answer`, a function of the prompt and of a generator; yield their
+    address.
+    """
 
     class Scripted(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -26,9 +30,14 @@ def serve_model(answer: Callable[[str, np.random.Generator], str]) -> Iterator[s
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            text = answer(body["messages"][-1]["content"], np.random.default_rng(body["seed"])) or "nothing"
+            text = (
+                answer(body["messages"][-1]["content"], np.random.default_rng(body["seed"]))
+                or "nothing"
+            )
             message = {"role": "assistant", "content": text}
-            content = json.dumps({"choices": [{"index": 0, "finish_reason": "stop", "message": message}]}).encode()
+            content = json.dumps(
+                {"choices": [{"index": 0, "finish_reason": "stop", "message": message}]}
+            ).encode()
             self.send_response(200)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(content)))
@@ -52,9 +61,13 @@ def draw_window(text: str, words: int, rng: np.random.Generator) -> str:
 
 
 def score_words(train: list[tuple[str, str]], test: list[tuple[str, str]]) -> tuple[float, float]:
-    """Return accuracy and macro-F1 of a logistic regression on TF-IDF; texts stand with their labels."""
+    """Return accuracy and macro-F1 of a logistic regression on TF-IDF; texts stand with their
+    labels.
+    """
     words, truth = TfidfVectorizer(sublinear_tf=True), [label for _, label in test]
     classifier = LogisticRegression(C=10, max_iter=200)
     classifier.fit(words.fit_transform([text for text, _ in train]), [label for _, label in train])
     guesses = classifier.predict(words.transform([text[:2000] for text, _ in test]))
-    return float(np.mean(guesses == np.array(truth))), float(f1_score(truth, guesses, average="macro"))
+    return float(np.mean(guesses == np.array(truth))), float(
+        f1_score(truth, guesses, average="macro")
+    )

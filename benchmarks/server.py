@@ -1,10 +1,12 @@
-"""What lies between a client and the engine: images per second by the batch route beside a bare loop.
+"""What lies between a client and the engine: images per second by the batch route beside a bare
+loop.
 
     python benchmarks/server.py [--rounds N]
 
-The bare loop is DDIM over the shipped model's network, written out, at its best batch size; the server is `pe serve
-small` with that batch, asked by the client adapter over HTTP. Both take turns, the one idle while the other works, and
-the table holds medians over the rounds. On a processor each engine has one core. Writes results/diffusion.md.
+The bare loop is DDIM over the shipped model's network, written out, at its best batch size; the
+server is `pe serve small` with that batch, asked by the client adapter over HTTP. Both take turns,
+the one idle while the other works, and the table holds medians over the rounds. On a processor each
+engine has one core. Writes results/diffusion.md.
 """
 
 from __future__ import annotations
@@ -123,8 +125,12 @@ def many(callers: int) -> float:
     """Images per second of callers who want one each, again and again."""
 
     def ask(seed: int) -> None:
-        wanted = BatchRequest(np.array([seed], dtype=np.uint64), steps=STEPS, classes=np.zeros(1, dtype=np.int64))
-        request = urllib.request.Request(f"{URL}/v1/batch/images", pack_request(wanted), {"Content-Type": ARRAYS})
+        wanted = BatchRequest(
+            np.array([seed], dtype=np.uint64), steps=STEPS, classes=np.zeros(1, dtype=np.int64)
+        )
+        request = urllib.request.Request(
+            f"{URL}/v1/batch/images", pack_request(wanted), {"Content-Type": ARRAYS}
+        )
         urllib.request.urlopen(request, timeout=120).read()
 
     with ThreadPoolExecutor(callers) as threads:
@@ -134,7 +140,8 @@ def many(callers: int) -> float:
 def mean_batch(before: dict[str, float], after: dict[str, float]) -> float:
     """Images per batch between two looks at the counters."""
     images, batches = (
-        after[name] - before[name] for name in ("pe_server_images_total", "pe_server_batch_images_count")
+        after[name] - before[name]
+        for name in ("pe_server_images_total", "pe_server_batch_images_count")
     )
     return images / batches
 
@@ -146,7 +153,9 @@ def asked(batch: int) -> Callable[[np.ndarray], None]:
     def run(seeds: np.ndarray) -> None:
         parts = [seeds[start : start + batch] for start in range(0, len(seeds), batch)]
         with ThreadPoolExecutor(2 * UNDER_WAY) as threads:
-            answers = threads.map(lambda part: client.random_api(RandomRequest(("a",) * len(part), part)), parts)
+            answers = threads.map(
+                lambda part: client.random_api(RandomRequest(("a",) * len(part), part)), parts
+            )
             assert all(len(answer.samples) == batch for answer in answers)
 
     return run
@@ -164,10 +173,14 @@ def counters() -> dict[str, float]:
 
 
 def lone(rounds: int, run: Callable[[np.ndarray], None]) -> tuple[float, float, float]:
-    """Milliseconds to one image when nobody else asks: by HTTP, by the bare loop, and to /healthz."""
+    """Milliseconds to one image when nobody else asks: by HTTP, by the bare loop, and to
+    /healthz.
+    """
     one = np.zeros(1, dtype=np.uint64)
     body = pack_request(BatchRequest(one, steps=STEPS, classes=np.zeros(1, dtype=np.int64)))
-    request = urllib.request.Request(f"{URL}/v1/batch/images", data=body, headers={"Content-Type": ARRAYS})
+    request = urllib.request.Request(
+        f"{URL}/v1/batch/images", data=body, headers={"Content-Type": ARRAYS}
+    )
     http, loop, ping = [], [], []
     for _ in range(REQUESTS * rounds):
         http.append(timed(lambda: urllib.request.urlopen(request, timeout=60).read()))
@@ -208,7 +221,9 @@ def engine_seconds(before: dict[str, float], after: dict[str, float]) -> float:
     return after["pe_server_engine_seconds_total"] - before["pe_server_engine_seconds_total"]
 
 
-def in_turns(rounds: int, one: Callable[[], object], other: Callable[[], object]) -> list[tuple[float, float]]:
+def in_turns(
+    rounds: int, one: Callable[[], object], other: Callable[[], object]
+) -> list[tuple[float, float]]:
     """Seconds of both in each round; who begins changes from round to round."""
     times = []
     for turn in range(rounds):
@@ -220,7 +235,9 @@ def in_turns(rounds: int, one: Callable[[], object], other: Callable[[], object]
     return times
 
 
-def one_replica(rounds: int, run: Callable[[np.ndarray], None], batch: int, seeds: np.ndarray) -> Found:
+def one_replica(
+    rounds: int, run: Callable[[np.ndarray], None], batch: int, seeds: np.ndarray
+) -> Found:
     """The server beside the bare loop."""
 
     def loop() -> None:
@@ -237,7 +254,9 @@ def one_replica(rounds: int, run: Callable[[np.ndarray], None], batch: int, seed
         between = counters()
         crowd = many(CALLERS)
         crowded = counters()
-        http, bare_loop = (len(seeds) / statistics.median(each) for each in zip(*pairs, strict=True))
+        http, bare_loop = (
+            len(seeds) / statistics.median(each) for each in zip(*pairs, strict=True)
+        )
         low, median, high = statistics.quantiles((there / here for here, there in pairs), n=4)
         return Found(
             speeds=(http, bare_loop),
@@ -259,7 +278,9 @@ def two_replicas(rounds: int, batch: int, seeds: np.ndarray) -> tuple[float, flo
         ask = asked(batch)
         ask(double)
         held = memory(session)
-        return len(double) / statistics.median(timed(lambda: ask(double)) for _ in range(rounds)), held
+        return len(double) / statistics.median(
+            timed(lambda: ask(double)) for _ in range(rounds)
+        ), held
 
 
 def main() -> None:
@@ -276,12 +297,17 @@ def main() -> None:
 
 def table(rounds: int, batch: int, one: Found, two: float, two_memory: float) -> str:
     """The page: how it was measured, and the numbers."""
-    device = torch.cuda.get_device_name(0) if CUDA else f"no GPU: the processor, {torch.get_num_threads()} thread each"
+    device = (
+        torch.cuda.get_device_name(0)
+        if CUDA
+        else f"no GPU: the processor, {torch.get_num_threads()} thread each"
+    )
     low, median, high = one.ratio
     rows = {
         "by HTTP, the batch route, images/s": f"{one.speeds[0]:.1f}",
         "bare loop, images/s": f"{one.speeds[1]:.1f}",
-        "ratio of the two, median over the rounds (quartiles)": f"{median:.3f} ({low:.3f} to {high:.3f})",
+        "ratio of the two, median over the rounds (quartiles)": f"{median:.3f} ({low:.3f} to "
+        f"{high:.3f})",
         "share of that time in which the engine was at work": f"{one.busy:.3f}",
         f"images per batch, of {batch}": f"{one.fill:.1f}",
         f"{CALLERS} callers of one image each, again and again, images/s": f"{one.crowd:.1f}",
@@ -291,14 +317,19 @@ def table(rounds: int, batch: int, one: Found, two: float, two_memory: float) ->
         "the bare loop for one image, ms": f"{one.latency[1]:.1f}",
         "/healthz, ms": f"{one.latency[2]:.1f}",
         "two replicas, images/s": f"{two:.1f} ({two / one.speeds[0]:.2f} of one)",
-        "main memory of all processes, one and two replicas, GB": f"{one.memory:.1f} and {two_memory:.1f}",
+        "main memory of all processes, one and two replicas, GB": f"{one.memory:.1f} and "
+        f"{two_memory:.1f}",
     }
     return (
         "## The diffusion server beside a bare loop over the same network\n\n"
-        f"{where()}, torch {torch.__version__}. Device: {device}. The shipped model (0.69M, 28×28), {STEPS} DDIM "
-        f"steps, batches of {batch} (the bare loop's best of {', '.join(map(str, BATCHES))}), {TURN} batches a turn, "
-        f"{2 * UNDER_WAY} requests at once, both sides in turns, medians of {rounds} rounds. Client, proxy and "
-        "replicas share the machine. Targets: a ratio of at least 0.90 on a processor, 0.95 on a GPU. "
+        f"{where()}, torch {torch.__version__}. Device: {device}. The shipped model (0.69M, "
+        f"28×28), {STEPS} DDIM "
+        f"steps, batches of {batch} (the bare loop's best of {', '.join(map(str, BATCHES))}), "
+        f"{TURN} batches a turn, "
+        f"{2 * UNDER_WAY} requests at once, both sides in turns, medians of {rounds} rounds. "
+        f"Client, proxy and "
+        "replicas share the machine. Targets: a ratio of at least 0.90 on a processor, 0.95 on a "
+        "GPU. "
         "`python benchmarks/server.py`\n\n"
         "| | |\n|---|--:|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items())
     )

@@ -25,17 +25,30 @@ from examples import emoji, newswire
 from examples.emoji import CLASSES, SIDE, make_picture_set
 from examples.newswire import TOPICS, make_newswire, read_table
 
-__all__ = ["CLASSES", "SIDE", "TOPICS", "make_newswire", "make_picture_set", "newswire", "read_table"]
+__all__ = [
+    "CLASSES",
+    "SIDE",
+    "TOPICS",
+    "make_newswire",
+    "make_picture_set",
+    "newswire",
+    "read_table",
+]
 
 
 def pictures_recipe(folder: Path) -> dict[str, Any]:
     content: dict[str, Any] = read_yaml(emoji.RECIPE)
-    content["private"]["path"], content["api"]["path"] = str(folder / "private"), str(folder / "public")
+    content["private"]["path"], content["api"]["path"] = (
+        str(folder / "private"),
+        str(folder / "public"),
+    )
     return content
 
 
 def texts_recipe(folder: Path, embedding: str = "wordllama") -> dict[str, Any]:
-    """The recipe of examples/newswire.py for a folder like its own, with the labels of its private.csv."""
+    """The recipe of examples/newswire.py for a folder like its own, with the labels of its
+    private.csv.
+    """
     content: dict[str, Any] = read_yaml(newswire.RECIPE)
     labels = [label for _, label in read_texts(folder / "private.csv")]
     classes, public = sorted(set(labels)), str(folder / "public.csv")
@@ -53,14 +66,18 @@ def texts_recipe(folder: Path, embedding: str = "wordllama") -> dict[str, Any]:
 def probe_accuracies(
     training_sets: Mapping[str, Labelled], test: Labelled, embedding: Embedding, progress: Progress
 ) -> dict[str, float]:
-    """Accuracy of the evaluation's linear probe by training set, and `chance`, the share of the largest class."""
+    """Accuracy of the evaluation's linear probe by training set, and `chance`, the share of the
+    largest class.
+    """
     scores: dict[str, float] = {}
     with progress.task("training classifiers", len(training_sets)) as task:
         tested = replace(test, vectors=embed(embedding, test.images))
         for name, training in training_sets.items():
             whole = replace(training, vectors=embed(embedding, training.images))
             predict = fit_linear_probe(
-                *hold_out(whole, HELD_OUT, 0), int(max(test.labels.max(), whole.labels.max())) + 1, 0
+                *hold_out(whole, HELD_OUT, 0),
+                int(max(test.labels.max(), whole.labels.max())) + 1,
+                0,
             )
             scores[name] = round(float(np.mean(predict(tested).argmax(axis=1) == test.labels)), 4)
             task.advance(1)
@@ -68,7 +85,9 @@ def probe_accuracies(
 
 
 def read_texts(path: Path) -> list[tuple[str, str]]:
-    """Return the texts of a CSV file with their labels; those of a pool, which has none, are empty."""
+    """Return the texts of a CSV file with their labels; those of a pool, which has none,
+    are empty.
+    """
     csv.field_size_limit(2**31 - 1)
     with path.open(encoding="utf-8", newline="") as file:
         return [(row["text"], row.get("label", "")) for row in csv.DictReader(file)]

@@ -1,9 +1,10 @@
-"""Accuracy that tables give at ε = 1: `python benchmarks/tables.py FOLDER [--kinds max_entropy,independent]`.
+"""Accuracy that tables give at ε = 1: `python benchmarks/tables.py FOLDER [--kinds
+max_entropy,independent]`.
 
-FOLDER holds artificial-characters_{train,test}.csv and adult_{train,test}.csv. Each kind of generator makes three runs
-of each table; a random forest and boosted trees learn from the synthetic rows and are tested on real ones. The columns
-are declared from the files, which a real owner must not do: here they count as public. Results are in
-benchmarks/results/tables.md.
+FOLDER holds artificial-characters_{train,test}.csv and adult_{train,test}.csv. Each kind of
+generator makes three runs of each table; a random forest and boosted trees learn from the synthetic
+rows and are tested on real ones. The columns are declared from the files, which a real owner must
+not do: here they count as public. Results are in benchmarks/results/tables.md.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def declare(frame: pd.DataFrame) -> dict[str, Any]:
 def xor(k: int, count: int = 35_000) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Make up a table whose label is the parity of the number of positive ones among k numbers."""
     rng = np.random.default_rng(k)
-    frame = pd.DataFrame(np.round(rng.uniform(-10, 10, (count, k)), 2), columns=[f"x{i}" for i in range(k)])
+    frame = pd.DataFrame(
+        np.round(rng.uniform(-10, 10, (count, k)), 2), columns=[f"x{i}" for i in range(k)]
+    )
     frame["parity"] = np.where((frame > 0).sum(axis=1) % 2, "odd", "even")
     return frame[: 3 * count // 4], frame[3 * count // 4 :]
 
@@ -60,7 +63,9 @@ def scores(train: tuple[Any, Any], test: tuple[Any, Any], seed: int) -> tuple[fl
     if len(set(test[1])) > 2:
         return accuracy, math.nan
     boosted = HistGradientBoostingClassifier(random_state=seed).fit(*train)
-    return accuracy, float(roc_auc_score(test[1] == boosted.classes_[1], boosted.predict_proba(test[0])[:, 1]))
+    return accuracy, float(
+        roc_auc_score(test[1] == boosted.classes_[1], boosted.predict_proba(test[0])[:, 1])
+    )
 
 
 def main() -> None:
@@ -81,10 +86,18 @@ def main() -> None:
         columns = Columns(declared)
 
         def codes(frame: pd.DataFrame, columns: Columns = columns) -> Any:
-            return np.stack([[one.code(value) for value in frame[name]] for name, one in columns.items()], axis=1)
+            return np.stack(
+                [[one.code(value) for value in frame[name]] for name, one in columns.items()],
+                axis=1,
+            )
 
         real = codes(test), test[label].astype(str).to_numpy()
-        print(table, "real", scores((codes(train), train[label].astype(str).to_numpy()), real, 0), flush=True)
+        print(
+            table,
+            "real",
+            scores((codes(train), train[label].astype(str).to_numpy()), real, 0),
+            flush=True,
+        )
         for kind in arguments.kinds.split(","):
             results, seconds = [], []
             for seed in range(arguments.runs):
@@ -115,7 +128,8 @@ def main() -> None:
             accuracy, auc = np.median(results, axis=0)
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
             print(
-                f"{table} {kind}: forest {accuracy:.3f}, AUC {auc:.4f}; {np.median(seconds):.0f} s, {memory:.1f} GiB",
+                f"{table} {kind}: forest {accuracy:.3f}, AUC {auc:.4f}; {np.median(seconds):.0f} "
+                f"s, {memory:.1f} GiB",
                 [tuple(round(x, 4) for x in one) for one in results],
                 flush=True,
             )

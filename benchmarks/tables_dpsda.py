@@ -2,10 +2,11 @@
 
     PYTHONPATH=CHECKOUT python benchmarks/tables_dpsda.py FOLDER
 
-CHECKOUT is a checkout of github.com/microsoft/DPSDA; Python has pandas, omegaconf below 2.4, torch and scikit-learn.
-Only DPSDA's code runs, and its generator and embedding get the columns as benchmarks/tables.py declares them. The
-shares of the labels are, as in its examples, those of the private table, without noise. Scored are the 1,000 selected
-rows of the last iteration, as its examples do.
+CHECKOUT is a checkout of github.com/microsoft/DPSDA; Python has pandas, omegaconf below 2.4, torch
+and scikit-learn. Only DPSDA's code runs, and its generator and embedding get the columns as
+benchmarks/tables.py declares them. The shares of the labels are, as in its examples, those of the
+private table, without noise. Scored are the 1,000 selected rows of the last iteration, as its
+examples do.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ import numpy as np
 import pandas as pd
 import torch
 from pe.api import TabularAPI
-from pe.constant.data import LABEL_ID_COLUMN_NAME, TABULAR_DATA_COLUMN_NAME, VARIATION_API_FOLD_ID_COLUMN_NAME
+from pe.constant.data import (
+    LABEL_ID_COLUMN_NAME,
+    TABULAR_DATA_COLUMN_NAME,
+    VARIATION_API_FOLD_ID_COLUMN_NAME,
+)
 from pe.embedding import TabularEmbedding
 from pe.population import CompositePopulation, PEPopulation
 from pe.runner import PE
@@ -41,29 +46,46 @@ ROWS = 1000
 TYPES = {"category": "cat", "integer": "int", "real": "float"}
 
 
-def synthesise(train: pd.DataFrame, label: str, declared: dict[str, Any], iterations: int) -> pd.DataFrame:
+def synthesise(
+    train: pd.DataFrame, label: str, declared: dict[str, Any], iterations: int
+) -> pd.DataFrame:
     """Return the synthetic rows, with their labels."""
-    kinds = {f"{name}_columns": [c for c in declared if TYPES[declared[c]["kind"]] == name] for name in TYPES.values()}
-    info: dict[str, Any] = {}  # in the place of `TabularCSV.get_tab_info`, which reads it from the private table
+    kinds = {
+        f"{name}_columns": [c for c in declared if TYPES[declared[c]["kind"]] == name]
+        for name in TYPES.values()
+    }
+    info: dict[
+        str, Any
+    ] = {}  # in the place of `TabularCSV.get_tab_info`, which reads it from the private table
     for name in (one for names in kinds.values() for one in names):
         column = declared[name]
-        domain = {"categories": column["values"]} if "values" in column else {k: column[k] for k in ("min", "max")}
+        domain = (
+            {"categories": column["values"]}
+            if "values" in column
+            else {k: column[k] for k in ("min", "max")}
+        )
         info[name] = {"type": TabularColumnType(TYPES[column["kind"]])} | domain
     with tempfile.TemporaryDirectory() as folder:
         path, metadata = Path(folder) / "private.csv", Path(folder) / "metadata.json"
         train.to_csv(path, index=False)
         metadata.write_text(json.dumps(kinds | {"label_columns": [label]}))
         private = TabularCSV(csv_path=str(path), metadata_path=str(metadata))
-    api = TabularAPI(info=info, num_iterations=iterations)  # its defaults are its examples' settings
+    api = TabularAPI(
+        info=info, num_iterations=iterations
+    )  # its defaults are its examples' settings
     first = {"initial_variation_api_fold": 0, "next_variation_api_fold": 1, "keep_selected": False}
     then = {"initial_variation_api_fold": 3, "next_variation_api_fold": 3, "keep_selected": True}
-    populations = [PEPopulation(api=api, selection_mode="sample", histogram_threshold=0, **first)] * 5
+    populations = [
+        PEPopulation(api=api, selection_mode="sample", histogram_threshold=0, **first)
+    ] * 5
     populations += [PEPopulation(api=api, selection_mode="rank", **then)] * (iterations - 5)
     embedding = TabularEmbedding(info=info)
     result = PE(
         priv_data=private,
         population=CompositePopulation(populations=populations),
-        histogram=NearestNeighbors(embedding=embedding, mode="L2", lookahead_degree=0, backend="torch"),
+        histogram=NearestNeighbors(
+            embedding=embedding, mode="L2", lookahead_degree=0, backend="torch"
+        ),
     ).run(
         num_samples_schedule=[ROWS] * iterations,
         delta=1 / (len(train) * math.log(len(train))),
@@ -103,7 +125,10 @@ def main() -> None:
             rows = synthesise(train, label, declared, ITERATIONS[table])
             seconds = time.perf_counter() - start
             forest, auc = scores(coded(rows, label, declared), coded(test, label, declared), seed)
-            print(f"{table}: forest {forest:.4f}, AUC {auc:.4f}; {len(rows):,} rows, {seconds:.0f} s", flush=True)
+            print(
+                f"{table}: forest {forest:.4f}, AUC {auc:.4f}; {len(rows):,} rows, {seconds:.0f} s",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

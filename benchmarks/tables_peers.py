@@ -1,7 +1,9 @@
-"""MST and AIM on the tables of benchmarks/tables.py, as their authors' code has them, at ε = 1 and 16 ranges a number.
+"""MST and AIM on the tables of benchmarks/tables.py, as their authors' code has them, at ε = 1 and
+16 ranges a number.
 
-In an environment with `pip install mbi pandas scikit-learn`, and a checkout of github.com/ryan112358/mbi:
-`python benchmarks/tables_peers.py FOLDER MECHANISMS --kinds mst,aim`. Neither is given a second more than --seconds.
+In an environment with `pip install mbi pandas scikit-learn`, and a checkout of
+github.com/ryan112358/mbi: `python benchmarks/tables_peers.py FOLDER MECHANISMS --kinds mst,aim`.
+Neither is given a second more than --seconds.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ def cut(both: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
     return pd.DataFrame(codes), edges
 
 
-def synthesise(kind: str, codes: pd.DataFrame, sizes: dict[str, int], seed: int, queue: Any) -> None:
+def synthesise(
+    kind: str, codes: pd.DataFrame, sizes: dict[str, int], seed: int, queue: Any
+) -> None:
     """Put the synthetic codes into the queue."""
     from mbi import Dataset, Domain
 
@@ -75,7 +79,9 @@ def main() -> None:
         for seed in range(arguments.runs):
             queue = context.Queue()
             start = time.perf_counter()
-            process = context.Process(target=synthesise, args=(kind, codes[: len(train)], sizes, seed, queue))
+            process = context.Process(
+                target=synthesise, args=(kind, codes[: len(train)], sizes, seed, queue)
+            )
             process.start()
             try:
                 rows = pd.DataFrame(queue.get(timeout=arguments.seconds))
@@ -87,9 +93,16 @@ def main() -> None:
             for name, ends in edges.items():
                 rows[name] = ends[rows[name]] + rng.random(len(rows)) * np.diff(ends)[rows[name]]
                 real[name] = test[name].to_numpy()
-            parts = [(one.drop(columns=label).to_numpy(float), one[label].to_numpy()) for one in (rows, real)]
+            parts = [
+                (one.drop(columns=label).to_numpy(float), one[label].to_numpy())
+                for one in (rows, real)
+            ]
             results.append(scores(parts[0], parts[1], seed))
-            print(f"{table} {kind}: forest {results[-1][0]:.4f}, AUC {results[-1][1]:.4f}; {seconds:.0f} s", flush=True)
+            print(
+                f"{table} {kind}: forest {results[-1][0]:.4f}, AUC {results[-1][1]:.4f}; "
+                f"{seconds:.0f} s",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

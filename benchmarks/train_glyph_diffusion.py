@@ -1,12 +1,15 @@
-"""Trains the small diffusion model that ships with the project, on drawn characters: public data, no download.
+"""Trains the small diffusion model that ships with the project, on drawn characters: public data,
+no download.
 
-    python benchmarks/train_glyph_diffusion.py --minutes 240 [--out FOLDER] [--from FOLDER] [--threads N]
+    python benchmarks/train_glyph_diffusion.py --minutes 240 [--out FOLDER] [--from FOLDER]
+    [--threads N]
 
-Class-conditional over 62 characters (0–9, A–Z, a–z), 28×28 grey, drawn anew for every step by adapters/glyphs.py in
-the fonts that matplotlib installs: no image comes twice. Half of them are digits, which the demo needs. v-prediction
-on a cosine schedule of 1,000 steps, AdamW, a learning rate that falls as a cosine of the time used, an exponential
-moving average of the weights. Writes the average as unet/ and scheduler/ in diffusers' format, and classes.json, every
-few minutes; `--from` goes on from there.
+Class-conditional over 62 characters (0–9, A–Z, a–z), 28×28 grey, drawn anew for every step by
+adapters/glyphs.py in the fonts that matplotlib installs: no image comes twice. Half of them are
+digits, which the demo needs. v-prediction on a cosine schedule of 1,000 steps, AdamW, a learning
+rate that falls as a cosine of the time used, an exponential moving average of the weights. Writes
+the average as unet/ and scheduler/ in diffusers' format, and classes.json, every few minutes;
+`--from` goes on from there.
 """
 
 from __future__ import annotations
@@ -74,9 +77,15 @@ def new_scheduler() -> DDIMScheduler:
     )
 
 
-def drawn(glyphs: Glyphs, rng: np.random.Generator, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+def drawn(
+    glyphs: Glyphs, rng: np.random.Generator, count: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """`count` drawn characters in [−1, 1], n×1×28×28, and their classes."""
-    classes = np.where(rng.random(count) < 0.5, rng.integers(0, 10, count), rng.integers(10, len(CHARACTERS), count))
+    classes = np.where(
+        rng.random(count) < 0.5,
+        rng.integers(0, 10, count),
+        rng.integers(10, len(CHARACTERS), count),
+    )
     labels = tuple(CHARACTERS[c] for c in classes)
     seeds = rng.integers(0, 2**63, count).astype(np.uint64)
     pixels = glyphs.random_api(RandomRequest(labels, seeds)).samples.array
@@ -84,7 +93,9 @@ def drawn(glyphs: Glyphs, rng: np.random.Generator, count: int) -> tuple[torch.T
     return images, torch.from_numpy(classes)
 
 
-def loss_of(model: UNet2DModel, scheduler: DDIMScheduler, images: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+def loss_of(
+    model: UNet2DModel, scheduler: DDIMScheduler, images: torch.Tensor, classes: torch.Tensor
+) -> torch.Tensor:
     """Mean squared error of the predicted velocity at random timesteps."""
     noise = torch.randn_like(images)
     steps = torch.randint(0, scheduler.config.num_train_timesteps, (len(images),))
@@ -97,7 +108,11 @@ def train(settings: Settings, out: Path, begin: Path | None = None) -> list[floa
     """Train for `settings.minutes`; the losses, one mean per save."""
     torch.manual_seed(settings.seed)
     rng = np.random.default_rng(settings.seed)
-    model = new_model(settings) if begin is None else UNet2DModel.from_pretrained(begin / "unet").float()
+    model = (
+        new_model(settings)
+        if begin is None
+        else UNet2DModel.from_pretrained(begin / "unet").float()
+    )
     average = UNet2DModel.from_config(model.config)
     average.load_state_dict(model.state_dict())
     scheduler, glyphs = new_scheduler(), Glyphs(size=SIDE)
@@ -128,8 +143,12 @@ def train(settings: Settings, out: Path, begin: Path | None = None) -> list[floa
     return losses + ([sum(recent) / len(recent)] if recent else [])
 
 
-def save(model: UNet2DModel, scheduler: DDIMScheduler, out: Path, classes: tuple[str, ...] = ()) -> None:
-    """The model in diffusers' format, in half precision, whole or not at all, and the names of its classes, if any."""
+def save(
+    model: UNet2DModel, scheduler: DDIMScheduler, out: Path, classes: tuple[str, ...] = ()
+) -> None:
+    """The model in diffusers' format, in half precision, whole or not at all, and the names of its
+    classes, if any.
+    """
     temporary = out.with_name(out.name + ".part")
     out.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(temporary, ignore_errors=True)
@@ -140,7 +159,11 @@ def save(model: UNet2DModel, scheduler: DDIMScheduler, out: Path, classes: tuple
     if classes:
         (out / "classes.json").write_text(json.dumps({"classes": classes}) + "\n")
     for config in temporary.rglob("*.json"):  # where the weights came from is nobody's business
-        content = {key: value for key, value in json.loads(config.read_text()).items() if key != "_name_or_path"}
+        content = {
+            key: value
+            for key, value in json.loads(config.read_text()).items()
+            if key != "_name_or_path"
+        }
         config.write_text(json.dumps(content, indent=2) + "\n")
     for part in ("unet", "scheduler"):
         shutil.rmtree(out / part, ignore_errors=True)

@@ -1,10 +1,12 @@
-"""Measure how useful the data of a run are, by records, labels and ε: `python benchmarks/usefulness.py`.
+"""Measure how useful the data of a run are, by records, labels and ε: `python
+benchmarks/usefulness.py`.
 
-Usefulness is that of `pe evaluate`: where the accuracy of a linear probe lies between the best trivial control (0) and
-the private records (10). Each run draws its records anew from a set, as many as a cell says, of the set's largest
-labels. The generator is a pool that does not know the labels, and holds samples of all of them and others, or draws
-digits by their labels. An image of a pool is a number, whose vector was computed once, so a run takes seconds. Every
-run is kept in results/usefulness.jsonl and not made again. Writes results/usefulness.md.
+Usefulness is that of `pe evaluate`: where the accuracy of a linear probe lies between the best
+trivial control (0) and the private records (10). Each run draws its records anew from a set, as
+many as a cell says, of the set's largest labels. The generator is a pool that does not know the
+labels, and holds samples of all of them and others, or draws digits by their labels. An image of a
+pool is a number, whose vector was computed once, so a run takes seconds. Every run is kept in
+results/usefulness.jsonl and not made again. Writes results/usefulness.md.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class Part:
 
 @dataclass(frozen=True)
 class DataSet:
-    """Private, test and, if there is a pool, public samples, and the embedding of votes and probe."""
+    """Private, test and, if there is a pool, public samples, and the embedding of votes and
+    probe.
+    """
 
     private: Part
     test: Part
@@ -73,7 +77,9 @@ class Lookup:
         return self._vectors[numbers % len(self._vectors)]
 
 
-def of_vectors(private: tuple[Vectors, np.ndarray], test: tuple[Vectors, np.ndarray], pool: Vectors) -> DataSet:
+def of_vectors(
+    private: tuple[Vectors, np.ndarray], test: tuple[Vectors, np.ndarray], pool: Vectors
+) -> DataSet:
     vectors = np.concatenate([private[0], test[0], pool])
     images = np.arange(len(vectors), dtype=np.uint32).view(np.uint8).reshape(-1, 2, 2, 1)
     one, two = len(private[0]), len(private[0]) + len(test[0])
@@ -82,27 +88,42 @@ def of_vectors(private: tuple[Vectors, np.ndarray], test: tuple[Vectors, np.ndar
 
 
 def digits() -> DataSet:
-    """scikit-learn's digits of 8×8, five of each by small shifts and turns; the pool has all ten."""
+    """scikit-learn's digits of 8×8, five of each by small shifts and turns; the pool has
+    all ten.
+    """
     from scipy.ndimage import affine_transform
     from sklearn.datasets import load_digits
 
     source, rng = load_digits(), np.random.default_rng(0)
     order = rng.permutation(len(source.target))
     parts = {}
-    for name, part in {"private": order[:800], "pool": order[800:1400], "test": order[1400:]}.items():
+    for name, part in {
+        "private": order[:800],
+        "pool": order[800:1400],
+        "test": order[1400:],
+    }.items():
         rows = np.repeat(part, 5)
         turns, shifts = rng.normal(0, 0.12, len(rows)), rng.normal(0, 0.4, (len(rows), 2))
         images = []
         for row, turn, shift in zip(rows, turns, shifts, strict=True):
             matrix = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
             middle = np.array([3.5, 3.5])
-            images.append(affine_transform(source.images[row], matrix, middle - matrix @ middle + shift, order=1))
-        parts[name] = (np.stack(images).reshape(len(rows), -1), source.target[rows].astype(np.int32))
+            images.append(
+                affine_transform(
+                    source.images[row], matrix, middle - matrix @ middle + shift, order=1
+                )
+            )
+        parts[name] = (
+            np.stack(images).reshape(len(rows), -1),
+            source.target[rows].astype(np.int32),
+        )
     return of_vectors(parts["private"], parts["test"], parts["pool"][0])
 
 
 def pictures(folder: Path) -> DataSet:
-    """The set of examples/emoji.py, by EfficientNet-Lite0; the pool is other makers' pictures of all classes."""
+    """The set of examples/emoji.py, by EfficientNet-Lite0; the pool is other makers' pictures of
+    all classes.
+    """
     from pictures import Remembering
 
     from adapters.public_files import read_folder
@@ -114,18 +135,31 @@ def pictures(folder: Path) -> DataSet:
         pixels, labels = read_folder(folder / part, (SIDE, SIDE), "crop", 3)
         network.keep(Images(pixels))
         vectors = [network.embed(Images(pixels[i : i + 64])) for i in range(0, len(pixels), 64)]
-        parts[name] = (np.concatenate(vectors), np.array([CLASSES.index(label) for label in labels], np.int32))
+        parts[name] = (
+            np.concatenate(vectors),
+            np.array([CLASSES.index(label) for label in labels], np.int32),
+        )
     return of_vectors(parts["private"], parts["test"], parts["pool"][0])
 
 
 def newswire(folder: Path) -> DataSet:
-    """The texts of examples/newswire.py, by its embedding; the pool is windows of 80 words of other topics."""
+    """The texts of examples/newswire.py, by its embedding; the pool is windows of 80 words of other
+    topics.
+    """
     import csv
 
     make_newswire(folder)
-    embedding = construct("pe.embeddings", "tfidf", {"public": str(folder / "public.csv"), "projection": "svd"})
-    pool = construct("pe.adapters", "public_texts", {"path": str(folder / "public.csv"), "words": 80})
-    windows = [text.item() for name, text in pool.public_samples((4096,), None) if name.startswith("window")]
+    embedding = construct(
+        "pe.embeddings", "tfidf", {"public": str(folder / "public.csv"), "projection": "svd"}
+    )
+    pool = construct(
+        "pe.adapters", "public_texts", {"path": str(folder / "public.csv"), "words": 80}
+    )
+    windows = [
+        text.item()
+        for name, text in pool.public_samples((4096,), None)
+        if name.startswith("window")
+    ]
 
     def vectors(texts: list[bytes]) -> Vectors:
         parts = [np.array(texts[i : i + 256], dtype="S4096") for i in range(0, len(texts), 256)]
@@ -150,27 +184,39 @@ def drawn_digits() -> DataSet:
     return DataSet(*parts, None, construct("pe.embeddings", "pixels", {"blur": 0.8}))
 
 
-def run_once(data: DataSet, records: int, labels: int, epsilon: float, seed: int) -> dict[str, Any] | None:
-    """One run: the accuracies by training set; None: the set has too few records of its largest labels."""
+def run_once(
+    data: DataSet, records: int, labels: int, epsilon: float, seed: int
+) -> dict[str, Any] | None:
+    """One run: the accuracies by training set; None: the set has too few records of its largest
+    labels.
+    """
     largest = np.sort(np.argsort(-np.bincount(data.private.labels), kind="stable")[:labels])
     names = [str(label) for label in largest]
-    own, tests = (np.flatnonzero(np.isin(part.labels, largest)) for part in (data.private, data.test))
+    own, tests = (
+        np.flatnonzero(np.isin(part.labels, largest)) for part in (data.private, data.test)
+    )
     if len(own) < records:
         return None
     own = np.random.default_rng(seed).permutation(own)[:records]
     real, test = (
-        Labelled(part.images.take(rows), np.searchsorted(largest, part.labels[rows]).astype(np.int32))
+        Labelled(
+            part.images.take(rows), np.searchsorted(largest, part.labels[rows]).astype(np.int32)
+        )
         for part, rows in ((data.private, own), (data.test, tests))
     )
     side = real.images.pixels.shape[1]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        np.savez(folder / "private.npz", images=real.images.pixels, labels=np.array(names)[real.labels])
+        np.savez(
+            folder / "private.npz", images=real.images.pixels, labels=np.array(names)[real.labels]
+        )
         generator = pe.api("glyphs")
         if data.pool is not None:
             np.savez(folder / "pool.npz", images=data.pool.pixels)
             generator = pe.api("public_images", path=str(folder / "pool.npz"), channels=1)
-        private = pe.ImageNpz(folder / "private.npz", size=side, channels=1, classes=names, declared_size=records)
+        private = pe.ImageNpz(
+            folder / "private.npz", size=side, channels=1, classes=names, declared_size=records
+        )
         run = pe.evolve(
             private,
             generator,
@@ -183,7 +229,9 @@ def run_once(data: DataSet, records: int, labels: int, epsilon: float, seed: int
         )
         first, *_, last = run.populations()
         sets = {"synthetic": last, "unevolved": first}
-        training = {name: Labelled(one.samples, one.labels) for name, one in sets.items()} | {"real": real}
+        training = {name: Labelled(one.samples, one.labels) for name, one in sets.items()} | {
+            "real": real
+        }
         if len(last.labels) <= labels:  # one sample of a label trains no probe
             training.pop("synthetic")
         return probe_accuracies(training, test, data.embedding, Progress())
@@ -195,7 +243,8 @@ SETS = {
 }
 MOST_LABELS = {"pictures": len(CLASSES), "newswire": len(TOPICS)}
 LEAST_GAIN = 0.05
-"""Accuracy that private records must have above the best control; below it nothing is to be graded."""
+"""Accuracy that private records must have above the best control; below it nothing is to be
+graded."""
 GOALS = (3, 5, 7, 8)
 LEAST_RUNS = 6
 """Runs that a band must have for a row."""
@@ -224,20 +273,37 @@ def write_page(cells: list[dict[str, Any]]) -> None:
     for one in cells:
         name, records, labels, epsilon, _ = one["cell"]
         value = usefulness(one["accuracy"])
-        grades.setdefault((name, records, labels, epsilon), []).extend([] if value is None else [value])
+        grades.setdefault((name, records, labels, epsilon), []).extend(
+            [] if value is None else [value]
+        )
     heads = "".join(f" ε = {epsilon:g} |" for epsilon in EPSILONS)
     lines = [
         "# Usefulness by records, labels and ε",
         "",
-        "Usefulness of 10, as `pe evaluate` grades it: where the accuracy of a linear probe lies between the best "
-        "trivial control and the private records, of which each run draws as many as stated. δ = 1e-5, "
-        f"`evolution: auto`, {RUNS} runs a cell with other records and fresh noise. {cells[-1]['where']}. "
-        "`python benchmarks/usefulness.py` says what the sets are.",
+        "Usefulness of 10, as `pe evaluate` grades it: where the accuracy of a linear probe lies "
+        "between the best trivial control and the private records, of which each run draws as many "
+        f"as stated. δ = 1e-5, `evolution: auto`, {RUNS} runs a cell with other records and fresh "
+        f"noise. {cells[-1]['where']}. `python benchmarks/usefulness.py` says what the sets are.",
     ]
     for measured, names in SETS.items():
-        rows, table = by_ratio({key: values for key, values in grades.items() if key[0] in names}, names)
-        lines += ["", f"## {measured.sets}", "", "These rows are those of pe/planning/usefulness.py.", "", *table]
-        lines += ["", "Records of a label for a median of", "", f"| usefulness |{heads}", "|--:" * 5 + "|"]
+        rows, table = by_ratio(
+            {key: values for key, values in grades.items() if key[0] in names}, names
+        )
+        lines += [
+            "",
+            f"## {measured.sets}",
+            "",
+            "These rows are those of pe/planning/usefulness.py.",
+            "",
+            *table,
+        ]
+        lines += [
+            "",
+            "Records of a label for a median of",
+            "",
+            f"| usefulness |{heads}",
+            "|--:" * 5 + "|",
+        ]
         for goal in GOALS:
             ratio = Measured("", rows).ratio_of(goal)
             needed = " | ".join(in_digits(ratio / ratio_of(1, 1, epsilon)) for epsilon in EPSILONS)
@@ -251,14 +317,17 @@ def all_cells(grades: Grades) -> list[str]:
         "",
         "## All cells",
         "",
-        "Mean (least–most) of the runs; – where nothing is to be gained, or the set has fewer records. Ten labels "
+        "Mean (least–most) of the runs; – where nothing is to be gained, or the set has fewer "
+        "records. Ten labels "
         f"are all {len(CLASSES)} of the pictures and {len(TOPICS)} of newswire.",
         "",
         f"| records | labels | ε | votes over noise | {' | '.join(names)} |",
         "|--:" * (4 + len(names)) + "|",
     ]
     for records, labels, epsilon in product(RECORDS, LABELS, EPSILONS):
-        keys = [(name, records, min(labels, MOST_LABELS.get(name, labels)), epsilon) for name in names]
+        keys = [
+            (name, records, min(labels, MOST_LABELS.get(name, labels)), epsilon) for name in names
+        ]
         cells = " | ".join(in_words(grades.get(key, [])) for key in keys)
         ratio = float(f"{ratio_of(records, labels, epsilon):.3g}")
         if any(grades.get(key) for key in keys):
@@ -267,7 +336,9 @@ def all_cells(grades: Grades) -> list[str]:
 
 
 def by_ratio(grades: Grades, names: Sequence[str]) -> tuple[Rows, list[str]]:
-    """Return what `pe plan` foretells from, a row for each band of votes over noise; and the same as a table."""
+    """Return what `pe plan` foretells from, a row for each band of votes over noise; and the same
+    as a table.
+    """
     bands: dict[int, dict[str, list[tuple[float, float]]]] = {}
     for (name, *cell), values in ((key, values) for key, values in grades.items() if values):
         ratio = ratio_of(*cell)
@@ -282,8 +353,16 @@ def by_ratio(grades: Grades, names: Sequence[str]) -> tuple[Rows, list[str]]:
         ratios, values = np.array([pair for each in band.values() for pair in each]).T
         quartiles = np.round(np.percentile(values, [25, 50, 75]), 1)
         rows.append((float(f"{np.exp(np.log(ratios).mean()):.3g}"), *map(float, quartiles)))
-        medians = (f"{np.median([value for _, value in band[name]]):.1f}" if name in band else "–" for name in others)
-        cells = [f"{rows[-1][0]:g}", *(f"{each:.1f}" for each in rows[-1][1:]), f"{len(values)}", *medians]
+        medians = (
+            f"{np.median([value for _, value in band[name]]):.1f}" if name in band else "–"
+            for name in others
+        )
+        cells = [
+            f"{rows[-1][0]:g}",
+            *(f"{each:.1f}" for each in rows[-1][1:]),
+            f"{len(values)}",
+            *medians,
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return tuple(rows), lines
 
@@ -298,10 +377,18 @@ def in_words(values: list[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pictures", type=Path, default=Path("pictures"), help="folder of the picture set")
-    parser.add_argument("--newswire", type=Path, default=Path("newswire"), help="folder of the texts")
-    parser.add_argument("--sets", nargs="+", default=["digits", "pictures", "newswire", "drawn digits"])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--pictures", type=Path, default=Path("pictures"), help="folder of the picture set"
+    )
+    parser.add_argument(
+        "--newswire", type=Path, default=Path("newswire"), help="folder of the texts"
+    )
+    parser.add_argument(
+        "--sets", nargs="+", default=["digits", "pictures", "newswire", "drawn digits"]
+    )
     arguments = parser.parse_args()
     makers = {
         "digits": digits,
@@ -323,7 +410,11 @@ def main() -> None:
 
 
 def kept_runs() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()] if KEPT.exists() else []
+    return (
+        [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()]
+        if KEPT.exists()
+        else []
+    )
 
 
 if __name__ == "__main__":

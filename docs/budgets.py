@@ -1,8 +1,8 @@
 """Compare the size of the product with its limit: `python docs/budgets.py`, part of `make check`.
 
-Size is counted in nodes of the syntax tree, without imports and docstrings: what a reader must understand. Layout,
-comments and long or short lines do not change it. The limit is not raised for a feature: what it adds is taken out
-elsewhere.
+Size is counted in nodes of the syntax tree, without imports and docstrings: what a reader must
+understand. Layout, comments and long or short lines do not change it. The limit is not raised for a
+feature: what it adds is taken out elsewhere.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ def main() -> int:
     total = rooms.total()
     print(f"{'all':<20} {total:>8,} nodes of {LIMIT:,}")
     if total > LIMIT:
-        print(f"The product is {total - LIMIT:,} nodes over its limit: take out what it can do without.")
+        print(
+            f"The product is {total - LIMIT:,} nodes over its limit: take out what it can do "
+            "without."
+        )
     return int(total > LIMIT)
 
 

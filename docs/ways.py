@@ -1,7 +1,8 @@
-"""The list of pipelines in docs/diffusion.md, from the installed diffusers: `python docs/ways.py` writes it anew.
+"""The list of pipelines in docs/diffusion.md, from the installed diffusers: `python docs/ways.py`
+writes it anew.
 
-It names, for each way to vary an image, the pipelines that can, and those that only draw. The tests compare the page
-with what is found here.
+It names, for each way to vary an image, the pipelines that can, and those that only draw. The tests
+compare the page with what is found here.
 """
 
 from __future__ import annotations
@@ -24,24 +25,44 @@ _OTHERS = re.compile(
 )
 """In the names of pipelines that others stand for, or that do another job."""
 
-_TASKS = {"num_frames", "audio_length_in_s", "audio_end_in_s", "frame_size", "boxes", "adapter_conditioning_scale"}
+_TASKS = {
+    "num_frames",
+    "audio_length_in_s",
+    "audio_end_in_s",
+    "frame_size",
+    "boxes",
+    "adapter_conditioning_scale",
+}
 
 
 def table() -> str:
     """A line for each way to vary an image, and one for the pipelines that only draw."""
     found = dict(sorted(_found()))
-    lines = [f"- `{way}`: " + ", ".join(name for name, each in found.items() if way in each.ways) for way in WAYS]
+    lines = [
+        f"- `{way}`: " + ", ".join(name for name, each in found.items() if way in each.ways)
+        for way in WAYS
+    ]
     drawing = ", ".join(name for name, each in found.items() if not each.ways)
-    return "\n".join([f"diffusers {diffusers.__version__}:", "", *lines, f"- only drawing: {drawing}", ""])
+    return "\n".join(
+        [f"diffusers {diffusers.__version__}:", "", *lines, f"- only drawing: {drawing}", ""]
+    )
 
 
 def _found() -> Iterator[tuple[str, Description]]:
     for name in dir(diffusers):
-        kind = getattr(diffusers, name) if name.endswith("Pipeline") and not _OTHERS.search(name) else None
+        kind = (
+            getattr(diffusers, name)
+            if name.endswith("Pipeline") and not _OTHERS.search(name)
+            else None
+        )
         if not isinstance(kind, type) or "deprecated" in kind.__module__:
             continue
         inputs = inputs_of(kind).keys()
-        if {"prompt", "image"} & inputs and {"generator", "num_inference_steps"} <= inputs and not _TASKS & inputs:
+        if (
+            {"prompt", "image"} & inputs
+            and {"generator", "num_inference_steps"} <= inputs
+            and not _TASKS & inputs
+        ):
             described = describe_pipeline(kind)
             if described.text is kind or described.ways:
                 yield name.removesuffix("Pipeline"), described

@@ -1,7 +1,8 @@
-"""EfficientNet-Lite0 (Tan and Le 2019): a small network with ImageNet's weights, all of it from the package index.
+"""EfficientNet-Lite0 (Tan and Le 2019): a small network with ImageNet's weights, all of it from the
+package index.
 
-The weights come as a package (the extra `embeddings` brings it), so this is the network for real pictures where no
-model hub can be reached. The architecture is timm's.
+The weights come as a package (the extra `embeddings` brings it), so this is the network for real
+pictures where no model hub can be reached. The architecture is timm's.
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ LITE0 = Packaged(
     sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
     extra="embeddings",
 )
-_OUTSIDE = {"conv_stem": "conv_stem", "bn1": "bn0", "conv_head": "conv_head", "bn2": "bn1", "classifier": "fc"}
+_OUTSIDE = {
+    "conv_stem": "conv_stem",
+    "bn1": "bn0",
+    "conv_head": "conv_head",
+    "bn2": "bn1",
+    "classifier": "fc",
+}
 _FIRST = {"conv_dw": "depthwise_conv", "bn1": "bn1", "conv_pw": "project_conv", "bn2": "bn2"}
 _OTHERS = {
     "conv_pw": "expand_conv",
@@ -33,27 +40,38 @@ _OTHERS = {
     "conv_pwl": "project_conv",
     "bn3": "bn2",
 }
-"""timm's names of the layers → their names in the weight file: outside of blocks, in the first block, in others."""
+"""timm's names of the layers → their names in the weight file: outside of blocks, in the first
+block, in others."""
 
 
 def load_network(weights: Path | None, purpose: str) -> nn.Module:
-    """Return timm's `tf_efficientnet_lite0` with its weights, on the CPU, for use and not for training.
+    """Return timm's `tf_efficientnet_lite0` with its weights, on the CPU, for use and not for
+    training.
 
-    It takes float32 n×3×h×w of (grey level − 127) / 128. Its normalisations are folded into the convolutions. `weights`
-    is a weight file; None: the installed package's. `purpose` begins the error message if a library is missing.
+    It takes float32 n×3×h×w of (grey level − 127) / 128. Its normalisations are folded into the
+    convolutions. `weights` is a weight file; None: the installed package's. `purpose` begins the
+    error message if a library is missing.
     """
     timm, torch = (import_library(name, "embeddings", purpose) for name in ("timm", "torch"))
-    file = LITE0.find(purpose) if weights is None else given_file(str(weights), None, {}, offline=True)
+    file = (
+        LITE0.find(purpose) if weights is None else given_file(str(weights), None, {}, offline=True)
+    )
     module: nn.Module = timm.create_model("tf_efficientnet_lite0", pretrained=False)
     names = _names_in_file(module.state_dict())
-    fill(module, {names.get(name, name): tensor for name, tensor in read_weights(file).items()}, file)
+    fill(
+        module, {names.get(name, name): tensor for name, tensor in read_weights(file).items()}, file
+    )
     _fold(module.eval().requires_grad_(False))
-    module.to(memory_format=torch.channels_last)  # on processors its depthwise convolutions take half the time
+    module.to(
+        memory_format=torch.channels_last
+    )  # on processors its depthwise convolutions take half the time
     return module
 
 
 def _names_in_file(names: Iterable[str]) -> dict[str, str]:
-    """Return, for timm's `names` of tensors, a mapping from the name that each has in the weight file to timm's."""
+    """Return, for timm's `names` of tensors, a mapping from the name that each has in the weight
+    file to timm's.
+    """
     numbers: dict[tuple[str, str], int] = {}
     in_file = {}
     for name in names:
@@ -67,7 +85,9 @@ def _names_in_file(names: Iterable[str]) -> dict[str, str]:
 
 
 def _fold(module: nn.Module) -> None:
-    """Fold each normalisation into the convolution before it, where it costs nothing; only its activation stays."""
+    """Fold each normalisation into the convolution before it, where it costs nothing; only its
+    activation stays.
+    """
     from torch import nn
     from torch.nn.utils.fusion import fuse_conv_bn_eval
 

@@ -1,4 +1,6 @@
-"""Embeddings behind an HTTP endpoint: it gets PRIVATE samples, so the recipe must state that it is trusted."""
+"""Embeddings behind an HTTP endpoint: it gets PRIVATE samples, so the recipe must state that it is
+trusted.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +40,16 @@ if TYPE_CHECKING:
 Entries = Outcome[list[Any]]
 
 EMPTY = "."
-"""Sent for an empty text, which OpenAI's reference forbids; blocks of private texts are filled up with empty ones."""
+"""Sent for an empty text, which OpenAI's reference forbids; blocks of private texts are filled up
+with empty ones."""
 
 
 class SentPrivateData(Connection):
     """Settings of the connection, and permission to send private samples over it.
 
     Attributes:
-        trusted_with_private_data: must be true: whoever runs the endpoint sees every private sample.
+        trusted_with_private_data: must be true: whoever runs the endpoint sees every private
+            sample.
         batch_size: samples per request.
     """
 
@@ -59,15 +63,17 @@ class EndpointEmbedding(ABC):
 
     kind: ClassVar[str]
     noun: ClassVar[str]
-    info = PluginInfo(machine_settings=(*Connection.model_fields, "batch_size"), code_settings=("key_command",))
+    info = PluginInfo(
+        machine_settings=(*Connection.model_fields, "batch_size"), code_settings=("key_command",)
+    )
 
     def __init__(self, config: SentPrivateData, url: str, dimensions: int | None = None) -> None:
         self._host = urlsplit(url).netloc
         if not config.trusted_with_private_data:
             raise RecipeError(
-                f"embedding '{self.kind}' would send every PRIVATE {self.noun} to {self._host}: state "
-                "embedding.trusted_with_private_data: true if whoever runs it may see them (the certificate will say "
-                "so), or take a local embedding."
+                f"embedding '{self.kind}' would send every PRIVATE {self.noun} to {self._host}: "
+                "state embedding.trusted_with_private_data: true if whoever runs it may see them "
+                "(the certificate will say so), or take a local embedding."
             )
         self.info = replace(self.info, hosts=(self._host,))
         self._each = config.batch_size
@@ -86,10 +92,14 @@ class EndpointEmbedding(ABC):
 
     @abstractmethod
     def _send(self, client: HTTPClient, samples: Samples) -> httpx2.Response:
-        """Make one request for these samples and return the answer; raise Fault if there is none."""
+        """Make one request for these samples and return the answer; raise Fault if there is
+        none.
+        """
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return float32, n×d, as the endpoint answers. Every request holds all of `samples`, or as many blank samples.
+        """Return float32, n×d, as the endpoint answers.
+
+        Every request holds all of `samples`, or as many blank samples.
 
         Raises:
             APIError: the endpoint cannot be asked, or refuses these samples.
@@ -97,14 +107,20 @@ class EndpointEmbedding(ABC):
         """
         vectors = vectors_of(self._entries(samples), len(samples), self.noun, self._host)
         if self._length not in (None, vectors.shape[1]):
-            raise ContractError(f"{self._host} answers with {vectors.shape[1]} numbers; {self._source} {self._length}.")
+            raise ContractError(
+                f"{self._host} answers with {vectors.shape[1]} numbers; {self._source} "
+                f"{self._length}."
+            )
         self._length = int(vectors.shape[1])
         return vectors
 
     def _entries(self, samples: Samples) -> Entries:
-        """Ask without waiting. If the fault may heal, wait until blank samples succeed, then ask for `samples` again.
+        """Ask without waiting.
 
-        After that the server is back, or fails on `samples` only. Only a failure of blank samples raises Unavailable.
+        If the fault may heal, wait until blank samples succeed, then ask for `samples` again.
+
+        After that the server is back, or fails on `samples` only. Only a failure of blank samples
+        raises Unavailable.
         """
         outcome = self._ask(samples, is_patient=False)
         if outcome.fault is None or not outcome.fault.heals:
@@ -114,7 +130,10 @@ class EndpointEmbedding(ABC):
         except Unavailable as error:
             raise Unavailable(f"{error} `pe run RUN` goes on when it is back.") from None
         if blank.result is None:
-            raise Unavailable(f"The embedding's endpoint fails on blank samples: {blank.fault}; then `pe run RUN`.")
+            raise Unavailable(
+                f"The embedding's endpoint fails on blank samples: {blank.fault}; then `pe run "
+                "RUN`."
+            )
         return self._ask(samples, is_patient=False)
 
     def _ask(self, samples: Samples, is_patient: bool) -> Entries:
@@ -136,7 +155,8 @@ def entries_of(answer: Mapping[str, Any]) -> list[Any]:
 
 
 def vectors_of(outcome: Entries, count: int, noun: str, host: str) -> Vectors:
-    """Return float32, `count`×d: the vectors of a request's entries {"index", "embedding"}, in the order of the index.
+    """Return float32, `count`×d: the vectors of a request's entries {"index", "embedding"}, in the
+    order of the index.
 
     An embedding is a list of numbers, or the base64 of 32-bit floats, little-endian.
 
@@ -153,7 +173,9 @@ def vectors_of(outcome: Entries, count: int, noun: str, host: str) -> Vectors:
         with np.errstate(over="ignore"):  # what is too large becomes infinite, and is no vector
             vectors = np.stack([rows[i] for i in range(count)]).astype(np.float32)
     except (KeyError, TypeError, ValueError) as error:
-        raise ContractError(f"{host} did not answer with one vector per {noun} for {count} {noun}s.") from error
+        raise ContractError(
+            f"{host} did not answer with one vector per {noun} for {count} {noun}s."
+        ) from error
     if len(outcome.result) != count or vectors.ndim != 2:
         raise ContractError(f"{host} answered with vectors that are not one per {noun}.")
     return vectors
@@ -180,7 +202,8 @@ class HTTPEmbeddingSettings(SentPrivateData):
 class HTTPEmbedding(EndpointEmbedding):
     """For a model that cannot run here: private images are sent to its endpoint, without noise.
 
-    Vectors by POST as in Jina's API: {"input": [{"image"}]} is sent, {"data": [{"index", "embedding"}]} comes back.
+    Vectors by POST as in Jina's API: {"input": [{"image"}]} is sent, {"data": [{"index",
+    "embedding"}]} comes back.
 
     Private images go to this endpoint as they are, un-noised, in requests of `batch_size`.
 
@@ -201,11 +224,15 @@ class HTTPEmbedding(EndpointEmbedding):
 
     def _open(self) -> HTTPClient:
         parts = urlsplit(self._config.url)
-        return HTTPClient(f"{parts.scheme}://{parts.netloc}", self._config, 1, Credentials(self._config))
+        return HTTPClient(
+            f"{parts.scheme}://{parts.netloc}", self._config, 1, Credentials(self._config)
+        )
 
     def _send(self, client: HTTPClient, samples: Samples) -> httpx2.Response:
         images = [{"image": data_uri(image)} for image in encode_picture(samples)]
-        return client.ask("POST", self._config.url, json={"model": self._config.model, "input": images})
+        return client.ask(
+            "POST", self._config.url, json={"model": self._config.model, "input": images}
+        )
 
 
 class OpenAIEmbeddingsSettings(OpenAIConnection, SentPrivateData):
@@ -214,8 +241,8 @@ class OpenAIEmbeddingsSettings(OpenAIConnection, SentPrivateData):
     Attributes:
         model: as the endpoint names it; there is no default, because names are retired often.
         dimensions: length of the vectors, where the model has several; None: the model's own.
-        encoding_format: how vectors are sent: base64, as OpenAI's SDK asks, is shorter; float for a server that refuses
-            that. Either is read, whichever comes.
+        encoding_format: how vectors are sent: base64, as OpenAI's SDK asks, is shorter; float for a
+            server that refuses that. Either is read, whichever comes.
         extra: further fields, sent as they are.
     """
 
@@ -226,10 +253,11 @@ class OpenAIEmbeddingsSettings(OpenAIConnection, SentPrivateData):
 
 
 class OpenAIEmbeddings(EndpointEmbedding):
-    """For texts, by a model that cannot run here: private texts are sent to its endpoint, without noise.
+    """For texts, by a model that cannot run here: private texts are sent to its endpoint, without
+    noise.
 
-    For OpenAI, Azure, vLLM, llama.cpp, Ollama, text-embeddings-inference and others. Private texts go to this endpoint
-    as they are, un-noised, in requests of `batch_size`.
+    For OpenAI, Azure, vLLM, llama.cpp, Ollama, text-embeddings-inference and others. Private texts
+    go to this endpoint as they are, un-noised, in requests of `batch_size`.
 
     Args:
         settings: see `OpenAIEmbeddingsSettings`.
@@ -244,11 +272,18 @@ class OpenAIEmbeddings(EndpointEmbedding):
     info = replace(
         EndpointEmbedding.info,
         modality="texts",
-        machine_settings=(*Connection.model_fields, "batch_size", "encoding_format", "azure_api_version"),
+        machine_settings=(
+            *Connection.model_fields,
+            "batch_size",
+            "encoding_format",
+            "azure_api_version",
+        ),
     )
 
     def __init__(self, **settings: Any) -> None:
-        self._config = config = read_settings(OpenAIEmbeddingsSettings, settings, type(self).__name__)
+        self._config = config = read_settings(
+            OpenAIEmbeddingsSettings, settings, type(self).__name__
+        )
         super().__init__(config, config.url, config.dimensions)
 
     def _open(self) -> HTTPClient:
@@ -256,7 +291,9 @@ class OpenAIEmbeddings(EndpointEmbedding):
 
     def _send(self, client: HTTPClient, samples: Samples) -> httpx2.Response:
         if not isinstance(samples, Texts):
-            raise ContractError(f"The embedding 'openai_embeddings' takes texts, not {type(samples).__name__}.")
+            raise ContractError(
+                f"The embedding 'openai_embeddings' takes texts, not {type(samples).__name__}."
+            )
         config = self._config
         texts = [text or EMPTY for text in samples.strings]
         body = {"input": texts, "model": config.model, "encoding_format": config.encoding_format}

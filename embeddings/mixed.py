@@ -30,7 +30,8 @@ class MixedSettings(Settings):
 
 
 class Mixed:
-    """For rows of tables: numbers, dates and ordinals from 0 to 1, categories one-hot; as Tab-PE does.
+    """For rows of tables: numbers, dates and ordinals from 0 to 1, categories one-hot; as Tab-PE
+    does.
 
     Everything that it knows of the columns is declared in public; see `Columns.vectors`.
     """
@@ -54,5 +55,9 @@ class Mixed:
             ContractError: the samples are not rows of a table.
         """
         if not isinstance(samples, Rows):
-            raise ContractError(f"The embedding 'mixed' takes rows of tables, not {type(samples).__name__}.")
-        return self._columns.vectors(self._columns.codes(samples), 1.0, self._config.category_weight).astype(np.float32)
+            raise ContractError(
+                f"The embedding 'mixed' takes rows of tables, not {type(samples).__name__}."
+            )
+        return self._columns.vectors(
+            self._columns.codes(samples), 1.0, self._config.category_weight
+        ).astype(np.float32)

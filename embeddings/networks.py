@@ -1,4 +1,6 @@
-"""Networks as embeddings of images: DINOv2, EfficientNet-Lite0, OpenCLIP's image towers, and the Inception of FID."""
+"""Networks as embeddings of images: DINOv2, EfficientNet-Lite0, OpenCLIP's image towers, and the
+Inception of FID.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ class CropSettings(NetworkSettings):
     @model_validator(mode="after")
     def _check_crop(self) -> Self:
         if not 1 <= self.crop <= self.resize:
-            raise RecipeError(f"crop is {self.crop} and resize {self.resize}: take 1 ≤ crop ≤ resize.")
+            raise RecipeError(
+                f"crop is {self.crop} and resize {self.resize}: take 1 ≤ crop ≤ resize."
+            )
         return self
 
 
@@ -83,8 +87,8 @@ class DINOv2Settings(CropSettings):
     """Settings of `DINOv2`.
 
     Attributes:
-        model: a name on the Hugging Face hub, or a folder (from the current folder, if relative) with config.json and
-            model.safetensors.
+        model: a name on the Hugging Face hub, or a folder (from the current folder, if relative)
+            with config.json and model.safetensors.
         revision: commit, tag or branch on the hub; None: the newest.
         crop: pixels of the square cut from the middle, a multiple of the network's patch (14).
     """
@@ -113,11 +117,18 @@ class DINOv2(TorchEmbedding):
         crop = self._config.crop
         patch = module.config.patch_size
         if crop % patch:
-            raise RecipeError(f"crop is {crop}: it must be a multiple of the network's patch, {patch} pixels.")
-        return Network(module, self._prepare, lambda module, images: module(pixel_values=images).pooler_output)
+            raise RecipeError(
+                f"crop is {crop}: it must be a multiple of the network's patch, {patch} pixels."
+            )
+        return Network(
+            module, self._prepare, lambda module, images: module(pixel_values=images).pooler_output
+        )
 
     def _load_weights(self) -> Any:
-        """Return the network. RecipeError if weights are missing, or there are some that a DINOv2 does not have."""
+        """Return the network.
+
+        RecipeError if weights are missing, or there are some that a DINOv2 does not have.
+        """
         transformers = import_library("transformers", "embeddings", "The embedding 'dinov2'")
         config = self._config
         foreign = f"What '{config.model}' holds is no DINOv2 (config.json and model.safetensors)"
@@ -135,8 +146,9 @@ class DINOv2(TorchEmbedding):
             check_whole(config.model)
             repository = config.model if REPOSITORY.fullmatch(config.model) else _USUAL
             raise RecipeError(
-                f"The weights of '{config.model}' are not here{' and offline is true' if config.offline else ''}: get "
-                f"config.json and model.safetensors from https://huggingface.co/{repository}, put them in a folder "
+                f"The weights of '{config.model}' are not "
+                f"here{' and offline is true' if config.offline else ''}: get config.json and "
+                f"model.safetensors from https://huggingface.co/{repository}, put them in a folder "
                 "and name it under embedding.model."
             ) from error
         except Exception as error:  # whatever a reader makes of a broken or foreign file
@@ -146,15 +158,21 @@ class DINOv2(TorchEmbedding):
             name for name in report["unexpected_keys"] if not name.startswith("classifier.")
         }
         if odd:  # the library would draw what is missing at random, and leave out the rest
-            raise RecipeError(f"{foreign}, as '{min(odd)}' shows: name another under embedding.model.")
+            raise RecipeError(
+                f"{foreign}, as '{min(odd)}' shows: name another under embedding.model."
+            )
         return module
 
     def _prepare(self, images: Tensor) -> Tensor:
-        return _normalise(shortest_side(images, self._config.resize, self._config.crop), _MEAN, _DEVIATION)
+        return _normalise(
+            shortest_side(images, self._config.resize, self._config.crop), _MEAN, _DEVIATION
+        )
 
 
 def _normalise(images: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Tensor:
-    """Return images in 0…255 scaled to [0, 1], minus each channel's mean, divided by its deviation."""
+    """Return images in 0…255 scaled to [0, 1], minus each channel's mean, divided by its
+    deviation.
+    """
     mean_, deviation_ = (images.new_tensor(values)[:, None, None] for values in (mean, deviation))
     return (images / 255 - mean_) / deviation_
 
@@ -207,9 +225,10 @@ class OpenCLIPSettings(NetworkSettings):
     Attributes:
         model: a name that OpenCLIP knows, or a .json file in its format (open_clip_config.json). A
             relative path, here and in `weights`, is taken from the current folder.
-        pretrained: OpenCLIP's tag of the weights: it tells how images are prepared for them and, where
-            `weights` names no file, which weights are fetched. Ignored with a .json file.
-        weights: a file of weights, .safetensors, .bin or .pt, or the file's URL; None: the tag's weights.
+        pretrained: OpenCLIP's tag of the weights: it tells how images are prepared for them and,
+            where `weights` names no file, which weights are fetched. Ignored with a .json file.
+        weights: a file of weights, .safetensors, .bin or .pt, or the file's URL; None: the tag's
+            weights.
         sha256: the hash that the file must have; None: not checked; a URL needs one.
     """
 
@@ -221,7 +240,9 @@ class OpenCLIPSettings(NetworkSettings):
     @model_validator(mode="after")
     def _check_weights(self) -> Self:
         if self.model.endswith(".json") and self.weights is None:
-            raise RecipeError(f"model is the file '{self.model}': name its file of weights too, under weights.")
+            raise RecipeError(
+                f"model is the file '{self.model}': name its file of weights too, under weights."
+            )
         return self
 
 
@@ -230,7 +251,8 @@ class OpenCLIP(TorchEmbedding):
 
     Images → OpenCLIP's image features (Ilharco et al. 2021), before they are scaled to length 1.
 
-    Only the image tower is built, so no text model or tokenizer is needed or fetched, nor a configuration of them.
+    Only the image tower is built, so no text model or tokenizer is needed or fetched, nor a
+    configuration of them.
     """
 
     kind = "open_clip"
@@ -248,8 +270,14 @@ class OpenCLIP(TorchEmbedding):
         file = self._find(tag)
         tensors = read_weights(file)
         quick = bool(config.get("quick_gelu") or tag.get("quick_gelu"))
-        module = open_clip.model._build_vision_tower(config["embed_dim"], config["vision_cfg"], quick)
-        tower = {name.removeprefix(_TOWER): value for name, value in tensors.items() if name.startswith(_TOWER)}
+        module = open_clip.model._build_vision_tower(
+            config["embed_dim"], config["vision_cfg"], quick
+        )
+        tower = {
+            name.removeprefix(_TOWER): value
+            for name, value in tensors.items()
+            if name.startswith(_TOWER)
+        }
         fill(module, tower, file)
         return Network(module, _preparation(module, tag), _tower_features)
 
@@ -265,7 +293,9 @@ class OpenCLIP(TorchEmbedding):
                 config = content.get("model_cfg", content)
                 _ = config["embed_dim"], config["vision_cfg"]
             except (OSError, ValueError, KeyError, AttributeError, RecursionError) as error:
-                raise RecipeError(f"embedding.model: '{name}' is no OpenCLIP configuration.") from error
+                raise RecipeError(
+                    f"embedding.model: '{name}' is no OpenCLIP configuration."
+                ) from error
             return config, content.get("preprocess_cfg", {})
         config = open_clip.get_model_config(name) if "/" not in name else None
         if config is None:
@@ -274,11 +304,15 @@ class OpenCLIP(TorchEmbedding):
         tag = open_clip.get_pretrained_cfg(name, weights)
         if not tag:
             nearest = nearest_name(weights, open_clip.list_pretrained_tags_by_model(name))
-            raise RecipeError(f"embedding.pretrained: '{name}' has no weights '{weights}'; {nearest}")
+            raise RecipeError(
+                f"embedding.pretrained: '{name}' has no weights '{weights}'; {nearest}"
+            )
         return config, tag
 
     def _find(self, tag: Mapping[str, Any]) -> Path:
-        """Return the file `weights`, or else the tag's file in the Hugging Face cache, fetched unless offline."""
+        """Return the file `weights`, or else the tag's file in the Hugging Face cache, fetched
+        unless offline.
+        """
         config = self._config
         if config.weights is not None:
             return given_file(config.weights, config.sha256, {}, config.offline)
@@ -288,8 +322,9 @@ class OpenCLIP(TorchEmbedding):
         if file is None:
             why = "and offline is true" if config.offline else "and cannot be fetched"
             raise RecipeError(
-                f"The weights '{config.pretrained}' of {config.model} are not here {why}: get {' or '.join(names)} "
-                f"from https://huggingface.co/{repository} and name it under embedding.weights."
+                f"The weights '{config.pretrained}' of {config.model} are not here {why}: get "
+                f"{' or '.join(names)} from https://huggingface.co/{repository} and name it under "
+                "embedding.weights."
             )
         if config.sha256 is not None:
             check_hash(file, config.sha256)
@@ -297,21 +332,38 @@ class OpenCLIP(TorchEmbedding):
 
 
 def _preparation(module: nn.Module, tag: Mapping[str, Any]) -> Callable[[Tensor], Tensor]:
-    """Return a function that resizes images, whole or cut to the middle, and normalises them, as the tag asks."""
+    """Return a function that resizes images, whole or cut to the middle, and normalises them, as
+    the tag asks.
+    """
     from open_clip.transform import PreprocessCfg
 
-    settings = {name: value for name, value in tag.items() if name in ("mean", "std", "interpolation", "resize_mode")}
+    settings = {
+        name: value
+        for name, value in tag.items()
+        if name in ("mean", "std", "interpolation", "resize_mode")
+    }
     config = PreprocessCfg(size=module.image_size, **settings)
     height, width = (config.size,) * 2 if isinstance(config.size, int) else config.size
-    if config.resize_mode not in ("shortest", "squash") or (config.resize_mode == "shortest" and height != width):
-        raise RecipeError(f"Images of {height}×{width} prepared by '{config.resize_mode}' are not supported.")
+    if config.resize_mode not in ("shortest", "squash") or (
+        config.resize_mode == "shortest" and height != width
+    ):
+        raise RecipeError(
+            f"Images of {height}×{width} prepared by '{config.resize_mode}' are not supported."
+        )
     if config.interpolation not in ("bicubic", "bilinear"):
-        raise RecipeError(f"The interpolation '{config.interpolation}' is not supported: bicubic and bilinear are.")
+        raise RecipeError(
+            f"The interpolation '{config.interpolation}' is not supported: bicubic and bilinear "
+            "are."
+        )
     kind: Filter = config.interpolation
 
     def prepare(images: Tensor) -> Tensor:
         whole = config.resize_mode == "squash"
-        small = antialias(images, height, width, kind) if whole else shortest_side(images, height, height, kind)
+        small = (
+            antialias(images, height, width, kind)
+            if whole
+            else shortest_side(images, height, height, kind)
+        )
         return _normalise(small, tuple(config.mean), tuple(config.std))
 
     return prepare
@@ -319,7 +371,9 @@ def _preparation(module: nn.Module, tag: Mapping[str, Any]) -> Callable[[Tensor]
 
 def _tower_features(module: nn.Module, images: Tensor) -> Tensor:
     output = module(images)
-    features: Tensor = output[0] if isinstance(output, tuple) else output  # some towers give tokens, too
+    features: Tensor = (
+        output[0] if isinstance(output, tuple) else output
+    )  # some towers give tokens, too
     return features
 
 
@@ -327,11 +381,13 @@ class InceptionSettings(NetworkSettings):
     """Settings of `Inception`.
 
     Attributes:
-        weights: a file, .pth or .safetensors, or its URL; None: the published file. A relative path is
-            taken from the current folder. What is fetched is kept in torch.hub's folder of checkpoints. A file with
-            the published name must have the published hash.
-        sha256: the hash that `weights` must have; None: the published hash for the published name, else no check.
-        resize: `tensorflow`, as the FID of Heusel et al. has it; `antialiased`, as clean-FID and the PE paper have it.
+        weights: a file, .pth or .safetensors, or its URL; None: the published file. A relative path
+            is taken from the current folder. What is fetched is kept in torch.hub's folder of
+            checkpoints. A file with the published name must have the published hash.
+        sha256: the hash that `weights` must have; None: the published hash for the published name,
+            else no check.
+        resize: `tensorflow`, as the FID of Heusel et al. has it; `antialiased`, as clean-FID and
+            the PE paper have it.
     """
 
     weights: str | None = None
@@ -358,7 +414,9 @@ class Inception(TorchEmbedding):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self._exact = self._config.resize == "tensorflow" and self._config.precision == "fp32"
-        self.info = replace(self.info, standard_inception=self._config.weights is None and self._exact)
+        self.info = replace(
+            self.info, standard_inception=self._config.weights is None and self._exact
+        )
 
     def _load(self) -> Network:
         config = self._config
@@ -382,10 +440,12 @@ class Inception(TorchEmbedding):
 
 
 def build_inception() -> Any:
-    """Return the Inception-v3 of 2015-12-05, as FID is defined on it (Szegedy et al. 2015; Heusel et al. 2017).
+    """Return the Inception-v3 of 2015-12-05, as FID is defined on it (Szegedy et al. 2015; Heusel
+    et al. 2017).
 
-    It differs from torchvision's in three places: average pooling leaves the padding out of the mean, the last block
-    pools by maximum, and there are 1,008 classes. Tensors have the names of the published port.
+    It differs from torchvision's in three places: average pooling leaves the padding out of the
+    mean, the last block pools by maximum, and there are 1,008 classes. Tensors have the names of
+    the published port.
 
     Raises:
         MissingDependency: torchvision is not installed.
@@ -401,7 +461,9 @@ def build_inception() -> Any:
 
 
 def _without_padding(_module: Any, inputs: tuple[Tensor]) -> Tensor:
-    """Return means over the places within the map, given means over 3×3 places that count zeros around the map."""
+    """Return means over the places within the map, given means over 3×3 places that count zeros
+    around the map.
+    """
     from torch.nn import functional
 
     within = inputs[0].new_ones(1, 1, *inputs[0].shape[2:])
@@ -409,7 +471,9 @@ def _without_padding(_module: Any, inputs: tuple[Tensor]) -> Tensor:
 
 
 def _pool_by_maximum(block: Any, inputs: tuple[Tensor], output: Tensor) -> Tensor:
-    """Return the block's output, with its last branch fed by the maximum over 3×3 places instead of the mean."""
+    """Return the block's output, with its last branch fed by the maximum over 3×3 places instead of
+    the mean.
+    """
     import torch
 
     maximum = block.branch_pool(torch.nn.functional.max_pool2d(inputs[0], 3, 1, 1))

@@ -1,7 +1,8 @@
-"""Pixels as the embedding: no model, nothing learned; for images that show alike things at equal places.
+"""Pixels as the embedding: no model, nothing learned; for images that show alike things at equal
+places.
 
-Each image is shrunk and blurred by two matrices, one from each side, in a product for that image alone: so its
-vector is the same to the last bit whichever images are beside it.
+Each image is shrunk and blurred by two matrices, one from each side, in a product for that image
+alone: so its vector is the same to the last bit whichever images are beside it.
 """
 
 from __future__ import annotations
@@ -21,11 +22,16 @@ from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.settings import Count, Settings, read_settings
 
 DIRECTIONS = 8  # of gradients, over the full circle
-PYRAMID = ((1, 1.0), (2, 1.5), (4, 2.0))  # for each level: every how many pixels it is sampled, and its weight
+PYRAMID = (
+    (1, 1.0),
+    (2, 1.5),
+    (4, 2.0),
+)  # for each level: every how many pixels it is sampled, and its weight
 
 LEAST = 1e-8
-"""Smaller weights of a blur are 0. They would make denormal numbers (below 1.2e-38), in the weights themselves or in
-products of two vectors' entries, which some processors compute many times more slowly."""
+"""Smaller weights of a blur are 0. They would make denormal numbers (below 1.2e-38), in the weights
+themselves or in products of two vectors' entries, which some processors compute many times more
+slowly."""
 _FLAT = np.float32(1e-10)  # the cube of a smaller gradient would be denormal
 
 
@@ -33,10 +39,12 @@ class PixelSettings(Settings):
     """Settings of `Pixels`.
 
     Attributes:
-        features: `pixels`, blurred pixels; `pyramid`, blurred pixels at three scales (blur ×1, ×2, ×4, the coarse ones
-            weighted up); `gradients`, the strength of the gradients in each of 8 directions, pooled over cells × cells
-            places (as HOG does: strokes and edges count, brightness does not).
-        size: side, in pixels, to which images are shrunk or enlarged first; proportions are ignored.
+        features: `pixels`, blurred pixels; `pyramid`, blurred pixels at three scales (blur ×1, ×2,
+            ×4, the coarse ones weighted up); `gradients`, the strength of the gradients in each of
+            8 directions, pooled over cells × cells places (as HOG does: strokes and edges count,
+            brightness does not).
+        size: side, in pixels, to which images are shrunk or enlarged first; proportions are
+            ignored.
         blur: standard deviation of the Gaussian blur, in pixels of the shrunk image.
         cells: places per side at which gradients are pooled; for `gradients` only.
         normalise: `l2` scales each vector to length 1 (a black image's stays 0); `none` keeps it.
@@ -55,7 +63,9 @@ class PixelSettings(Settings):
     @model_validator(mode="after")
     def _check_blur(self) -> Self:
         if not 0 <= self.blur < self.size:
-            raise RecipeError(f"blur is {self.blur}: it must lie from 0 to below the size, {self.size}.")
+            raise RecipeError(
+                f"blur is {self.blur}: it must lie from 0 to below the size, {self.size}."
+            )
         return self
 
 
@@ -77,7 +87,8 @@ class Pixels:
         return self._config.batch_size
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return float32, n×d, finite: one row per image, a function of that image alone, to the last bit.
+        """Return float32, n×d, finite: one row per image, a function of that image alone, to the
+        last bit.
 
         d is size²·c for `pixels`, about 1.3·size²·c for `pyramid`, and 8·cells²·c for `gradients`,
         where c is the number of channels that are kept apart.
@@ -85,11 +96,15 @@ class Pixels:
         Raises:
             ContractError: the samples are not images.
         """
-        images = np.moveaxis(expect(samples, Images, "pixels").pixels, 3, 1).astype(np.float32, order="C")
+        images = np.moveaxis(expect(samples, Images, "pixels").pixels, 3, 1).astype(
+            np.float32, order="C"
+        )
         images /= np.float32(255)
         if not self._config.colour:
             images = images.mean(axis=1, keepdims=True, dtype=np.float32)
-        parts = [part.reshape(len(images), int(np.prod(part.shape[1:]))) for part in self._parts(images)]
+        parts = [
+            part.reshape(len(images), int(np.prod(part.shape[1:]))) for part in self._parts(images)
+        ]
         vectors = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         if self._config.normalise == "l2":
             lengths = np.sqrt(np.square(vectors).sum(axis=1, keepdims=True))
@@ -102,12 +117,19 @@ class Pixels:
         levels = PYRAMID if config.features == "pyramid" else ((1, 1.0),)
         parts = []
         for step, weight in levels:
-            rows, columns = (_reduction(config.size, length, config.blur * step) for length in images.shape[2:])
-            parts.append(np.float32(weight) * _both_sides(rows[step // 2 :: step], images, columns[step // 2 :: step]))
+            rows, columns = (
+                _reduction(config.size, length, config.blur * step) for length in images.shape[2:]
+            )
+            parts.append(
+                np.float32(weight)
+                * _both_sides(rows[step // 2 :: step], images, columns[step // 2 :: step])
+            )
         return [self._gradients(parts[0])] if config.features == "gradients" else parts
 
     def _gradients(self, smooth: Float32Array) -> Float32Array:
-        """Return n×c×DIRECTIONS×cells×cells: the square root of the gradients' strength, pooled, in each direction."""
+        """Return n×c×DIRECTIONS×cells×cells: the square root of the gradients' strength, pooled, in
+        each direction.
+        """
         right = np.zeros_like(smooth)
         down = np.zeros_like(smooth)
         right[..., 1:-1] = smooth[..., 2:] - smooth[..., :-2]
@@ -128,7 +150,9 @@ class Pixels:
 
 
 def _both_sides(left: Float32Array, images: Float32Array, right: Float32Array) -> Float32Array:
-    """Return left · image · rightᵀ for each image and channel, in a small product for that image alone."""
+    """Return left · image · rightᵀ for each image and channel, in a small product for that image
+    alone.
+    """
     half: Float32Array = np.matmul(images, np.ascontiguousarray(right.T))
     product: Float32Array = np.matmul(left, half)
     return product
@@ -136,18 +160,26 @@ def _both_sides(left: Float32Array, images: Float32Array, right: Float32Array) -
 
 @lru_cache
 def _reduction(size: int, length: int, blur: float) -> Float32Array:
-    """Return size×length: the matrix that resamples a line of pixels and blurs it. Weights below LEAST are 0."""
+    """Return size×length: the matrix that resamples a line of pixels and blurs it.
+
+    Weights below LEAST are 0.
+    """
     weights = _gaussian(size, blur) @ _resampling(size, length)
     return np.where(weights < LEAST, 0, weights).astype(np.float32)
 
 
 def _resampling(size: int, length: int) -> Float64Array:
-    """Return size×length: linear interpolation, widened to cover all pixels when shrinking. Rows sum to 1."""
+    """Return size×length: linear interpolation, widened to cover all pixels when shrinking.
+
+    Rows sum to 1.
+    """
     if size == length:
         return np.eye(size)
     scale = length / size
     centres = (np.arange(size) + 0.5) * scale - 0.5
-    weights = np.maximum(1 - np.abs(np.arange(length)[None, :] - centres[:, None]) / max(scale, 1.0), 0)
+    weights = np.maximum(
+        1 - np.abs(np.arange(length)[None, :] - centres[:, None]) / max(scale, 1.0), 0
+    )
     rows: Float64Array = weights / weights.sum(axis=1, keepdims=True)
     return rows
 
@@ -158,6 +190,8 @@ def _gaussian(size: int, deviation: float) -> Float64Array:
         return np.eye(size)
     reach = np.arange(-size, size + 1)
     distance = np.arange(size)[None, :] - np.arange(size)[:, None]
-    total, kernel = (np.exp(-np.minimum((each / deviation) ** 2 / 2, 100)) for each in (reach, distance))
+    total, kernel = (
+        np.exp(-np.minimum((each / deviation) ** 2 / 2, 100)) for each in (reach, distance)
+    )
     weights: Float64Array = kernel / total.sum()
     return weights

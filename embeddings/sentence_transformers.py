@@ -1,7 +1,9 @@
-"""Sentence embeddings (Reimers & Gurevych 2019): networks that were trained to place texts by what they mean.
+"""Sentence embeddings (Reimers & Gurevych 2019): networks that were trained to place texts by what
+they mean.
 
-A batch holds a fixed number of texts of like length, padded to one length: the next power of two, in tokens. So what
-a text's vector is made of, padding included, follows from that text alone, whatever texts are embedded with it.
+A batch holds a fixed number of texts of like length, padded to one length: the next power of two,
+in tokens. So what a text's vector is made of, padding included, follows from that text alone,
+whatever texts are embedded with it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 BATCHES = 4
-"""Batches per device and call: only texts of like length share a batch, so some batches are not full."""
+"""Batches per device and call: only texts of like length share a batch, so some batches are not
+full."""
 
 # tokens that a text is padded to
 _SHORTEST = 16
@@ -40,12 +43,14 @@ class SentenceSettings(NetworkSettings):
     """Settings of `SentenceTransformers`.
 
     Attributes:
-        model: a folder (from the current one, if relative) or a repository of the Hugging Face hub (OWNER/NAME): a
-            model of sentence-transformers, a static one of model2vec, or a plain encoder of transformers, whose tokens'
-            mean is taken. Code in it is not run.
+        model: a folder (from the current one, if relative) or a repository of the Hugging Face hub
+            (OWNER/NAME): a model of sentence-transformers, a static one of model2vec, or a plain
+            encoder of transformers, whose tokens' mean is taken. Code in it is not run.
         revision: commit, tag or branch of a repository; None: the newest.
-        prompt: a text that is put before each text, such as "query: "; None: the model's own, if it names one.
-        max_tokens: most tokens of a text, prompt included, that are read; None: as many as the model takes.
+        prompt: a text that is put before each text, such as "query: "; None: the model's own, if it
+            names one.
+        max_tokens: most tokens of a text, prompt included, that are read; None: as many as the
+            model takes.
     """
 
     model: str
@@ -58,26 +63,34 @@ class SentenceSettings(NetworkSettings):
 class SentenceTransformers(TorchEmbedding):
     """For texts by their meaning, on this machine.
 
-    Texts → vectors by a model of the sentence-transformers library, such as all-MiniLM-L6-v2, or a static one.
+    Texts → vectors by a model of the sentence-transformers library, such as all-MiniLM-L6-v2, or a
+    static one.
     """
 
     kind = "sentence_transformers"
     noun = Texts.noun
-    info = PluginInfo(modality="texts", hosts=(), machine_settings=TorchEmbedding.info.machine_settings)
+    info = PluginInfo(
+        modality="texts", hosts=(), machine_settings=TorchEmbedding.info.machine_settings
+    )
     Settings = SentenceSettings
     _config: SentenceSettings
 
     @property
     def batch_size(self) -> int:
-        """Texts per call: BATCHES for each device. Raise RecipeError if torch sees none of the driver's GPUs."""
+        """Texts per call: BATCHES for each device.
+
+        Raise RecipeError if torch sees none of the driver's GPUs.
+        """
         return BATCHES * super().batch_size
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return float32, n×d: one row per text, a function of that text alone, to the last bit, in a call of any size.
+        """Return float32, n×d: one row per text, a function of that text alone, to the last bit, in
+        a call of any size.
 
         Raises:
             ContractError: the samples are not texts.
-            RecipeError: the model or the device is not there, or the device lacks memory for the network or a batch.
+            RecipeError: the model or the device is not there, or the device lacks memory for the
+                network or a batch.
             MissingDependency: torch or sentence-transformers is not installed.
         """
         strings = expect(samples, Texts, self.kind).strings
@@ -90,7 +103,9 @@ class SentenceTransformers(TorchEmbedding):
         for length in np.unique(lengths):
             alike = np.flatnonzero(lengths == length)
             for some in (alike[part] for part in slices(len(alike), room)):
-                batches.append(self._tokenizer.pad([texts[i] for i in some], int(length), rows=self._each))
+                batches.append(
+                    self._tokenizer.pad([texts[i] for i in some], int(length), rows=self._each)
+                )
                 places.append(some)
         rows = self._share(batches).reshape(len(batches), self._each, -1)
         vectors = np.zeros((len(texts), rows.shape[2]), np.float32)
@@ -107,13 +122,20 @@ class SentenceTransformers(TorchEmbedding):
         return torch.from_numpy(batch).to(device)
 
     def _load(self) -> Network:
-        """Return the network, read twice to compare, since the library draws missing weights at random, silently."""
+        """Return the network, read twice to compare, since the library draws missing weights at
+        random, silently.
+        """
         import torch
 
         vectors = []
         try:
             for seed in (1, 0):
-                with quiet(), quiet_transformers(), torch.random.fork_rng(devices=[]), torch.inference_mode():
+                with (
+                    quiet(),
+                    quiet_transformers(),
+                    torch.random.fork_rng(devices=[]),
+                    torch.inference_mode(),
+                ):
                     torch.manual_seed(seed)
                     module = self._read()
                     self._tokenizer = tokenizer = _Tokenizer(module, self._config)
@@ -127,12 +149,14 @@ class SentenceTransformers(TorchEmbedding):
                 raise
             check_whole(self._config.model)
             raise RecipeError(
-                f"embedding.model: '{self._config.model}' cannot be loaded ({words_of_error(error)}): name a folder, "
-                "or OWNER/NAME of the hub, with a model of sentence-transformers whose weights are .safetensors."
+                f"embedding.model: '{self._config.model}' cannot be loaded "
+                f"({words_of_error(error)}): name a folder, or OWNER/NAME of the hub, with a model "
+                "of sentence-transformers whose weights are .safetensors."
             ) from error
         if not torch.equal(*vectors):
             raise RecipeError(
-                f"embedding.model: '{self._config.model}' lacks some of its weights: name one that has them all."
+                f"embedding.model: '{self._config.model}' lacks some of its weights: name one that "
+                "has them all."
             )
         return Network(module, lambda tokens: tokens, tokenizer.features)
 
@@ -142,7 +166,9 @@ class SentenceTransformers(TorchEmbedding):
 
         library = import_library("sentence_transformers", "text", f"The embedding '{self.kind}'")
         config = self._config
-        place = local_place(config.model, config.revision, config.offline, "modules.json", "config.json")
+        place = local_place(
+            config.model, config.revision, config.offline, "modules.json", "config.json"
+        )
         model = library.SentenceTransformer(
             place,
             device="cpu",
@@ -163,7 +189,8 @@ class _Tokenizer:
         limit = int(min(module.get_max_seq_length() or _LONGEST, _LONGEST))
         if (config.max_tokens or 0) > limit:
             raise RecipeError(
-                f"max_tokens is {config.max_tokens:,}, and the model takes {limit:,}: give that, or fewer."
+                f"max_tokens is {config.max_tokens:,}, and the model takes {limit:,}: give that, "
+                "or fewer."
             )
         own = module.prompts.get(module.default_prompt_name)
         self._module = module
@@ -172,23 +199,31 @@ class _Tokenizer:
         self._width = module.truncate_dim
         inputs = self._ask([""])
         self._static = "offsets" in inputs
-        self._rest = {name: value for name, value in inputs.items() if name in ("modality", "prompt_length")}
+        self._rest = {
+            name: value for name, value in inputs.items() if name in ("modality", "prompt_length")
+        }
         self._names = ["input_ids", "attention_mask"]
         self._names += [] if self._static else [name for name in inputs if name == "token_type_ids"]
 
     def lengths(self, texts: list[str]) -> Int64Array:
-        """Return the length to pad each text to: a power of two, but no more than the tokens that are read."""
+        """Return the length to pad each text to: a power of two, but no more than the tokens that
+        are read.
+        """
         inputs = self._ask(texts)
         if self._static:
             own = np.diff([*inputs["offsets"].tolist(), len(inputs["input_ids"])])
         else:
             own = inputs["attention_mask"].sum(1).numpy()
-        return np.minimum(2 ** np.ceil(np.log2(np.maximum(own, _SHORTEST))).astype(np.int64), self._most)
+        return np.minimum(
+            2 ** np.ceil(np.log2(np.maximum(own, _SHORTEST))).astype(np.int64), self._most
+        )
 
     def pad(self, texts: list[str], length: int, rows: int) -> Batch:
-        """Return a batch of `rows`: the texts, then empty texts, at least one if `rows` > 1, all padded to `length`.
+        """Return a batch of `rows`: the texts, then empty texts, at least one if `rows` > 1, all
+        padded to `length`.
 
-        Empty texts bring padding into every batch; without padding a library may skip the mask and compute otherwise.
+        Empty texts bring padding into every batch; without padding a library may skip the mask and
+        compute otherwise.
         """
         inputs = self._ask([*texts, *[""] * (rows - len(texts))], length)
         if not self._static:
@@ -212,7 +247,9 @@ class _Tokenizer:
         return vectors[:, : self._width]
 
     def _ask(self, texts: list[str], length: int | None = None) -> dict[str, Any]:
-        """Run the model's own tokenizer on the texts, padded to `length`, or to the longest of them."""
+        """Run the model's own tokenizer on the texts, padded to `length`, or to the longest of
+        them.
+        """
         options = {"padding": "max_length" if length else True, "max_length": length or self._most}
         options |= {"truncation": True, "return_attention_mask": True}
         inputs: dict[str, Any] = self._module.preprocess(

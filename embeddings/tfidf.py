@@ -1,8 +1,10 @@
-"""TF-IDF: a text as the words and runs of characters that it is made of, weighted by how rare they are.
+"""TF-IDF: a text as the words and runs of characters that it is made of, weighted by how rare they
+are.
 
-No model. The pieces are hashed with signs into a vector of fixed length (Weinberger et al. 2009), or projected by a
-truncated SVD of public texts (latent semantic analysis). Each vector is a sum over the text's own pieces, in a
-fixed order: so it is the same to the last bit whichever texts are beside it.
+No model. The pieces are hashed with signs into a vector of fixed length (Weinberger et al. 2009),
+or projected by a truncated SVD of public texts (latent semantic analysis). Each vector is a sum
+over the text's own pieces, in a fixed order: so it is the same to the last bit whichever texts are
+beside it.
 """
 
 from __future__ import annotations
@@ -33,8 +35,12 @@ SVD_PIECES = 30_000
 """Most pieces that the SVD knows: those that occur in the most public texts."""
 
 _LONGEST = 2**16  # bytes of a public text that count
-_RUNS = {False: 0.25, True: 0.5}  # the weight of runs beside words, without public texts and with them
-_UNKNOWN = 0.1  # weight of a piece that the SVD does not know, hashed so that texts without a known one differ
+_RUNS = {
+    False: 0.25,
+    True: 0.5,
+}  # the weight of runs beside words, without public texts and with them
+# weight of a piece that the SVD does not know, hashed so that texts without a known one differ
+_UNKNOWN = 0.1
 _SMALLEST = 1e-8  # smaller entries would make denormal numbers in products
 
 
@@ -42,8 +48,9 @@ class WordsSettings(Settings):
     """Settings of every embedding of texts by their words.
 
     Attributes:
-        public: public texts, like the private ones, that tell how rare each word is: a .txt file (a text a line), a
-            folder of .txt files, a table (CSV, TSV, JSON lines, Parquet), or a folder of tables.
+        public: public texts, like the private ones, that tell how rare each word is: a .txt file (a
+            text a line), a folder of .txt files, a table (CSV, TSV, JSON lines, Parquet), or a
+            folder of tables.
         text_column: the column of the texts, in tables.
         encoding: of the public texts' files.
         batch_size: texts per call.
@@ -65,13 +72,17 @@ class WordsEmbedding:
     kind: ClassVar[str]
     Settings: type[WordsSettings]
     _config: WordsSettings
-    info = PluginInfo(modality="texts", hosts=(), machine_settings=("public",))  # a run knows the texts again
+    info = PluginInfo(
+        modality="texts", hosts=(), machine_settings=("public",)
+    )  # a run knows the texts again
 
     def __init__(self, **settings: Any) -> None:
         self._config = read_settings(self.Settings, settings, f"embedding '{self.kind}'")
         self._public = None
         if self._config.public is not None:
-            self._public = TextFiles(self._config.public, self._config.text_column, None, self._config.encoding)
+            self._public = TextFiles(
+                self._config.public, self._config.text_column, None, self._config.encoding
+            )
             self._public.check()
 
     @property
@@ -80,7 +91,8 @@ class WordsEmbedding:
         return self._config.batch_size
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return float32, n×d, finite: one row of length 1 per text, a function of that text alone, to the last bit.
+        """Return float32, n×d, finite: one row of length 1 per text, a function of that text alone,
+        to the last bit.
 
         The row of an empty text is 0.
 
@@ -89,22 +101,32 @@ class WordsEmbedding:
             MissingDependency: a library is not installed.
             PEError: the public texts cannot be read.
         """
-        rows = [to_length_1(self._vector(text)) for text in expect(samples, Texts, self.kind).strings]
+        rows = [
+            to_length_1(self._vector(text)) for text in expect(samples, Texts, self.kind).strings
+        ]
         return np.array(rows, np.float32).reshape(len(rows), -1)
 
     def public_paths(self) -> tuple[Path, ...]:
         """Return the place of the public texts, if there are any."""
         return () if self._public is None else (self._public.path,)
 
-    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, npt.NDArray[np.bytes_]]]:
-        """Return the public texts, cut as `shape` says: see `pe.plugins.protocols.ReadsPublicSamples`."""
+    def public_samples(
+        self, shape: Shape, rule: str | None
+    ) -> Iterator[tuple[str, npt.NDArray[np.bytes_]]]:
+        """Return the public texts, cut as `shape` says: see
+        `pe.plugins.protocols.ReadsPublicSamples`.
+        """
         if self._public is not None:
             for text in self._public.read(shape[0]):
                 yield text.name, np.array(text.utf8)
 
     @cached_property
     def _texts(self) -> list[str]:
-        return [] if self._public is None else [text.utf8.decode() for text in self._public.read(_LONGEST)]
+        return (
+            []
+            if self._public is None
+            else [text.utf8.decode() for text in self._public.read(_LONGEST)]
+        )
 
     def _vector(self, text: str) -> Float64Array:
         """Return the text's vector, float64 (d,), of any length."""
@@ -123,7 +145,8 @@ class TfIdfSettings(WordsSettings):
 
     Attributes:
         projection: `hash`, or `svd`, fitted on the public texts.
-        dimensions: length of a vector; None: 1,024 for hash, 256 for svd. With svd, fewer than there are public texts.
+        dimensions: length of a vector; None: 1,024 for hash, 256 for svd. With svd, fewer than
+            there are public texts.
     """
 
     projection: Literal["hash", "svd"] = "hash"
@@ -133,7 +156,8 @@ class TfIdfSettings(WordsSettings):
     def _check_public(self) -> Self:
         if self.projection == "svd" and self.public is None:
             raise RecipeError(
-                "projection is 'svd', which is fitted on public texts: name them by public, or take hash."
+                "projection is 'svd', which is fitted on public texts: name them by public, or "
+                "take hash."
             )
         return self
 
@@ -171,18 +195,24 @@ class TfIdf(WordsEmbedding):
 
     @cached_property
     def _rarity(self) -> Rarity:
-        return Rarity.among(np.concatenate([words_of(text)[0], runs_of(text)[0]]) for text in self._texts)
+        return Rarity.among(
+            np.concatenate([words_of(text)[0], runs_of(text)[0]]) for text in self._texts
+        )
 
     def _project(self, keys: Keys, weights: Weights) -> Float64Array:
         pieces, directions = self._directions
         places, hit = _look_up(pieces, keys)
-        vector = (weights[hit, None] * directions[places[hit]]).sum(axis=0)  # row by row, whatever the memory's layout
+        vector = (weights[hit, None] * directions[places[hit]]).sum(
+            axis=0
+        )  # row by row, whatever the memory's layout
         rest: Float64Array = _hash(keys[~hit], weights[~hit], directions.shape[1])
         return np.asarray(vector + _UNKNOWN * rest / np.sqrt(directions.shape[1]))
 
     @cached_property
     def _directions(self) -> tuple[Keys, Float64Array]:
-        """The SVD's pieces, ascending, and each one's entries in the right singular vectors, over singular values."""
+        """The SVD's pieces, ascending, and each one's entries in the right singular vectors, over
+        singular values.
+        """
         from scipy.sparse import csr_array
         from scipy.sparse.linalg import svds
 
@@ -201,13 +231,20 @@ class TfIdf(WordsEmbedding):
         shape = (len(starts) - 1, len(pieces))
         rank = min(self._dimensions, min(shape) - 1)
         if rank < 1:
-            raise RecipeError(f"{self.public_paths()[0]} holds too few public texts for an SVD: take projection: hash.")
-        table = csr_array((np.concatenate(entries), np.concatenate(columns), np.array(starts)), shape=shape)
+            raise RecipeError(
+                f"{self.public_paths()[0]} holds too few public texts for an SVD: take projection: "
+                "hash."
+            )
+        table = csr_array(
+            (np.concatenate(entries), np.concatenate(columns), np.array(starts)), shape=shape
+        )
         _, values, rows = svds(table, k=rank, v0=np.ones(min(shape)), solver="arpack")
         rows = rows[values > _SMALLEST * values.max()]
         values = values[values > _SMALLEST * values.max()]
         largest = np.abs(rows).argmax(axis=1)
-        signs = np.sign(rows[np.arange(len(rows)), largest])  # either sign is right: the same on every machine
+        signs = np.sign(
+            rows[np.arange(len(rows)), largest]
+        )  # either sign is right: the same on every machine
         return pieces, np.ascontiguousarray((rows * (signs / values)[:, None]).T)
 
 
@@ -218,7 +255,9 @@ def _look_up(pieces: Keys, keys: Keys) -> tuple[npt.NDArray[np.intp], BoolArray]
 
 
 def _hash(keys: Keys, weights: Weights, dimensions: int) -> Float64Array:
-    """Return float64 (dimensions,): the weights, each with a sign, summed at places that follow from the keys."""
+    """Return float64 (dimensions,): the weights, each with a sign, summed at places that follow
+    from the keys.
+    """
     hashes = mix(keys)
     signs = np.where(hashes >> np.uint64(63), 1.0, -1.0)
     places = (hashes % np.uint64(dimensions)).astype(np.int64)

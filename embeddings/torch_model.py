@@ -1,9 +1,11 @@
-"""A torch network as an embedding: device, precision, batches, and resizing as in the network's published pipeline.
+"""A torch network as an embedding: device, precision, batches, and resizing as in the network's
+published pipeline.
 
-A record's vector must not depend, to the last bit, on the samples beside it. In a batch of one fixed shape a network
-treats its rows alike unless a library gives the rows at the batch's edges another order of summation. That is tried
-out, once for each shape, with one sample in every place; where rows differ, samples are run one at a time. Several
-GPUs share the batches if they are of one kind and give that sample the same vector.
+A record's vector must not depend, to the last bit, on the samples beside it. In a batch of one
+fixed shape a network treats its rows alike unless a library gives the rows at the batch's edges
+another order of summation. That is tried out, once for each shape, with one sample in every place;
+where rows differ, samples are run one at a time. Several GPUs share the batches if they are of one
+kind and give that sample the same vector.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ class NetworkSettings(Settings):
     """Settings of every embedding by a network.
 
     Attributes:
-        device: auto (all GPUs of one kind, else mps, else cpu), cpu, mps, cuda or one GPU, such as cuda:1.
+        device: auto (all GPUs of one kind, else mps, else cpu), cpu, mps, cuda or one GPU, such as
+            cuda:1.
         precision: of the network's arithmetic, fp32, bf16 or fp16; inputs and vectors are float32.
         batch_size: samples per batch on each device.
         offline: fetch nothing.
@@ -88,7 +91,9 @@ class _Copy(NamedTuple):
 
 
 class TorchEmbedding:
-    """An embedding by a network, which is built, and whose weights are read, at the first sample."""
+    """An embedding by a network, which is built, and whose weights are read, at the first
+    sample.
+    """
 
     kind: ClassVar[str]
     noun: ClassVar[str] = Images.noun
@@ -104,7 +109,10 @@ class TorchEmbedding:
 
     @property
     def batch_size(self) -> int:
-        """Images per call, ≥ 1: a batch for each device. Raise RecipeError if torch sees none of the driver's GPUs."""
+        """Images per call, ≥ 1: a batch for each device.
+
+        Raise RecipeError if torch sees none of the driver's GPUs.
+        """
         return self._each * len(self._places)
 
     def _load(self) -> Network:
@@ -112,14 +120,17 @@ class TorchEmbedding:
         raise NotImplementedError
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return float32, n×d: one row per image, a function of that image alone. D is the network's width.
+        """Return float32, n×d: one row per image, a function of that image alone.
 
-        An image has the same features, to the last bit, in any place of any call with exactly `batch_size` images; with
-        fewer images the last bits may differ.
+        D is the network's width.
+
+        An image has the same features, to the last bit, in any place of any call with exactly
+        `batch_size` images; with fewer images the last bits may differ.
 
         Raises:
             ContractError: the samples are not images.
-            RecipeError: the weights or the device are not there, or the device lacks memory for the network or a batch.
+            RecipeError: the weights or the device are not there, or the device lacks memory for the
+                network or a batch.
             MissingDependency: torch is not installed.
         """
         pixels = expect(samples, Images, self.kind).pixels
@@ -136,10 +147,13 @@ class TorchEmbedding:
         def share(i: int) -> list[Vectors]:
             return [self._batch(copies[i], batch) for batch in batches[i :: len(copies)]]
 
-        # the settings are the whole process's: a thread that ends must not take them from the others
+        # the settings are the whole process's: a thread that ends must not take them from the
+        # others
         with _arithmetic(copies[0].device), ThreadPoolExecutor(len(copies)) as pool:
             shares = [share(0)] if len(copies) == 1 else list(pool.map(share, range(len(copies))))
-        return np.concatenate([shares[i % len(copies)][i // len(copies)] for i in range(len(batches))])
+        return np.concatenate(
+            [shares[i % len(copies)][i // len(copies)] for i in range(len(batches))]
+        )
 
     @cached_property
     def _places(self) -> list[str]:
@@ -150,12 +164,18 @@ class TorchEmbedding:
 
         kinds = [torch.cuda.get_device_name(i) for i in range(find_cards("device: cpu"))]
         if len(set(kinds)) > 1:
-            log.warning("%s: the embedding '%s' uses the first of these GPUs alone.", ", ".join(kinds), self.kind)
+            log.warning(
+                "%s: the embedding '%s' uses the first of these GPUs alone.",
+                ", ".join(kinds),
+                self.kind,
+            )
             return ["cuda:0"]
         return [f"cuda:{i}" for i in range(len(kinds))] or ["auto"]
 
     def _example(self, shape: tuple[int, ...]) -> Batch:
-        """Return a batch of one made-up sample, shaped like the samples in a batch of this shape."""
+        """Return a batch of one made-up sample, shaped like the samples in a batch of this
+        shape.
+        """
         return np.random.default_rng(0).integers(0, 256, (1, *shape[1:]), dtype=np.uint8)
 
     def _tensor(self, batch: Batch, device: torch.device) -> Tensor:
@@ -171,13 +191,18 @@ class TorchEmbedding:
         return np.concatenate([self._run(on, row[None]) for row in batch])
 
     def _try_places(self, shape: tuple[int, ...]) -> None:
-        """Find out, once for a shape, if a sample gets equal vectors in all places of such a batch and on all GPUs."""
+        """Find out, once for a shape, if a sample gets equal vectors in all places of such a batch
+        and on all GPUs.
+        """
         if shape in self._alike:
             return
         sample = self._example(shape)
         rows = [self._run(each, np.repeat(sample, shape[0], axis=0)) for each in self._copies]
         if any((vectors != rows[0]).any() for vectors in rows[1:]):
-            log.warning("Two GPUs give a sample two vectors: the embedding '%s' uses the first alone.", self.kind)
+            log.warning(
+                "Two GPUs give a sample two vectors: the embedding '%s' uses the first alone.",
+                self.kind,
+            )
             del self._copies[1:]
         self._alike[shape] = bool((rows[0] == rows[0][:1]).all())
 
@@ -186,7 +211,11 @@ class TorchEmbedding:
         import torch
 
         network, device = on
-        with self._memory_for(f"{len(batch)} {self.noun} at once"), torch.inference_mode(), _arithmetic(device):
+        with (
+            self._memory_for(f"{len(batch)} {self.noun} at once"),
+            torch.inference_mode(),
+            _arithmetic(device),
+        ):
             inputs = network.prepare(self._tensor(batch, device))
             low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self._config.precision)
             with torch.autocast(device.type, low, enabled=low is not None):
@@ -202,36 +231,50 @@ class TorchEmbedding:
         network.module.eval().requires_grad_(False)
         modules = [network.module, *(copy.deepcopy(network.module) for _ in devices[1:])]
         with self._memory_for("the network"):
-            return [_Copy(replace(network, module=each.to(at)), at) for each, at in zip(modules, devices, strict=True)]
+            return [
+                _Copy(replace(network, module=each.to(at)), at)
+                for each, at in zip(modules, devices, strict=True)
+            ]
 
     @contextmanager
     def _memory_for(self, purpose: str) -> Iterator[None]:
-        """Raise RecipeError, which names `purpose`, if the block runs out of the device's memory."""
+        """Raise RecipeError, which names `purpose`, if the block runs out of the device's
+        memory.
+        """
         try:
             yield
         except (RuntimeError, MemoryError) as error:
             if not memory_refused(error):
                 raise
-            smaller = f"a smaller embedding.batch_size than {self._each}, or " if self._each > 1 else ""
+            smaller = (
+                f"a smaller embedding.batch_size than {self._each}, or " if self._each > 1 else ""
+            )
             raise RecipeError(
-                f"The device refused {purpose} in the embedding '{self.kind}', most likely for want of memory "
-                f"({words_of_error(error)}): take {smaller}embedding.device: cpu."
+                f"The device refused {purpose} in the embedding '{self.kind}', most likely for "
+                f"want of memory ({words_of_error(error)}): take {smaller}embedding.device: cpu."
             ) from error
 
 
 def local_place(model: str, revision: str | None, offline: bool, *files: str) -> str:
-    """Return the folder or repository. If `offline`, a repository's folder in the cache, or raise FileNotFoundError."""
+    """Return the folder or repository.
+
+    If `offline`, a repository's folder in the cache, or raise FileNotFoundError.
+    """
     place = str(Path(model).expanduser()) if model.startswith("~") else model
     if not offline or Path(place).is_dir():
         return place
     file = cached_file(place, files, revision) if REPOSITORY.fullmatch(place) else None
     if file is None:
-        raise FileNotFoundError("offline is true, and there is no such folder and none in the cache")
+        raise FileNotFoundError(
+            "offline is true, and there is no such folder and none in the cache"
+        )
     return str(file.parent)
 
 
 def _arithmetic(device: torch.device) -> AbstractContextManager[None]:
-    """On CUDA compute in full float32 and always sum in one order. Afterwards restore the settings as they were.
+    """On CUDA compute in full float32 and always sum in one order.
+
+    Afterwards restore the settings as they were.
 
     The settings are torch's own and hold for the whole process meanwhile.
     """
@@ -248,15 +291,19 @@ def _arithmetic(device: torch.device) -> AbstractContextManager[None]:
     )
 
 
-# Resizing: each way is two matrices, one for the rows and one for the columns, so it is the same on every device.
+# Resizing: each way is two matrices, one for the rows and one for the columns, so it is the same on
+# every device.
 
 
-def antialias(images: Tensor, height: int, width: int, kind: Filter = "bicubic", between: bool = True) -> Tensor:
-    """Return n×c×height×width: resized as Pillow does, the filter widened to cover all pixels when shrinking.
+def antialias(
+    images: Tensor, height: int, width: int, kind: Filter = "bicubic", between: bool = True
+) -> Tensor:
+    """Return n×c×height×width: resized as Pillow does, the filter widened to cover all pixels when
+    shrinking.
 
-    Grey levels are cut to 0…255 at the end and, if `between`, between the two passes, too, as Pillow does with
-    images of 8 bits but not with those of 32. They are not rounded to whole numbers, so that a vector is a
-    continuous function of its image.
+    Grey levels are cut to 0…255 at the end and, if `between`, between the two passes, too, as
+    Pillow does with images of 8 bits but not with those of 32. They are not rounded to whole
+    numbers, so that a vector is a continuous function of its image.
     """
     rows, columns = images.shape[2:]
     images = _product(images, _filter(width, columns, kind))
@@ -275,7 +322,8 @@ def shortest_side(images: Tensor, size: int, crop: int, kind: Filter = "bicubic"
 
 
 def tensorflow_bilinear(images: Tensor, height: int, width: int) -> Tensor:
-    """Return n×c×height×width: bilinear as TensorFlow 1 resized (align_corners off), before FID's network.
+    """Return n×c×height×width: bilinear as TensorFlow 1 resized (align_corners off), before FID's
+    network.
 
     Pixel i is taken at i·(in/out), without the half-pixel offset of today's conventions and without
     antialiasing.
@@ -312,7 +360,9 @@ def _cubic(x: Float64Array) -> Float64Array:
 
 
 def _legacy(size: int, length: int) -> Float32Array:
-    """Return size×length: row i weighs the two pixels around i·(length/size), linearly by nearness."""
+    """Return size×length: row i weighs the two pixels around i·(length/size), linearly by
+    nearness.
+    """
     places = np.arange(size, dtype=np.float32) * np.float32(length / size)
     low = np.floor(places).astype(np.int64)
     share = places - low.astype(np.float32)

@@ -1,9 +1,10 @@
-"""WordLlama: a text as the mean of its word pieces' vectors, which were trained so that texts of like meaning are near.
+"""WordLlama: a text as the mean of its word pieces' vectors, which were trained so that texts of
+like meaning are near.
 
-The vectors, trained on the token vectors of Llama 2 and Phi 3, are a file of the package wordllama (MIT); no code of
-it is run. Pieces are weighed by how rare they are among public texts, and the public texts' mean is taken off (Arora et
-al. 2017). Each vector is a sum over the text's own pieces, in a fixed order: so it is the same to the last bit
-whichever texts are beside it.
+The vectors, trained on the token vectors of Llama 2 and Phi 3, are a file of the package wordllama
+(MIT); no code of it is run. Pieces are weighed by how rare they are among public texts, and the
+public texts' mean is taken off (Arora et al. 2017). Each vector is a sum over the text's own
+pieces, in a fixed order: so it is the same to the last bit whichever texts are beside it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ TOKENIZER = Packaged(
     extra=_EXTRA,
 )
 
-_BYTES = 258  # pieces before the first that is no byte; the others stand in the order in which they were merged
+# pieces before the first that is no byte; the others stand in the order in which they were merged
+_BYTES = 258
 _FREQUENT = 1000  # a piece of this rank weighs half as much as the rarest
 
 
@@ -44,7 +46,8 @@ class WordLlama(WordsEmbedding):
 
     Texts → 256 numbers, the weighted mean of WordLlama's vectors of the text's word pieces.
 
-    Without `public`, a piece counts by its rank in the vocabulary, which tells roughly how rare it is.
+    Without `public`, a piece counts by its rank in the vocabulary, which tells roughly how rare it
+    is.
     """
 
     kind = "wordllama"
@@ -61,13 +64,17 @@ class WordLlama(WordsEmbedding):
 
     def _pieces(self, text: str) -> tuple[Keys, Weights]:
         """Return the text's word pieces, ascending numbers, and their counts."""
-        pieces, counts = np.unique(self._tokenizer.encode(text, add_special_tokens=False).ids, return_counts=True)
+        pieces, counts = np.unique(
+            self._tokenizer.encode(text, add_special_tokens=False).ids, return_counts=True
+        )
         return pieces.astype(np.uint64), counts.astype(np.float64)
 
     def _mean(self, pieces: Keys, counts: Weights) -> Float64Array:
         """Return the pieces' weighted mean, brought to length 1."""
         weights = damp(counts) * (self._rarity.of(pieces) if self._texts else _worth(pieces))
-        return to_length_1((weights[:, None] * self._vectors[pieces]).sum(axis=0))  # row by row, in float64
+        return to_length_1(
+            (weights[:, None] * self._vectors[pieces]).sum(axis=0)
+        )  # row by row, in float64
 
     @cached_property
     def _public_pieces(self) -> list[tuple[Keys, Weights]]:
@@ -80,7 +87,9 @@ class WordLlama(WordsEmbedding):
     @cached_property
     def _centre(self) -> Float64Array:
         """The public texts' mean vector, float64 (d,). 0 without public texts."""
-        means = [self._mean(pieces, counts) for pieces, counts in self._public_pieces if len(pieces)]
+        means = [
+            self._mean(pieces, counts) for pieces, counts in self._public_pieces if len(pieces)
+        ]
         return np.mean(means, axis=0) if means else np.zeros(self._vectors.shape[1])
 
     @cached_property
@@ -94,10 +103,14 @@ class WordLlama(WordsEmbedding):
 
     @cached_property
     def _tokenizer(self) -> Any:
-        return import_library("tokenizers", _EXTRA, _PURPOSE).Tokenizer.from_file(str(TOKENIZER.find(_PURPOSE)))
+        return import_library("tokenizers", _EXTRA, _PURPOSE).Tokenizer.from_file(
+            str(TOKENIZER.find(_PURPOSE))
+        )
 
 
 def _worth(pieces: Keys) -> Weights:
-    """Return weights by rank: a/(a + share) (Arora et al.), where shares fall as 1/rank (Zipf's law)."""
+    """Return weights by rank: a/(a + share) (Arora et al.), where shares fall as 1/rank (Zipf's
+    law).
+    """
     ranks: Weights = np.maximum(pieces.astype(np.float64) - _BYTES, 1)
     return ranks / (ranks + _FREQUENT)

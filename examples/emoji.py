@@ -1,9 +1,11 @@
-"""Private Evolution on colour pictures: one maker's emoji are private, those of two others are the public pool.
+"""Private Evolution on colour pictures: one maker's emoji are private, those of two others are the
+public pool.
 
     python examples/emoji.py FOLDER [OPTIONS OF pe run, such as --set privacy.epsilon=8]
 
-npm fetches three packages (240 MB) into FOLDER; nothing of them is run. Then `pe run` and `pe evaluate` follow, six
-minutes or more. Needs Node.js, and the extras `embeddings` and `evaluation`. FOLDER holds
+npm fetches three packages (240 MB) into FOLDER; nothing of them is run. Then `pe run` and `pe
+evaluate` follow, six minutes or more. Needs Node.js, and the extras `embeddings` and `evaluation`.
+FOLDER holds
 
     private/CLASS/CODE.png                 four fifths of the private maker's pictures, 64×64
     test/CLASS/CODE.png                    the other fifth, for tests
@@ -77,7 +79,9 @@ def make_picture_set(
     record = folder / "pictures.json"
     if folder.exists():
         if not record.is_file() or json.loads(record.read_bytes()) != makers:
-            sys.exit(f"{folder} exists and is not this picture set: name another folder, or delete it.")
+            sys.exit(
+                f"{folder} exists and is not this picture set: name another folder, or delete it."
+            )
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as place:
@@ -107,12 +111,22 @@ def fetch(maker: str, sha256: str, folder: Path) -> Path:
         sys.exit("Fetching the pictures needs npm: install Node.js, which brings it.")
     name = f"emoji-datasource-{maker}"
     print(f"Fetching {name} …", file=sys.stderr)
-    command = [npm, "pack", f"{name}@16.0.0", "--ignore-scripts", "--loglevel=error", f"--pack-destination={folder}"]
+    command = [
+        npm,
+        "pack",
+        f"{name}@16.0.0",
+        "--ignore-scripts",
+        "--loglevel=error",
+        f"--pack-destination={folder}",
+    ]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     archive = folder / f"{name}-16.0.0.tgz"
     with archive.open("rb") as file:
         if (digest := hashlib.file_digest(file, "sha256").hexdigest()) != sha256:
-            sys.exit(f"What npm gave as {name} has the SHA-256 {digest}, not {sha256}: nothing of it was used.")
+            sys.exit(
+                f"What npm gave as {name} has the SHA-256 {digest}, not {sha256}: nothing of it "
+                "was used."
+            )
     return archive
 
 
@@ -123,13 +137,19 @@ def read_pictures(archive: Path, maker: str) -> Iterator[Picture]:
         for member in members:
             if member.name == "package/emoji.json" or member.name.startswith(images):
                 files[member.name] = members.extractfile(member).read()
-    entries = [entry for entry in json.loads(files["package/emoji.json"]) if entry[f"has_img_{maker}"]]
+    entries = [
+        entry for entry in json.loads(files["package/emoji.json"]) if entry[f"has_img_{maker}"]
+    ]
     seen = set()
-    for code, category in sorted({(entry["unified"].lower(), entry["category"]) for entry in entries}):
+    for code, category in sorted(
+        {(entry["unified"].lower(), entry["category"]) for entry in entries}
+    ):
         if category not in CLASSES:  # skin tones by themselves
             continue
         content = files[f"{images}{code}.png"]
-        pixels = decode_image(content, size=(SIDE, SIDE), resize=None, channels=3, name=f"{archive.name}: {code}.png")
+        pixels = decode_image(
+            content, size=(SIDE, SIDE), resize=None, channels=3, name=f"{archive.name}: {code}.png"
+        )
         if pixels.tobytes() not in seen:
             seen.add(pixels.tobytes())
             yield Picture(code, category, pixels)
@@ -137,19 +157,32 @@ def read_pictures(archive: Path, maker: str) -> Iterator[Picture]:
 
 def pe(*words: object) -> None:
     """Run a command of `pe`; its failure is ours."""
-    status = subprocess.run([Path(sys.executable).with_name("pe"), *map(str, words)], check=False).returncode
+    status = subprocess.run(
+        [Path(sys.executable).with_name("pe"), *map(str, words)], check=False
+    ).returncode
     if status:
         sys.exit(status)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     arguments, options = parser.parse_known_args()
     folder = make_picture_set(arguments.folder)
     recipe = Path(shutil.copy(RECIPE, folder / "recipe.yaml"))
     pe("run", recipe, "--out", folder / "run", *options)
-    pe("evaluate", folder / "run", "--test", folder / "test", "--metrics", "utility", "--classifiers", "linear_probe")
+    pe(
+        "evaluate",
+        folder / "run",
+        "--test",
+        folder / "test",
+        "--metrics",
+        "utility",
+        "--classifiers",
+        "linear_probe",
+    )
 
 
 if __name__ == "__main__":

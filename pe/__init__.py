@@ -1,7 +1,8 @@
 """Private Evolution: differentially private synthetic data from any generator you can call.
 
-    data = pe.ImageFolder("scans", size=128, classes=["benign", "malignant"], privacy_unit="patient")
-    run = pe.evolve(data, pe.api("public_images", path="public"), epsilon=4, delta=1e-6,
+    data = pe.ImageFolder("scans", size=128, classes=["benign", "malignant"],
+    privacy_unit="patient") run = pe.evolve(data, pe.api("public_images", path="public"), epsilon=4,
+    delta=1e-6,
                     population=2000, iterations=6)
 
 Importing this package loads nothing; each name is imported when it is first used.
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from pe.version import MIXED, __version__
 
-if find_spec("pe.runner") is not None:  # a file of the PE authors' library: it replaced pe/histogram.py, too
+if (
+    find_spec("pe.runner") is not None
+):  # a file of the PE authors' library: it replaced pe/histogram.py, too
     raise ImportError(MIXED)
 
 if TYPE_CHECKING:
@@ -24,7 +27,17 @@ if TYPE_CHECKING:
     from pe.data.population import Population
     from pe.data.samples import Conditions
     from pe.data.texts import Texts
-    from pe.engine.python import api, embedding, evaluate, evolve, extend, plan, probe, resume, write_report
+    from pe.engine.python import (
+        api,
+        embedding,
+        evaluate,
+        evolve,
+        extend,
+        plan,
+        probe,
+        resume,
+        write_report,
+    )
     from pe.errors import APIError, PEError
     from pe.plugins.protocols import (
         Answer,
@@ -56,7 +69,8 @@ _HOMES = {
     "pe.data.texts": "Texts",
     "pe.engine.python": "api embedding evaluate evolve extend plan probe resume write_report",
     "pe.errors": "APIError PEError",
-    "pe.plugins.protocols": "Answer Capabilities Embedding Failed GenerationAPI Generator PluginInfo RandomRequest "
+    "pe.plugins.protocols": "Answer Capabilities Embedding Failed GenerationAPI Generator "
+    "PluginInfo RandomRequest "
     "Refused Usage VariationRequest",
     "pe.private.folder": "ImageFolder TextFolder",
     "pe.private.medical": "Dicom",

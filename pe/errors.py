@@ -20,9 +20,10 @@
           ├── LimitReached       a limit of the recipe stops the run; exit status 3
           └── Interrupted        the user stops the run; exit status 130, after SIGTERM 143
 
-A message of a run that goes on never holds an un-noised value, a private record or a key; a message that refuses to
-start a run may name a private record to the owner. Invisible characters, such as those that colour a terminal or begin
-a line, are written as escapes in every message, so that no file name can forge a message.
+A message of a run that goes on never holds an un-noised value, a private record or a key; a message
+that refuses to start a run may name a private record to the owner. Invisible characters, such as
+those that colour a terminal or begin a line, are written as escapes in every message, so that no
+file name can forge a message.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from difflib import get_close_matches
 
 
 class PEError(Exception):
-    """The root: the command line prints an error's message and notes, no traceback, and ends with `exit_status`."""
+    """The root: the command line prints an error's message and notes, no traceback, and ends with
+    `exit_status`.
+    """
 
     exit_status = 2
 
@@ -46,14 +49,16 @@ class RecipeError(PEError):
 
 
 BAD_FILES = "{}.bad-files.txt"
-"""Name of the file, beside private data named {}, that lists bad files where a message cannot show them all."""
+"""Name of the file, beside private data named {}, that lists bad files where a message cannot show
+them all."""
 
 
 class PrivateDataError(PEError):
     """The private records cannot be read as declared.
 
     Attributes:
-        faults: one sentence for each file at fault, if there are several; the first few are also the error's notes.
+        faults: one sentence for each file at fault, if there are several; the first few are also
+            the error's notes.
     """
 
     faults: tuple[str, ...] = ()
@@ -96,12 +101,16 @@ class MissingDependency(PEError):
 
     @classmethod
     def of(cls, library: str, extra: str, purpose: str) -> MissingDependency:
-        """Return an error whose sentence is: `purpose` needs `library`, which the extra `extra` installs."""
+        """Return an error whose sentence is: `purpose` needs `library`, which the extra `extra`
+        installs.
+        """
         return cls(f"{purpose} needs {library}, which is not installed: {pip_install(extra)}.")
 
 
 def pip_install(extra: str) -> str:
-    """Return the pip command for an extra: from the folder that the toolkit was installed from, else by its name."""
+    """Return the pip command for an extra: from the folder that the toolkit was installed from,
+    else by its name.
+    """
     import json
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import unquote, urlsplit
@@ -133,7 +142,9 @@ class DamagedFile(RunError):
 
 
 class ClusterError(PEError):
-    """A Ray cluster cannot do private work: its workers are lost, or differ in their version or their vectors."""
+    """A Ray cluster cannot do private work: its workers are lost, or differ in their version or
+    their vectors.
+    """
 
 
 class APIError(PEError):
@@ -157,8 +168,12 @@ class Interrupted(APIError):
 
 
 def printable(text: str) -> str:
-    """Return `text` in one line, with an escape in place of every character that is not printable."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    """Return `text` in one line, with an escape in place of every character that is not
+    printable.
+    """
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 def quoted(path: object) -> str:
@@ -170,13 +185,18 @@ _NAMED = 50
 
 
 def check_list(name: str, value: object, error: type[PEError] = RecipeError) -> None:
-    """Raise `error` if `value` is one text where a list is wanted: the text would be read letter by letter."""
+    """Raise `error` if `value` is one text where a list is wanted: the text would be read letter by
+    letter.
+    """
     if isinstance(value, str | bytes):
         raise error(f"{name} is {value!r}, a text: give a list of them, [{value!r}].")
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:
-    """Return `did you mean 'x'?` with the known name closest to `name`. If none is close, at most 50 known names."""
+    """Return `did you mean 'x'?` with the known name closest to `name`.
+
+    If none is close, at most 50 known names.
+    """
     names = sorted(names)
     close = get_close_matches(name, names, n=1, cutoff=0.6)
     if close:

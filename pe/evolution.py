@@ -31,20 +31,27 @@ def evolve(
     keep: Callable[[int, Callable[[], LabelWeights]], LabelWeights],
     on_population: Callable[[int], None] = lambda t: None,
 ) -> Population:
-    """Run Algorithm 3, Private Evolution with labels (Algorithm 1 when there is one label). Return S_T.
+    """Run Algorithm 3, Private Evolution with labels (Algorithm 1 when there is one label).
 
-    Guarantee: everything that `api` is asked for, and the population returned, is post-processing of the
-    releases charged to `ledger`. `on_population` is called with t when S_t is durable. `keep` makes iteration
-    t's label weights durable, or returns those that are: computed again elsewhere, they may differ in the last bits.
+    Return S_T.
+
+    Guarantee: everything that `api` is asked for, and the population returned, is post-processing
+    of the releases charged to `ledger`. `on_population` is called with t when S_t is durable.
+    `keep` makes iteration t's label weights durable, or returns those that are: computed again
+    elsewhere, they may differ in the last bits.
     """
     population = api.random(by_label(plan.sizes), plan.initial_variations, plan.first_degree)  # S_0
     survivors = np.zeros(len(population), np.bool_)
     vectors = EmbeddingCache(embedding, api.progress)
     on_population(0)
     for step in plan.steps:
-        candidates = partial(lookahead_embeddings, population, step.t, step.lookahead, step.degree, api, vectors)
+        candidates = partial(
+            lookahead_embeddings, population, step.t, step.lookahead, step.degree, api, vectors
+        )
         labels = population.labels
-        histogram = dp_nn_histogram(private, candidates, labels, step.release, ledger, plan.voting, count)  # Alg. 2
+        histogram = dp_nn_histogram(
+            private, candidates, labels, step.release, ledger, plan.voting, count
+        )  # Alg. 2
         weigh = partial(_weigh, histogram, population, step, plan, vectors)
         weights = keep(step.t, weigh) if plan.smooth else None
         members = choose(histogram, population, survivors, step, plan, warn, weights)  # P and S'
@@ -54,11 +61,17 @@ def evolve(
     return population
 
 
-def _weigh(histogram: Votes, population: Population, step: Step, plan: Plan, vectors: EmbeddingCache) -> LabelWeights:
-    """Return the label weights of the members of S_{t-1}, at their own vectors: the lookahead's may be gone by now."""
+def _weigh(
+    histogram: Votes, population: Population, step: Step, plan: Plan, vectors: EmbeddingCache
+) -> LabelWeights:
+    """Return the label weights of the members of S_{t-1}, at their own vectors: the lookahead's may
+    be gone by now.
+    """
     sigma = step.release.sensitivity * step.release.noise_multiplier
     rng = generator(plan.seed, f"claims/{step.t}")
-    return label_weights(histogram, population.labels, vectors.embed(population.samples), sigma, rng)
+    return label_weights(
+        histogram, population.labels, vectors.embed(population.samples), sigma, rng
+    )
 
 
 def choose(
@@ -72,7 +85,8 @@ def choose(
 ) -> Members:
     """Return the members of S_t, chosen from S_{t-1} label by label.
 
-    Where parents are ranked without lookahead or label weights, equal candidates all count with the votes of the first.
+    Where parents are ranked without lookahead or label weights, equal candidates all count with the
+    votes of the first.
     """
     alike = (
         weights is None and step.selection_rule.selection == "rank" and not step.lookahead
@@ -83,14 +97,21 @@ def choose(
         rows = np.flatnonzero(population.labels == label)
         if size == 0:
             continue
-        votes = votes_of_equals(histogram[rows], population.samples.take(rows)) if alike else histogram[rows]
+        votes = (
+            votes_of_equals(histogram[rows], population.samples.take(rows))
+            if alike
+            else histogram[rows]
+        )
         own = 1.0 if weights is None else weights[rows]
         if (highest := votes.max()) <= step.threshold:
             warn(
-                f"Iteration {step.t}, label '{name}': no candidate's noisy votes exceed the threshold of "
-                f"{step.threshold:g} (highest {highest:.1f}), so parents are drawn from the votes "
-                "without a threshold; lower the threshold or the population."
+                f"Iteration {step.t}, label '{name}': no candidate's noisy votes exceed the "
+                f"threshold of {step.threshold:g} (highest {highest:.1f}), so parents are drawn "
+                "from the votes without a threshold; lower the threshold or the population."
             )
         one = descend(votes, survivors[rows], size, step.threshold, step.selection_rule, rng, own)
         members.append(Members(rows[one.parents], one.survives))
-    return Members(np.concatenate([one.parents for one in members]), np.concatenate([one.survives for one in members]))
+    return Members(
+        np.concatenate([one.parents for one in members]),
+        np.concatenate([one.survives for one in members]),
+    )

@@ -1,4 +1,6 @@
-"""Algorithm 2: the only place where private and synthetic samples meet; and label sizes under DP (App. D)."""
+"""Algorithm 2: the only place where private and synthetic samples meet; and label sizes under DP
+(App. D).
+"""
 
 from __future__ import annotations
 
@@ -30,33 +32,57 @@ CountVotes = Callable[[PrivateEmbeddings, Vectors, Labels, int, "Voting"], Count
 """A function that counts as `count_votes` does, in this process or on a cluster."""
 CLASS_COUNTS = "class_counts"
 BATCH = 2**22
-"""Approximate number of votes that this process counts at a time; each takes some 100 bytes of memory."""
+"""Approximate number of votes that this process counts at a time; each takes some 100 bytes of
+memory."""
 _ALL = slice(None)
 
 log = logging.getLogger(__name__)
 
 
 def vote_sensitivity(relation: Relation) -> float:
-    """Return the L2 sensitivity of a histogram to which each unit adds a vector of votes ≥ 0 with norm ≤ 1.
+    """Return the L2 sensitivity of a histogram to which each unit adds a vector of votes ≥ 0 with
+    norm ≤ 1.
 
-    1 when a unit comes, goes or is blanked; √2 when its votes a become b: ‖a − b‖² = ‖a‖² + ‖b‖² − 2⟨a, b⟩ ≤ 2.
+    1 when a unit comes, goes or is blanked; √2 when its votes a become b: ‖a − b‖² = ‖a‖² + ‖b‖² −
+    2⟨a, b⟩ ≤ 2.
     """
     return sqrt(2) if relation is Relation.REPLACE_ONE else 1.0
 
 
 def histogram_release(
-    t: int, noise_multiplier: float | None, relation: Relation, unit: str = "record", neighbors: int = 1
+    t: int,
+    noise_multiplier: float | None,
+    relation: Relation,
+    unit: str = "record",
+    neighbors: int = 1,
 ) -> Release:
-    """Return the release "histogram/t" of iteration t's histogram; without noise if the noise multiplier is None.
+    """Return the release "histogram/t" of iteration t's histogram; without noise if the noise
+    multiplier is None.
 
     Guarantee: `count_votes` keeps each unit's votes at norm ≤ 1, so the declared sensitivity holds.
     """
     sensitivity = vote_sensitivity(relation)
     fractional = neighbors > 1 or unit != "record"
     if noise_multiplier is None:
-        return Release(f"histogram/{t}", "none", sensitivity, 0.0, relation, unit, grid=FINE if fractional else 1)
+        return Release(
+            f"histogram/{t}",
+            "none",
+            sensitivity,
+            0.0,
+            relation,
+            unit,
+            grid=FINE if fractional else 1,
+        )
     grid = grid_for(noise_multiplier, sensitivity, fractional=fractional)
-    return Release(f"histogram/{t}", "discrete_gaussian", sensitivity, noise_multiplier, relation, unit, grid=grid)
+    return Release(
+        f"histogram/{t}",
+        "discrete_gaussian",
+        sensitivity,
+        noise_multiplier,
+        relation,
+        unit,
+        grid=grid,
+    )
 
 
 def histogram_releases(
@@ -76,7 +102,8 @@ def histogram_releases(
         relation: the neighbouring relation, on which the sensitivity depends.
         unit: the privacy unit.
         neighbors: q.
-        weights: T positive shares of μ²; None: equal. Histogram t has μ_t² = T·w_t/(Σw·z²), z the `noise_multiplier`.
+        weights: T positive shares of μ²; None: equal. Histogram t has μ_t² = T·w_t/(Σw·z²), z the
+            `noise_multiplier`.
 
     Raises:
         PrivacyError: there are not T weights, or one is not positive and finite.
@@ -84,10 +111,16 @@ def histogram_releases(
     if weights is None:
         weights = [1.0] * iterations
     if len(weights) != iterations or not all(isfinite(weight) and weight > 0 for weight in weights):
-        raise PrivacyError(f"A schedule gives each of the {iterations} iterations one weight above 0, not {weights}.")
+        raise PrivacyError(
+            f"A schedule gives each of the {iterations} iterations one weight above 0, not "
+            f"{weights}."
+        )
     total = fsum(weights)
     multipliers = [noise_multiplier * sqrt(total / (iterations * weight)) for weight in weights]
-    return [histogram_release(t, z, relation, unit, neighbors) for t, z in enumerate(multipliers, start=1)]
+    return [
+        histogram_release(t, z, relation, unit, neighbors)
+        for t, z in enumerate(multipliers, start=1)
+    ]
 
 
 @dataclass(frozen=True)
@@ -117,7 +150,9 @@ def dp_nn_histogram(
     voting: Voting = BY_DEFAULT,
     count: CountVotes | None = None,
 ) -> Votes:
-    """Return the noisy votes of the private records for the candidates of their own label (Alg. 2, lines 1–4).
+    """Return the noisy votes of the private records for the candidates of their own label (Alg.
+
+    2, lines 1–4).
 
     All labels are one release: a unit's votes over all labels have L2 norm at most 1. The clean
     counts exist only inside this call. Line 5 of Algorithm 2 (the threshold) is post-processing and
@@ -125,7 +160,8 @@ def dp_nn_histogram(
 
     Args:
         private: gives the private embeddings; called only when the release has not been drawn yet.
-        candidates: gives the candidates' embeddings, float32 (m, d); called only when `private` is called.
+        candidates: gives the candidates' embeddings, float32 (m, d); called only when `private` is
+            called.
         labels: int32 (m,), the candidates' labels.
         release: the release to charge; one of `histogram_releases`.
         ledger: charges the release, and alone hands out noise for it.
@@ -136,9 +172,10 @@ def dp_nn_histogram(
         float64 (m,): votes plus noise of standard deviation sensitivity × noise_multiplier; may be
         negative.
 
-    Guarantee: what `release` declares, by noise on an integer grid from the operating system's entropy; none for a
-    release without noise, whose clean votes are returned. A label without private records gets noise alone; a record
-    whose embedding is not finite casts no vote; ties go to the lowest index, and so do all votes for equal candidates.
+    Guarantee: what `release` declares, by noise on an integer grid from the operating system's
+    entropy; none for a release without noise, whose clean votes are returned. A label without
+    private records gets noise alone; a record whose embedding is not finite casts no vote; ties go
+    to the lowest index, and so do all votes for equal candidates.
     """
     vectors = None if ledger.has_drawn(release) else (private(), candidates())
 
@@ -158,9 +195,14 @@ def noisy_votes(
     voting: Voting,
     count: CountVotes | None = None,
 ) -> Counts:
-    """Return the votes with the release's noise, in grid steps, int64 (m,). CONFIDENTIAL unless a ledger charged it."""
+    """Return the votes with the release's noise, in grid steps, int64 (m,).
+
+    CONFIDENTIAL unless a ledger charged it.
+    """
     votes = (count or count_votes)(private, candidates, labels, release.grid, voting)
-    return votes + noise.discrete_gaussian(len(labels), release.scale) if release.has_noise else votes
+    return (
+        votes + noise.discrete_gaussian(len(labels), release.scale) if release.has_noise else votes
+    )
 
 
 def count_votes(
@@ -171,9 +213,11 @@ def count_votes(
     voting: Voting = BY_DEFAULT,
     rows: slice | Units = _ALL,
 ) -> Counts:
-    """CONFIDENTIAL: return the clean votes of the records in `rows`, in steps of 1/`grid` vote, int64 (m,).
+    """CONFIDENTIAL: return the clean votes of the records in `rows`, in steps of 1/`grid` vote,
+    int64 (m,).
 
-    What depends on a label's candidates alone is computed once, however many records vote. Vectors are read in blocks.
+    What depends on a label's candidates alone is computed once, however many records vote. Vectors
+    are read in blocks.
 
     Guarantee: adding or removing one unit changes the result by a vector of L2 norm at most `grid`.
     """
@@ -188,8 +232,12 @@ def count_votes(
         voters = np.flatnonzero(own == label)
         bins = np.flatnonzero(labels == label)
         places = voters + (rows.start or 0) if isinstance(rows, slice) else rows[voters]
-        together = slice(int(bins[0]), int(bins[-1]) + 1) if bins[-1] - bins[0] == len(bins) - 1 else bins
-        positions = nearest(private.vectors, candidates[together], q, metric=metric, backend=backend, places=places)
+        together = (
+            slice(int(bins[0]), int(bins[-1]) + 1) if bins[-1] - bins[0] == len(bins) - 1 else bins
+        )
+        positions = nearest(
+            private.vectors, candidates[together], q, metric=metric, backend=backend, places=places
+        )
         choices[voters] = np.where(positions >= 0, bins[positions], -1)
     units = np.broadcast_to(units[:, None], choices.shape)
     cast = choices >= 0
@@ -197,7 +245,10 @@ def count_votes(
 
 
 def _on_grid(units: Counts, bins: Counts, size: int, grid: int) -> Counts:
-    """Return the sums of the units' votes in each bin. Each unit's are scaled to L2 norm `grid`, then rounded down."""
+    """Return the sums of the units' votes in each bin.
+
+    Each unit's are scaled to L2 norm `grid`, then rounded down.
+    """
     _, numbers = np.unique(units, return_inverse=True)
     pairs, weights = np.unique(numbers * size + bins, return_counts=True)
     unit, bins = np.divmod(pairs, size)
@@ -218,7 +269,9 @@ def _square_sums(unit: Counts, steps: Counts) -> Counts:
 
 
 class PrivateWork(Protocol):
-    """The heavy work on private records, in this process or on a cluster. Both give results equal to the bit.
+    """The heavy work on private records, in this process or on a cluster.
+
+    Both give results equal to the bit.
 
     Attributes:
         hosts: other machines to which private records and their vectors are sent.
@@ -227,13 +280,24 @@ class PrivateWork(Protocol):
     hosts: Sequence[str]
 
     def embed(self, embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Vectors]:
-        """Return the vectors of each block, in order; see `pe.private.embeddings.embed_blocks`. CONFIDENTIAL."""
+        """Return the vectors of each block, in order; see `pe.private.embeddings.embed_blocks`.
+
+        CONFIDENTIAL.
+        """
         ...
 
     def count_votes(
-        self, private: PrivateEmbeddings, candidates: Vectors, labels: Labels, grid: int, voting: Voting
+        self,
+        private: PrivateEmbeddings,
+        candidates: Vectors,
+        labels: Labels,
+        grid: int,
+        voting: Voting,
     ) -> Counts:
-        """Return the clean votes in grid steps. `count_votes` above states the guarantee. CONFIDENTIAL."""
+        """Return the clean votes in grid steps.
+
+        `count_votes` above states the guarantee. CONFIDENTIAL.
+        """
         ...
 
 
@@ -241,7 +305,8 @@ class InThisProcess:
     """All private work in this process. A `PrivateWork`.
 
     Args:
-        batch: approximate number of votes counted at a time; the votes of one privacy unit are never divided.
+        batch: approximate number of votes counted at a time; the votes of one privacy unit are
+            never divided.
     """
 
     hosts: Sequence[str] = ()
@@ -255,9 +320,16 @@ class InThisProcess:
         return embed_blocks(embedding, blocks)
 
     def count_votes(
-        self, private: PrivateEmbeddings, candidates: Vectors, labels: Labels, grid: int, voting: Voting
+        self,
+        private: PrivateEmbeddings,
+        candidates: Vectors,
+        labels: Labels,
+        grid: int,
+        voting: Voting,
     ) -> Counts:
-        """Return the clean votes in grid steps, counted for one part of the units after the other and added exactly."""
+        """Return the clean votes in grid steps, counted for one part of the units after the other
+        and added exactly.
+        """
         number = max(1, -(-len(private) * voting.neighbors // self._batch))
         total = np.zeros(len(labels), np.int64)
         for rows in parts(private.units, number, self._key):
@@ -269,7 +341,8 @@ class InThisProcess:
 
 
 def class_counts_release(share: float, epsilon: float, relation: Relation, unit: str) -> Release:
-    """Return the release of the label counts: discrete Laplace noise that alone is (share·epsilon)-DP.
+    """Return the release of the label counts: discrete Laplace noise that alone is
+    (share·epsilon)-DP.
 
     Guarantee: L1 sensitivity 1, because a unit's counts are scaled to L1 norm at most 1; 2 under
     replace-one, where one label can lose a unit and another gain it.
@@ -284,17 +357,22 @@ def class_counts_release(share: float, epsilon: float, relation: Relation, unit:
         PrivacyError: a share outside its range.
     """
     if not 0 < share < 1:
-        raise PrivacyError(f"The class counts' share of epsilon lies between 0 and 1, not {share!r}.")
+        raise PrivacyError(
+            f"The class counts' share of epsilon lies between 0 and 1, not {share!r}."
+        )
     sensitivity = 2.0 if relation is Relation.REPLACE_ONE else 1.0
     z = 1 / (share * epsilon)
     grid = 1 if unit == "record" else grid_for(z, sensitivity, fractional=True)
     return Release(CLASS_COUNTS, "discrete_laplace", sensitivity, z, relation, unit, grid=grid)
 
 
-def dp_class_counts(private: Callable[[], PrivateDataset], release: Release, ledger: Ledger) -> Votes:
+def dp_class_counts(
+    private: Callable[[], PrivateDataset], release: Release, ledger: Ledger
+) -> Votes:
     """Return each label's noisy number of privacy units, float64 (labels,). May be negative.
 
-    A unit with records of several labels is split among these. The clean counts exist only inside this call.
+    A unit with records of several labels is split among these. The clean counts exist only inside
+    this call.
 
     Args:
         private: gives the private data set; called only when the release has not been drawn yet.
@@ -316,8 +394,8 @@ def dp_class_counts(private: Callable[[], PrivateDataset], release: Release, led
 def count_labels(private: PrivateDataset, grid: int) -> Counts:
     """CONFIDENTIAL: return the clean counts of the labels in grid steps, int64 (labels,).
 
-    Guarantee: adding or removing one unit changes the result by a vector of L1 norm at most `grid`. A record whose unit
-    cannot be read is not counted: several such records may belong to one unit.
+    Guarantee: adding or removing one unit changes the result by a vector of L1 norm at most `grid`.
+    A record whose unit cannot be read is not counted: several such records may belong to one unit.
     """
     has_unit = private.units != NOBODY
     units = private.units[has_unit]

@@ -1,4 +1,6 @@
-"""The candidates' embeddings: the mean embedding of k variations of each (§4.1 of the paper, "lookahead")."""
+"""The candidates' embeddings: the mean embedding of k variations of each (§4.1 of the paper,
+"lookahead").
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ def lookahead_embeddings(
         cache: maps samples to vectors, and remembers the vectors of members that were kept.
 
     Returns:
-        float32 (n, d). A member has its own embedding if none of its variations has a finite vector.
+        float32 (n, d). A member has its own embedding if none of its variations has a finite
+            vector.
     """
     if k == 0:
         return cache.embed(population.samples)
@@ -59,9 +62,11 @@ def lookahead_embeddings(
 
 
 class EmbeddingCache:
-    """The members' own embeddings: a member that is kept from population to population is embedded once.
+    """The members' own embeddings: a member that is kept from population to population is embedded
+    once.
 
-    A sample's vector does not depend on its batch, so a resumed run, which remembers nothing, gets equal vectors.
+    A sample's vector does not depend on its batch, so a resumed run, which remembers nothing, gets
+    equal vectors.
     """
 
     def __init__(self, embedding: Embedding, progress: Progress) -> None:
@@ -71,7 +76,10 @@ class EmbeddingCache:
         self._row: Items | None = None  # each member's row of `_vectors`; −1: it has none
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return the embeddings of the members' `samples`, float32 (n, d). Remembered ones are not computed again."""
+        """Return the embeddings of the members' `samples`, float32 (n, d).
+
+        Remembered ones are not computed again.
+        """
         with self._progress.task("candidates embedded", len(samples)) as task:
             if self._vectors is None or self._row is None:
                 vectors = embed(self.embedding, samples, task)
@@ -85,7 +93,10 @@ class EmbeddingCache:
         return vectors
 
     def follow(self, members: Members) -> Mask:
-        """Go on to the next population, which has these `members`. Return the mask of its kept members, bool (n,)."""
+        """Go on to the next population, which has these `members`.
+
+        Return the mask of its kept members, bool (n,).
+        """
         if self._row is not None:
             self._row = np.where(members.survives, self._row[members.parents], -1)
             if (self._row < 0).all():
@@ -94,7 +105,9 @@ class EmbeddingCache:
 
 
 def embed(embedding: Embedding, samples: Samples, task: Task | None = None) -> Vectors:
-    """Return the embeddings of public samples, float32 (n, d). Equal samples, as a pool gives them, are embedded once.
+    """Return the embeddings of public samples, float32 (n, d).
+
+    Equal samples, as a pool gives them, are embedded once.
 
     `task` counts the samples that are done.
     """
@@ -111,7 +124,9 @@ def embed(embedding: Embedding, samples: Samples, task: Task | None = None) -> V
 
 
 def embed_batches(embedding: Embedding, samples: Samples) -> Iterator[Vectors]:
-    """Yield the embeddings of public samples, batch by batch of the embedding's size, float32 (≤ batch_size, d)."""
+    """Yield the embeddings of public samples, batch by batch of the embedding's size, float32 (≤
+    batch_size, d).
+    """
     for part in slices(len(samples), embedding.batch_size):
         yield embed_block(embedding, samples.take(part))
 
@@ -120,7 +135,9 @@ def _add(total: Vectors, count: Items, members: Items, vectors: Vectors) -> None
     """Add vectors[i] to total[members[i]], and count each vector. `members` ascend."""
     starts = np.flatnonzero(np.diff(members, prepend=-1))
     lengths = np.diff(starts, append=len(members))
-    for place in range(max(lengths, default=0)):  # the first vector of each member, then the second, …
+    for place in range(
+        max(lengths, default=0)
+    ):  # the first vector of each member, then the second, …
         rows = starts[lengths > place]
         total[members[rows]] += vectors[rows + place]
     count[members[starts]] += lengths

@@ -36,7 +36,10 @@ class Progress:
         """Show a warning made of released quantities only."""
 
     def tell(self, message: str) -> None:
-        """Show a message to a person who waits. A run's messages tell no times, which may depend on private records."""
+        """Show a message to a person who waits.
+
+        A run's messages tell no times, which may depend on private records.
+        """
 
 
 @dataclass(frozen=True)

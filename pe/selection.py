@@ -20,13 +20,15 @@ Keep = Literal["none", "selected", "winners", "all"]
 
 @dataclass(frozen=True)
 class SelectionRule:
-    """The rules by which S_t follows from the noisy votes for S_{t-1}, label by label. All of them are public.
+    """The rules by which S_t follows from the noisy votes for S_{t-1}, label by label.
+
+    All of them are public.
 
     Attributes:
         selection: the rule for parents; see `select_parents`.
-        keep: candidates that stay in S_t as they are, beside the offspring: `none`; `selected`: the parents;
-            `winners`: all that this vote or an earlier one put over the threshold, those with the most votes first,
-            for at most half of S_t; `all`: every candidate.
+        keep: candidates that stay in S_t as they are, beside the offspring: `none`; `selected`: the
+            parents; `winners`: all that this vote or an earlier one put over the threshold, those
+            with the most votes first, for at most half of S_t; `all`: every candidate.
         offspring: k ≥ 1, the variations that each parent gets whenever it is chosen.
     """
 
@@ -35,9 +37,13 @@ class SelectionRule:
     offspring: int = 1
 
     def draws(self, size: int, survivors: int = 0) -> int:
-        """Return the number of parents to draw for `size` members of a label, of which `survivors` stay."""
+        """Return the number of parents to draw for `size` members of a label, of which `survivors`
+        stay.
+        """
         return (
-            ceil(size / (self.offspring + 1)) if self.keep == "selected" else ceil((size - survivors) / self.offspring)
+            ceil(size / (self.offspring + 1))
+            if self.keep == "selected"
+            else ceil((size - survivors) / self.offspring)
         )
 
 
@@ -50,7 +56,9 @@ def descend(
     rng: np.random.Generator,
     label_weights: Votes | float = 1.0,
 ) -> Members:
-    """Return the members of S_t of one label, the kept ones first. Each group in the order of its parents.
+    """Return the members of S_t of one label, the kept ones first.
+
+    Each group in the order of its parents.
 
     Args:
         histogram: noisy votes (m,), m ≥ 1.
@@ -66,7 +74,9 @@ def descend(
     if rules.keep == "all":
         staying = np.arange(len(histogram))
     elif rules.keep == "winners":
-        winners = np.flatnonzero(survivors | (weights > 0)) if not stand_in else np.flatnonzero(survivors)
+        winners = (
+            np.flatnonzero(survivors | (weights > 0)) if not stand_in else np.flatnonzero(survivors)
+        )
         worth = np.where(histogram > 0, histogram * label_weights, histogram)
         staying = np.sort(winners[np.argsort(-worth[winners], kind="stable")][: size // 2])
     parents = select_parents(weights, rules.draws(size, len(staying)), rules.selection, rng)
@@ -77,9 +87,11 @@ def descend(
 
 
 def votes_of_equals(histogram: Votes, samples: Samples) -> Votes:
-    """Return the noisy votes of one label, where equal candidates all get the votes of the first one.
+    """Return the noisy votes of one label, where equal candidates all get the votes of the first
+    one.
 
-    Records vote for the first of equal vectors, so without lookahead the other equal candidates have noise alone.
+    Records vote for the first of equal vectors, so without lookahead the other equal candidates
+    have noise alone.
 
     Guarantee: post-processing: which candidates are equal is public.
 
@@ -91,8 +103,12 @@ def votes_of_equals(histogram: Votes, samples: Samples) -> Votes:
     return histogram[first[place]]
 
 
-def parent_weights(histogram: Votes, threshold: float, label_weights: Votes | float = 1.0) -> tuple[Votes, bool]:
-    """Return max(histogram − H, 0) of one label (Alg. 2) times label weights, or a stand-in when every bin is under H.
+def parent_weights(
+    histogram: Votes, threshold: float, label_weights: Votes | float = 1.0
+) -> tuple[Votes, bool]:
+    """Return max(histogram − H, 0) of one label (Alg.
+
+    2) times label weights, or a stand-in when every bin is under H.
 
     Args:
         histogram: noisy votes (m,), m ≥ 1.
@@ -111,16 +127,17 @@ def parent_weights(histogram: Votes, threshold: float, label_weights: Votes | fl
 
 
 def select_parents(weights: Votes, count: int, how: Selection, rng: np.random.Generator) -> Items:
-    """Return S' of Algorithm 1 for one label: `count` parents, as ascending indices (count,) into the candidates.
+    """Return S' of Algorithm 1 for one label: `count` parents, as ascending indices (count,) into
+    the candidates.
 
     Args:
         weights: (m,), from `parent_weights`.
         count: parents wanted, ≥ 0.
-        how: `sample` draws with replacement in proportion to the weights; `systematic` takes each candidate as often
-            as its share of `count` says, rounded up or down at random (Kitagawa 1996), which keeps more different
-            candidates than `sample`; `rank` takes the candidates
-            of positive weight from the heaviest down (ties to the lowest index), each once, then all
-            again while parents are wanted.
+        how: `sample` draws with replacement in proportion to the weights; `systematic` takes each
+            candidate as often as its share of `count` says, rounded up or down at random (Kitagawa
+            1996), which keeps more different candidates than `sample`; `rank` takes the candidates
+            of positive weight from the heaviest down (ties to the lowest index), each once, then
+            all again while parents are wanted.
         rng: public randomness.
     """
     if how == "sample":
@@ -129,6 +146,8 @@ def select_parents(weights: Votes, count: int, how: Selection, rng: np.random.Ge
         order = rng.permutation(np.flatnonzero(weights))
         shares = np.cumsum(weights[order])
         marks = (np.arange(count) + rng.random()) / max(count, 1) * shares[-1]
-        return np.sort(order[np.minimum(np.searchsorted(shares, marks, side="right"), len(order) - 1)])
+        return np.sort(
+            order[np.minimum(np.searchsorted(shares, marks, side="right"), len(order) - 1)]
+        )
     heaviest = np.argsort(-weights, kind="stable")[: np.count_nonzero(weights)]
     return np.sort(np.resize(heaviest, count))

@@ -42,7 +42,9 @@ class Step:
     reuse: int = 0
 
     def offspring(self, size: int, parents: int) -> int:
-        """Return how many samples are asked for, at most, for `size` members of a label with so many candidates."""
+        """Return how many samples are asked for, at most, for `size` members of a label with so
+        many candidates.
+        """
         if not self.degree:  # copies of the chosen
             return 0
         staying = {"none": 0, "selected": 1, "winners": 0, "all": parents}[self.selection_rule.keep]
@@ -51,10 +53,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Phase:
-    """One piece of a run's work: a release, the rest of a fit, or samples that the generator is asked for.
+    """One piece of a run's work: a release, the rest of a fit, or samples that the generator is
+    asked for.
 
     Attributes:
-        name: as in the journal: founders, population/2, lookahead/2; of a release, the release's name.
+        name: as in the journal: founders, population/2, lookahead/2; of a release, the release's
+            name.
         t: the iteration; 0 before the first one.
         release: what is released, if anything is.
         asks: the function of the generator that is asked; empty if none is.
@@ -141,7 +145,9 @@ class Plan:
         varied = tuple(size - new for size, new in zip(self.sizes, self.founders, strict=True))
         if self.initial_variations:
             phases.append(Phase("founders", 0, asks="random", samples=self.founders))
-            phases.append(Phase("population/0", 0, asks="variation", samples=varied, parents=self.founders))
+            phases.append(
+                Phase("population/0", 0, asks="variation", samples=varied, parents=self.founders)
+            )
         else:
             phases.append(Phase("population/0", 0, asks="random", samples=self.sizes))
         for step in self.steps:
@@ -149,7 +155,9 @@ class Plan:
             parents = self.candidates(step.t)
             if step.lookahead:
                 ahead = tuple(step.lookahead * size for size in parents)
-                phases.append(Phase(f"lookahead/{t}", t, asks="variation", samples=ahead, parents=parents))
+                phases.append(
+                    Phase(f"lookahead/{t}", t, asks="variation", samples=ahead, parents=parents)
+                )
             phases.append(Phase(step.release.name, t, step.release))
             phases.append(
                 Phase(
@@ -170,5 +178,7 @@ class Plan:
 
 
 def by_label(sizes: Sizes) -> Int32Array:
-    """Return the labels of a population with `sizes[c]` members of label c, in label order, int32."""
+    """Return the labels of a population with `sizes[c]` members of label c, in label order,
+    int32.
+    """
     return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)

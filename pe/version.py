@@ -1,9 +1,13 @@
-"""The version number, in one place; and the message for an installation mixed with another library's files."""
+"""The version number, in one place; and the message for an installation mixed with another
+library's files.
+"""
 
 __version__ = "0.1.0"
 
 MIXED = (
-    "The package `pe` is mixed with that of private-evolution, the PE authors' library, which has the same name: "
-    "pip uninstall private-evolution private-evolution-toolkit, and install each into an environment of its own."
+    "The package `pe` is mixed with that of private-evolution, the PE authors' library, which has "
+    "the same name: pip uninstall private-evolution private-evolution-toolkit, and install each "
+    "into an environment of its own."
 )
-"""The message if both packages were installed into one environment, where each overwrites files of the other."""
+"""The message if both packages were installed into one environment, where each overwrites files of
+the other."""

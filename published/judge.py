@@ -1,7 +1,8 @@
 """Train ResNet-9 on some of a run's images: `python -m published.judge RUN TEST IMAGES EPOCHS`.
 
-`pe evaluate` trains on all of them, and on controls: hours on two cores for 60,000 images. The accuracy on the whole
-test set goes to RUN/confidential/judged.json: internal, as `pe evaluate`'s metrics are.
+`pe evaluate` trains on all of them, and on controls: hours on two cores for 60,000 images. The
+accuracy on the whole test set goes to RUN/confidential/judged.json: internal, as `pe evaluate`'s
+metrics are.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def labelled(archive: Any, rows: np.ndarray[Any, Any], names: list[str]) -> Labe
     labels = archive["labels"][rows]
     if "label_names" in archive.files:
         labels = archive["label_names"][labels]
-    return Labelled(Images(archive["images"][rows]), np.searchsorted(names, labels).astype(np.int32))
+    return Labelled(
+        Images(archive["images"][rows]), np.searchsorted(names, labels).astype(np.int32)
+    )
 
 
 def main(run: str, test: str, images: str, epochs: str) -> None:
@@ -34,7 +37,9 @@ def main(run: str, test: str, images: str, epochs: str) -> None:
     synthetic, real = np.load(f"{run}/synthetic.npz"), np.load(test)
     names = sorted(synthetic["label_names"])
     rows = np.random.default_rng(0).permutation(len(synthetic["labels"]))[: HELD_OUT + int(images)]
-    train, validation = (labelled(synthetic, part, names) for part in (rows[HELD_OUT:], rows[:HELD_OUT]))
+    train, validation = (
+        labelled(synthetic, part, names) for part in (rows[HELD_OUT:], rows[:HELD_OUT])
+    )
     classify = fit_network(train, validation, len(names), 0, NetworkSettings(epochs=int(epochs)))
     held_out = labelled(real, np.arange(len(real["labels"])), names)
     accuracy = float(np.mean(classify(held_out).argmax(axis=1) == held_out.labels))

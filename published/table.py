@@ -16,13 +16,19 @@ FILES = {
 
 
 def values(out: Path, runs: str, key: str) -> list[float]:
-    """Return what `key`, a path into one of FILES (* is the only entry), leads to in each run of a list with commas."""
+    """Return what `key`, a path into one of FILES (* is the only entry), leads to in each run of a
+    list with commas.
+    """
     rows = []
     for run in runs.split(","):
         file, _, path = key.partition("/")
         value: Any = json.loads((out / run / FILES[file]).read_text())
         for name in path.split("/"):
-            (value,) = value.values() if name == "*" else (value[int(name) if isinstance(value, list) else name],)
+            (value,) = (
+                value.values()
+                if name == "*"
+                else (value[int(name) if isinstance(value, list) else name],)
+            )
         rows.append(float(value))
     return rows
 

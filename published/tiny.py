@@ -1,4 +1,6 @@
-"""Models of random weights for `--tiny`, as the tests build them: `python -m published.tiny KIND PLACE`."""
+"""Models of random weights for `--tiny`, as the tests build them: `python -m published.tiny KIND
+PLACE`.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,12 @@ def _encoder(place: Path) -> str:
     return str(encoder(place))
 
 
-KINDS = {"improved": _improved, "stable_diffusion": _stable_diffusion, "causal": _causal, "encoder": _encoder}
+KINDS = {
+    "improved": _improved,
+    "stable_diffusion": _stable_diffusion,
+    "causal": _causal,
+    "encoder": _encoder,
+}
 
 
 if __name__ == "__main__":

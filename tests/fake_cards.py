@@ -1,10 +1,13 @@
-"""GPUs that this machine lacks: tensors that claim a device, and refuse to mix with those of another.
+"""GPUs that this machine lacks: tensors that claim a device, and refuse to mix with those of
+another.
 
-All numbers are kept and computed by the processor. A claim belongs to a tensor's storage, so views and parameters share
-it. What mixes claims, hands a claimed tensor to NumPy, or draws on a card by a generator of the processor is refused.
+All numbers are kept and computed by the processor. A claim belongs to a tensor's storage, so views
+and parameters share it. What mixes claims, hands a claimed tensor to NumPy, or draws on a card by a
+generator of the processor is refused.
 
-Seen are the calls of torch from Python, and not what happens within one: kernels, precision, memory, streams, the
-backward pass, compiled code. A tensor without dimensions on the processor may join any card, which few calls refuse.
+Seen are the calls of torch from Python, and not what happens within one: kernels, precision,
+memory, streams, the backward pass, compiled code. A tensor without dimensions on the processor may
+join any card, which few calls refuse.
 """
 
 import threading
@@ -12,7 +15,9 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 import torch
-import torch._dynamo.variables  # an optimiser loads it, and it looks into functions that are replaced below
+
+# an optimiser loads it, and it looks into functions that are replaced below
+import torch._dynamo.variables
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -21,7 +26,12 @@ _MOVERS = {Tensor.to, Tensor.cuda, Tensor.cpu}
 _ALIASES = {torch.as_tensor, torch.asarray}  # which may share the storage of what they are given
 _TO_NUMPY = {Tensor.numpy, Tensor.__array__}
 _SETTERS = {Tensor.data.__set__, Tensor.grad.__set__}
-_FREE = {Tensor.copy_, Tensor.__deepcopy__, torch._has_compatible_shallow_copy_type, *_SETTERS}  # to mix devices
+_FREE = {
+    Tensor.copy_,
+    Tensor.__deepcopy__,
+    torch._has_compatible_shallow_copy_type,
+    *_SETTERS,
+}  # to mix devices
 _GETTERS = {
     Tensor.device.__get__: lambda device: device,
     Tensor.is_cuda.__get__: lambda device: device.type == "cuda",
@@ -32,13 +42,25 @@ _GETTERS = {
 REFUSALS = {
     "cuda": lambda: torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
     "mps": lambda: RuntimeError("MPS backend out of memory (MPS allocated: 18.00 GB)."),
-    "cpu": lambda: RuntimeError("[enforce fail at alloc_cpu.cpp:119] DefaultCPUAllocator: can't allocate memory"),
-    "cublas": lambda: RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-    "cublas handle": lambda: RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate`"),
+    "cpu": lambda: RuntimeError(
+        "[enforce fail at alloc_cpu.cpp:119] DefaultCPUAllocator: can't allocate memory"
+    ),
+    "cublas": lambda: RuntimeError(
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+    ),
+    "cublas handle": lambda: RuntimeError(
+        "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate`"
+    ),
     "cudnn handle": lambda: RuntimeError("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"),
-    "cudnn host": lambda: RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"),
-    "cudnn get": lambda: RuntimeError("GET was unable to find an engine to execute this computation"),
-    "cudnn find": lambda: RuntimeError("FIND was unable to find an engine to execute this computation"),
+    "cudnn host": lambda: RuntimeError(
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"
+    ),
+    "cudnn get": lambda: RuntimeError(
+        "GET was unable to find an engine to execute this computation"
+    ),
+    "cudnn find": lambda: RuntimeError(
+        "FIND was unable to find an engine to execute this computation"
+    ),
     "mps buffer": lambda: RuntimeError("Invalid buffer size: 19.45 GiB"),
 }
 """How devices and their libraries refuse memory, each in its own words."""
@@ -94,7 +116,9 @@ class Cards(TorchFunctionMode):
         return _marked(found.clone(), device) if copy or source != device else found
 
     def _indexed(self, tensor, places, value=None):
-        """What must be on one device: places may be the processor's, and a whole part takes any values."""
+        """What must be on one device: places may be the processor's, and a whole part takes any
+        values.
+        """
         many = [place for place in _tensors(places) if place.ndim and claim(place) != CPU]
         return [tensor, *many, *(_tensors(value) if many else [])]
 
@@ -103,7 +127,9 @@ class Cards(TorchFunctionMode):
             raise TypeError(f"can't convert {device} device type tensor to numpy.")
         generator = kwargs.get("generator")
         if generator is not None and generator.device.type != device.type:
-            raise RuntimeError(f"Expected a '{device}' device type for generator but found '{generator.device}'")
+            raise RuntimeError(
+                f"Expected a '{device}' device type for generator but found '{generator.device}'"
+            )
 
 
 def _named(device):
@@ -141,13 +167,18 @@ def _common(func, given):
     found = {claim(tensor) for tensor in given if tensor.ndim or claim(tensor) != CPU} or {CPU}
     if len(found) > 1:
         names = " and ".join(sorted(map(str, found)))
-        raise RuntimeError(f"Expected all tensors to be on the same device, but found {names} in {func.__name__}.")
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found {names} in {func.__name__}."
+        )
     return found.pop()
 
 
 def _marked(tensor, device):
     if device.type == "mps" and tensor.dtype == torch.float64:
-        raise TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.")
+        raise TypeError(
+            "Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support "
+            "float64."
+        )
     if device.type not in ("cpu", "meta"):
         tensor.untyped_storage().claim = device
     return tensor
@@ -170,7 +201,12 @@ def fake_cards(count=2):
     with pytest.MonkeyPatch.context() as patch, cards:
         patch.setattr(threading.Thread, "run", inside)
         patch.setattr(torch.backends.mps, "is_available", lambda: True)
-        values = {"is_available": True, "device_count": count, "is_bf16_supported": False, "current_stream": _Stream()}
+        values = {
+            "is_available": True,
+            "device_count": count,
+            "is_bf16_supported": False,
+            "current_stream": _Stream(),
+        }
         for name, value in values.items():
             patch.setattr(torch.cuda, name, lambda *_, value=value, **__: value)
         patch.setattr(torch.cuda, "Stream", _Stream)

@@ -8,7 +8,15 @@ import numpy as np
 
 from pe.data.images import Images
 from pe.data.samples import Conditions
-from pe.plugins.protocols import Answer, Capabilities, Failed, PluginInfo, RandomRequest, Refused, VariationRequest
+from pe.plugins.protocols import (
+    Answer,
+    Capabilities,
+    Failed,
+    PluginInfo,
+    RandomRequest,
+    Refused,
+    VariationRequest,
+)
 
 
 class Shades:
@@ -19,8 +27,12 @@ class Shades:
 
     info: PluginInfo = PluginInfo(hosts=())
 
-    def __init__(self, *, max_chunk: int = 7, concurrency: int = 1, shares: str = "nothing") -> None:
-        self.capabilities = Capabilities(max_chunk=max_chunk, concurrency=concurrency, shares=shares)
+    def __init__(
+        self, *, max_chunk: int = 7, concurrency: int = 1, shares: str = "nothing"
+    ) -> None:
+        self.capabilities = Capabilities(
+            max_chunk=max_chunk, concurrency=concurrency, shares=shares
+        )
         self.random_requests: list[RandomRequest] = []
         self.variation_requests: list[VariationRequest] = []
         self._lock = threading.Lock()
@@ -30,7 +42,10 @@ class Shades:
             self.random_requests.append(request)
         shades = (request.seeds % np.uint64(256)).astype(np.uint8)
         tints = (request.seeds % np.uint64(3)).astype(np.int64)
-        return Answer(images_of(shades), Conditions({"tint": tints, "name": np.array([f"t{t}" for t in tints])}))
+        return Answer(
+            images_of(shades),
+            Conditions({"tint": tints, "name": np.array([f"t{t}" for t in tints])}),
+        )
 
     def variation_api(self, request: VariationRequest) -> Answer:
         with self._lock:
@@ -47,7 +62,9 @@ class Shades:
 class Moody(Shades):
     """Refuses or fails items whose seed a rule names, on the attempts that the rule names."""
 
-    def __init__(self, *, refuse: int = 0, fail: int = 0, retryable: bool = True, **settings: int) -> None:
+    def __init__(
+        self, *, refuse: int = 0, fail: int = 0, retryable: bool = True, **settings: int
+    ) -> None:
         super().__init__(**settings)
         self._refuse, self._fail, self._retryable = refuse, fail, retryable
 
@@ -75,8 +92,14 @@ class Mean:
     batch_size = 16
 
     def embed(self, samples: Images) -> np.ndarray:
-        return samples.pixels.reshape(len(samples), -1).mean(axis=1, keepdims=True).astype(np.float32)
+        return (
+            samples.pixels.reshape(len(samples), -1).mean(axis=1, keepdims=True).astype(np.float32)
+        )
 
 
 def images_of(shades: np.ndarray) -> Images:
-    return Images(np.broadcast_to(np.asarray(shades, np.uint8)[:, None, None, None], (len(shades), 4, 4, 1)).copy())
+    return Images(
+        np.broadcast_to(
+            np.asarray(shades, np.uint8)[:, None, None, None], (len(shades), 4, 4, 1)
+        ).copy()
+    )

@@ -19,7 +19,9 @@ CANARY = "ward-7f3a9e"
 
 
 class WordCounts:
-    """Embeds a text as how often it has each word of the scripted server, and the length of the rest."""
+    """Embeds a text as how often it has each word of the scripted server, and the length of the
+    rest.
+    """
 
     info = PluginInfo(modality="texts", hosts=())
     batch_size = 16
@@ -27,7 +29,9 @@ class WordCounts:
     def embed(self, batch: Texts) -> npt.NDArray[np.float32]:
         split = [text.split() for text in batch.strings]
         rest = [sum(map(len, words)) + 7 * len(words[0] if words else "") for words in split]
-        rows = [[*map(words.count, WORDS), more / 9] for words, more in zip(split, rest, strict=True)]
+        rows = [
+            [*map(words.count, WORDS), more / 9] for words, more in zip(split, rest, strict=True)
+        ]
         return np.array(rows, dtype=np.float32)
 
 
@@ -40,7 +44,10 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def content(folder: Path, api: dict[str, Any], count: int = 60, **evolution: Any) -> dict[str, Any]:
     """A recipe over `count` private texts, which this writes."""
     random = np.random.default_rng(0)
-    rows = [f"{LABELS[i % 2]},{LABELS[i % 2]} {' '.join(random.choice(WORDS, 12))} {CANARY}" for i in range(count)]
+    rows = [
+        f"{LABELS[i % 2]},{LABELS[i % 2]} {' '.join(random.choice(WORDS, 12))} {CANARY}"
+        for i in range(count)
+    ]
     (folder / "private.csv").write_text("\n".join(["label,text", *rows]))
     private = {"kind": "text_table", "path": str(folder / "private.csv"), "label_column": "label"}
     return {

@@ -1,11 +1,12 @@
 """What a run shows to the world, compared between data sets that differ in one record.
 
-`shown` carries out `pe run` and returns all that leaves: exit status, console, files outside `confidential/`, and
-the requests to a server of the test. Within `releases_held` every release is drawn as shipped and then replaced by
-public numbers. Then whatever still differs between two runs comes from a private record, and not from noise.
+`shown` carries out `pe run` and returns all that leaves: exit status, console, files outside
+`confidential/`, and the requests to a server of the test. Within `releases_held` every release is
+drawn as shipped and then replaced by public numbers. Then whatever still differs between two runs
+comes from a private record, and not from noise.
 
-    with releases_held():
-        one, other = (shown(folder, recipe, write=partial(write, records), asked=script.requests) for records in pair)
+    with releases_held(): one, other = (shown(folder, recipe, write=partial(write, records),
+        asked=script.requests) for records in pair)
     assert one == other
 """
 
@@ -43,7 +44,9 @@ class Shown:
 
 @contextmanager
 def releases_held() -> Iterator[None]:
-    """Replace each release, once it is drawn from the private records, by numbers that follow from its name."""
+    """Replace each release, once it is drawn from the private records, by numbers that follow from
+    its name.
+    """
     release_as_shipped = Ledger.release
 
     def release(ledger, what, draw):
@@ -59,7 +62,9 @@ def releases_held() -> Iterator[None]:
 
 
 def typed(folder: Path, *words: object) -> tuple[int, str]:
-    """Carry out `pe` with these words in `folder`, in this process; return its status and all that it prints."""
+    """Carry out `pe` with these words in `folder`, in this process; return its status and all that
+    it prints.
+    """
     console = io.StringIO()
     with (
         chdir(folder),
@@ -73,14 +78,23 @@ def typed(folder: Path, *words: object) -> tuple[int, str]:
     return int(ended.value.code or 0), console.getvalue()
 
 
-def shown(folder: Path, recipe: dict[str, Any], write: Callable[[Path], None], asked: list[Any] = ()) -> Shown:
-    """Run `recipe` over the records that `write` puts at its private path, below `folder`; then take all of it away."""
+def shown(
+    folder: Path, recipe: dict[str, Any], write: Callable[[Path], None], asked: list[Any] = ()
+) -> Shown:
+    """Run `recipe` over the records that `write` puts at its private path, below `folder`; then
+    take all of it away.
+    """
     before, data, run = len(asked), folder / recipe["private"]["path"], folder / "run"
     write(data)
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     status, console = typed(folder, "run", "recipe.yaml", "--out", "run")
     requests = sorted(json.dumps(one, sort_keys=True) for one in asked[before:])
     found = Shown(status, console, entries(run), requests)
-    for path in (data, run, data.with_name(f"{data.name}.ledger.json"), data.with_name(f"{data.name}.bad-files.txt")):
+    for path in (
+        data,
+        run,
+        data.with_name(f"{data.name}.ledger.json"),
+        data.with_name(f"{data.name}.bad-files.txt"),
+    ):
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     return found

@@ -10,5 +10,11 @@ def dataset_of(samples, labels, *, classes, units=None, **settings):
     labels = np.asarray(labels, np.int32)
     units = np.arange(len(labels)) if units is None else np.array(units, np.int64)
     return PrivateDataset(
-        samples.array, labels, units, classes=classes, modality=type(samples), shape=samples.shape, **settings
+        samples.array,
+        labels,
+        units,
+        classes=classes,
+        modality=type(samples),
+        shape=samples.shape,
+        **settings,
     )

@@ -1,4 +1,6 @@
-"""The modality of docs/write-your-own.md, as somebody's package brings it: known by entry points alone."""
+"""The modality of docs/write-your-own.md, as somebody's package brings it: known by entry points
+alone.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ PAGE = (Path(__file__).parent.parent / "docs" / "write-your-own.md").read_text(e
 
 def block(name: str) -> str:
     """The one example of the page that defines a class."""
-    (found,) = (each for each in re.findall(r"```python\n(.*?)```", PAGE, re.S) if f"class {name}" in each)
+    (found,) = (
+        each for each in re.findall(r"```python\n(.*?)```", PAGE, re.S) if f"class {name}" in each
+    )
     return str(found)
 
 
@@ -40,9 +44,15 @@ def site(folder: Path, entry_points: str) -> str:
 @pytest.fixture
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A recipe over 1,900 private rows; 100 more are for a test."""
-    (points,) = (each for each in re.findall(r"```toml\n(.*?)```", PAGE, re.S) if "pe.modalities" in each)
+    (points,) = (
+        each for each in re.findall(r"```toml\n(.*?)```", PAGE, re.S) if "pe.modalities" in each
+    )
     groups = tomllib.loads(points)["project"]["entry-points"]
-    lines = [f"[{group}]\n{name} = {value}" for group, named in groups.items() for name, value in named.items()]
+    lines = [
+        f"[{group}]\n{name} = {value}"
+        for group, named in groups.items()
+        for name, value in named.items()
+    ]
     monkeypatch.syspath_prepend(site(tmp_path, "\n".join(lines)))
     (tmp_path / "site" / "rows.py").write_text(block("Rows"))
     monkeypatch.setattr(samples, "_modalities", {})

@@ -36,9 +36,14 @@ def test_a_unit_moves_the_counts_by_at_most_one_in_all(pairs):
 
 @given(rows, st.lists(st.integers(0, 2), max_size=5))
 def test_records_of_unknown_units_are_counted_nowhere(pairs, labels):
-    """A unit may have several of them: counted each by itself, they would move the counts by more than one."""
+    """A unit may have several of them: counted each by itself, they would move the counts by more
+    than one.
+    """
     unknown = [(NOBODY, label) for label in labels]
-    assert count_labels(records([*pairs, *unknown]), GRID).tolist() == count_labels(records(pairs), GRID).tolist()
+    assert (
+        count_labels(records([*pairs, *unknown]), GRID).tolist()
+        == count_labels(records(pairs), GRID).tolist()
+    )
 
 
 @pytest.mark.parametrize(("unit", "size"), [("record", 0.851), ("patient", 1)])
@@ -50,7 +55,8 @@ def test_the_noise_is_laplace_of_the_share(unit, size):
         ledger = Ledger(Budget(2.0, 1e-6), Relation.ADD_REMOVE, unit, [release], MemoryStore())
         draws.append(dp_class_counts(lambda: private, release, ledger))
     errors = np.array(draws) - [7, 0, 0]
-    # Laplace of scale 1: E|x| = 1, or on whole numbers 2e^-1/(1-e^-2) = 0.851, with a standard error of 0.034
+    # Laplace of scale 1: E|x| = 1, or on whole numbers 2e^-1/(1-e^-2) = 0.851, with a standard
+    # error of 0.034
     assert np.abs(errors).mean() == pytest.approx(size, abs=0.22)
 
 

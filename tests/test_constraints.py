@@ -1,4 +1,6 @@
-"""Constraints between a table's columns: every synthetic row obeys them, and what cannot be met is refused at once."""
+"""Constraints between a table's columns: every synthetic row obeys them, and what cannot be met is
+refused at once.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,16 @@ COLUMNS: dict[str, Any] = {
     "city": {"kind": "category", "values": ["Köln", "Bonn", "Aachen"]},
 }
 TEN = {"kind": "integer", "min": 0, "max": 10}
-CITIES = {"columns": ["zip", "city"], "allowed": [["50667", "Köln"], ["53111", "Bonn"], ["52062", "Aachen"]]}
-CONSTRAINTS: list[Any] = ["admitted < discharged", "net + tax = `gross sum`", "tax <= net - 1", CITIES]
+CITIES = {
+    "columns": ["zip", "city"],
+    "allowed": [["50667", "Köln"], ["53111", "Bonn"], ["52062", "Aachen"]],
+}
+CONSTRAINTS: list[Any] = [
+    "admitted < discharged",
+    "net + tax = `gross sum`",
+    "tax <= net - 1",
+    CITIES,
+]
 
 
 def breaks(row: dict[str, Any]) -> bool:
@@ -52,31 +62,60 @@ def parts(constraints: list[Any]) -> tuple[Any, ...]:
 
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.1, 0.6, 1.0]), st.integers(1, 40))
 @settings(max_examples=25, deadline=None)
-def test_every_row_obeys_and_is_the_same_whatever_is_beside_it(seed: int, degree: float, count: int) -> None:
+def test_every_row_obeys_and_is_the_same_whatever_is_beside_it(
+    seed: int, degree: float, count: int
+) -> None:
     api = Mutate(columns=dict(Columns(COLUMNS)), constraints=parts(CONSTRAINTS))
     seeds, labels = np.random.default_rng(seed).integers(0, 2**63, count, np.uint64), ("",) * count
     new = api.random_api(RandomRequest(labels, seeds)).samples
-    varied = api.variation_api(VariationRequest(new, labels, {}, seeds + np.uint64(1), degree)).samples  # type: ignore[arg-type]
+    varied = api.variation_api(
+        VariationRequest(new, labels, {}, seeds + np.uint64(1), degree)
+    ).samples  # type: ignore[arg-type]
     assert not any(map(breaks, [*new.records, *varied.records]))
     assert degree or (varied.array == new.array).all()
-    assert (api.random_api(RandomRequest(labels[-1:], seeds[-1:])).samples.array == new.array[-1:]).all()
+    assert (
+        api.random_api(RandomRequest(labels[-1:], seeds[-1:])).samples.array == new.array[-1:]
+    ).all()
 
 
 @pytest.mark.parametrize("kind", ["max_entropy", "independent"])
-def test_a_fit_and_its_variations_obey_though_the_private_rows_do_not(kind: str, tmp_path: Any) -> None:
+def test_a_fit_and_its_variations_obey_though_the_private_rows_do_not(
+    kind: str, tmp_path: Any
+) -> None:
     columns = Columns(COLUMNS)
     rows = columns.rows(np.random.default_rng(0).integers(0, columns.sizes, (400, 7))).records
-    terms = {"epsilon": 5.0, "delta": 1e-5, "declared_size": 400, "population": 300, "iterations": 2, "degree": 0.3}
-    about = {"constraints": CONSTRAINTS, "ledger_file": tmp_path / "l.json", "out": tmp_path / "run"}
-    run = pe.evolve(rows, pe.api(kind, fit={"budget_share": 0.7}), columns=COLUMNS, **about, **terms)
+    terms = {
+        "epsilon": 5.0,
+        "delta": 1e-5,
+        "declared_size": 400,
+        "population": 300,
+        "iterations": 2,
+        "degree": 0.3,
+    }
+    about = {
+        "constraints": CONSTRAINTS,
+        "ledger_file": tmp_path / "l.json",
+        "out": tmp_path / "run",
+    }
+    run = pe.evolve(
+        rows, pe.api(kind, fit={"budget_share": 0.7}), columns=COLUMNS, **about, **terms
+    )
     assert any(map(breaks, rows))
     assert not any(map(breaks, [row for one in run.populations() for row in one.samples.records]))
     run.export(tmp_path / "out", "csv")
-    assert json.loads((tmp_path / "out" / "data-dictionary.json").read_text())["constraints"] == CONSTRAINTS
+    assert (
+        json.loads((tmp_path / "out" / "data-dictionary.json").read_text())["constraints"]
+        == CONSTRAINTS
+    )
     (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, rows[:100])))
-    table = evaluate(run, tmp_path / "test.jsonl", metrics=("fidelity",), classifiers=None, api=None, embedding=None)[
-        "table"
-    ]
+    table = evaluate(
+        run,
+        tmp_path / "test.jsonl",
+        metrics=("fidelity",),
+        classifiers=None,
+        api=None,
+        embedding=None,
+    )["table"]
     assert set(table["breaks"]["synthetic"].values()) == {0.0}
     assert table["breaks"]["reference"]["net + tax = `gross sum`"] > 0.5
 
@@ -94,10 +133,15 @@ def test_a_fit_and_its_variations_obey_though_the_private_rows_do_not(kind: str,
         ("tax > 20", "holds for no values"),
         ("net + tax = 150", "holds for no values"),
         (CITIES | {"allowed": [["50667", "Berlin"]]}, "has not a declared value for each"),
-        ({"columns": ["tax", "city"], "allowed": [[21, "Bonn"]]}, "has not a declared value for each"),
+        (
+            {"columns": ["tax", "city"], "allowed": [[21, "Bonn"]]},
+            "has not a declared value for each",
+        ),
     ],
 )
-def test_what_is_not_meant_or_cannot_be_met_is_refused_when_the_recipe_is_read(constraint: Any, message: str) -> None:
+def test_what_is_not_meant_or_cannot_be_met_is_refused_when_the_recipe_is_read(
+    constraint: Any, message: str
+) -> None:
     with pytest.raises(RecipeError, match=message):
         pe.RowTable("private.csv", columns=COLUMNS, constraints=[constraint])
 
@@ -111,16 +155,28 @@ def test_what_is_not_meant_or_cannot_be_met_is_refused_when_the_recipe_is_read(c
         ("`gross sum` < tax", lambda row: row["gross sum"] < row["tax"]),
     ],
 )
-def test_a_comparison_means_what_it_says_off_the_columns_steps_too(constraint: str, holds: Any) -> None:
+def test_a_comparison_means_what_it_says_off_the_columns_steps_too(
+    constraint: str, holds: Any
+) -> None:
     columns, constraints = Columns(COLUMNS), read([constraint])
     codes = np.random.default_rng(0).integers(0, columns.sizes, (500, 7))
-    assert constraints.breaks(codes)[:, 0].tolist() == [not holds(row) for row in columns.rows(codes).records]
+    assert constraints.breaks(codes)[:, 0].tolist() == [
+        not holds(row) for row in columns.rows(codes).records
+    ]
     assert all(map(holds, columns.rows(constraints.obey(codes, codes)).records))
 
 
 def test_values_of_a_combination_are_written_as_in_a_recipe_whatever_the_records_write() -> None:
     columns = Columns(
-        {"born": {"kind": "date", "min": "1950-01-01", "max": "1950-12-31", "format": "%d.%m.%Y"}, "c": TEN}
+        {
+            "born": {
+                "kind": "date",
+                "min": "1950-01-01",
+                "max": "1950-12-31",
+                "format": "%d.%m.%Y",
+            },
+            "c": TEN,
+        }
     )
     one = Constraints(columns, [Allowed(columns=("born", "c"), allowed=(("1950-02-03", 4),))])
     assert one.breaks(np.array([[33, 4], [33, 5]])).tolist() == [[False], [True]]
@@ -128,24 +184,45 @@ def test_values_of_a_combination_are_written_as_in_a_recipe_whatever_the_records
 
 def test_no_variation_breaks_a_constraint_though_its_parent_does() -> None:
     columns, count = Columns(dict.fromkeys("abcde", TEN)), 300
-    constraints = ("a + b = c", "c + d = e", "a < b", "d > 5")  # which a repair seldom meets together
+    constraints = (
+        "a + b = c",
+        "c + d = e",
+        "a < b",
+        "d > 5",
+    )  # which a repair seldom meets together
     parents = columns.rows(np.random.default_rng(0).integers(0, 11, (count, 5)))
     request = VariationRequest(parents, ("",) * count, {}, np.arange(count, dtype=np.uint64), 0.3)  # type: ignore[arg-type]
     answer = Mutate(columns=dict(columns), constraints=constraints).variation_api(request).samples
-    assert all(row["a"] + row["b"] == row["c"] and row["a"] < row["b"] and row["d"] > 5 for row in answer.records)
+    assert all(
+        row["a"] + row["b"] == row["c"] and row["a"] < row["b"] and row["d"] > 5
+        for row in answer.records
+    )
 
 
 def test_a_pool_s_rows_obey_and_a_generator_that_cannot_is_refused(tmp_path: Any) -> None:
-    rows = Columns(COLUMNS).rows(np.random.default_rng(0).integers(0, Columns(COLUMNS).sizes, (400, 7))).records
+    rows = (
+        Columns(COLUMNS)
+        .rows(np.random.default_rng(0).integers(0, Columns(COLUMNS).sizes, (400, 7)))
+        .records
+    )
     (tmp_path / "pool.jsonl").write_text("\n".join(map(json.dumps, rows[200:])))
     pool = pe.api("public_table", path=tmp_path / "pool.jsonl")
     about = {"columns": COLUMNS, "constraints": ["tax <= net"], "ledger_file": tmp_path / "l.json"}
-    terms = {"epsilon": 5.0, "delta": 1e-5, "declared_size": 400, "population": 20, "iterations": 1, "degree": 0.0}
+    terms = {
+        "epsilon": 5.0,
+        "delta": 1e-5,
+        "declared_size": 400,
+        "population": 20,
+        "iterations": 1,
+        "degree": 0.0,
+    }
     run = pe.evolve(rows[:200], pool, out=tmp_path / "run", **about, **terms)
     assert any(row["tax"] > row["net"] for row in rows[200:])
     assert all(row["tax"] <= row["net"] for one in run.populations() for row in one.samples.records)
     with pytest.raises(RecipeError, match="constraints: the generator 'trained' takes none"):
-        pe.evolve(rows, pe.api("trained", path=tmp_path / "run"), out=tmp_path / "b", **about, **terms)
+        pe.evolve(
+            rows, pe.api("trained", path=tmp_path / "run"), out=tmp_path / "b", **about, **terms
+        )
 
 
 def test_constraints_that_cannot_be_met_together_are_refused() -> None:

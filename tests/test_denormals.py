@@ -1,4 +1,6 @@
-"""No matrix or weight that the project builds or ships holds a denormal number, which slows some processors down."""
+"""No matrix or weight that the project builds or ships holds a denormal number, which slows some
+processors down.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,11 @@ def blurs() -> Iterator[np.ndarray]:
 
 def resizes() -> Iterator[np.ndarray]:
     for size, length in product(SIDES, SIDES):
-        yield from (_filter(size, length, "bicubic"), _filter(size, length, "bilinear"), _legacy(size, length))
+        yield from (
+            _filter(size, length, "bicubic"),
+            _filter(size, length, "bilinear"),
+            _legacy(size, length),
+        )
 
 
 def weights() -> Iterator[np.ndarray]:
@@ -40,16 +46,22 @@ def weights() -> Iterator[np.ndarray]:
 
 @pytest.mark.parametrize("built", [blurs, resizes, weights])
 def test_no_number_is_denormal(built: Callable[[], Iterator[np.ndarray]]) -> None:
-    arrays = [np.abs(np.asarray(array, np.float64)) for array in built()]  # as float32 computes with them
+    arrays = [
+        np.abs(np.asarray(array, np.float64)) for array in built()
+    ]  # as float32 computes with them
     assert sum(array.size for array in arrays) > 1000
     assert sum(int(((array > 0) & (array < LEAST)).sum()) for array in arrays) == 0
 
 
 @pytest.mark.parametrize("features", ["pixels", "pyramid", "gradients"])
 @pytest.mark.parametrize("side", [28, 200])
-def test_no_image_makes_the_pixels_embedding_compute_a_denormal_number(features: str, side: int) -> None:
+def test_no_image_makes_the_pixels_embedding_compute_a_denormal_number(
+    features: str, side: int
+) -> None:
     spots = np.zeros((64, side, side, 1), np.uint8)
-    spots[np.arange(64), np.arange(64) % side, np.arange(64) * 7 % side] = 1 + np.arange(64)[:, None]
+    spots[np.arange(64), np.arange(64) % side, np.arange(64) * 7 % side] = (
+        1 + np.arange(64)[:, None]
+    )
     for size in (16, 28, 64):
         with np.errstate(under="raise"):
             vectors = Pixels(features=features, size=size).embed(Images(spots))

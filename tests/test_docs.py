@@ -33,7 +33,9 @@ def python_of(page: str) -> list[str]:
 
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Images in `scans` and `public`, the first in a folder for each class, with a table of patients."""
+    """Images in `scans` and `public`, the first in a folder for each class, with a table of
+    patients.
+    """
     rows = ["file,label,patient"]
     for number, place in enumerate(["scans/benign", "scans/malignant", "public"] * 4):
         (tmp_path / place).mkdir(parents=True, exist_ok=True)
@@ -72,20 +74,30 @@ def test_the_python_of_the_page_of_commands_runs() -> None:
     assert names["page"] == Path("runs/scans/report.html")
 
 
-def test_the_python_of_the_page_of_texts_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_of_the_page_of_texts_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (block,) = python_of("docs/text.md")
-    words = np.random.default_rng(0).choice(["good", "bad", "long", "short", "film", "food", "fine"], (60, 8))
+    words = np.random.default_rng(0).choice(
+        ["good", "bad", "long", "short", "film", "food", "fine"], (60, 8)
+    )
     texts = list(map(" ".join, words))
-    (tmp_path / "newswire.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    (tmp_path / "newswire.jsonl").write_text(
+        "\n".join(json.dumps({"text": text}) for text in texts)
+    )
     rows = [f"{text} today,{i % 5 + 1}" for i, text in enumerate(texts[::-1])]
     (tmp_path / "reviews.csv").write_text("\n".join(["text,stars", *rows]))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pe, "evolve", partial(pe.evolve, population=20, iterations=1))
-    exec(compile(block.replace("=20000", "=60"), "text.md", "exec"), {})  # who declares 20,000 has as many embedded
+    exec(
+        compile(block.replace("=20000", "=60"), "text.md", "exec"), {}
+    )  # who declares 20,000 has as many embedded
     assert (tmp_path / "out" / "synthetic.parquet").is_file()
 
 
-def test_the_python_of_the_page_of_private_records_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_of_the_page_of_private_records_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (block,) = python_of("docs/data.md")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pe, "evolve", partial(pe.evolve, population=20, iterations=1))
@@ -95,7 +107,9 @@ def test_the_python_of_the_page_of_private_records_runs(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_every_example_is_planned_without_data_keys_or_weights(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_example_is_planned_without_data_keys_or_weights(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     # all records in every step: accounted in no time
     quick = ["--set", "api.training.expected_batch=4000"] if path.name in FITTED else []
@@ -116,18 +130,28 @@ def test_every_public_name_says_what_its_arguments_are() -> None:
         assert text, name
         assert not text.startswith(f"{last}("), name  # as dataclasses write for those without
         kinds = value.__mro__ if inspect.isclass(value) else [value]
-        known = "".join(inspect.getdoc(kind) or "" for kind in kinds if kind.__module__.startswith("pe."))
+        known = "".join(
+            inspect.getdoc(kind) or "" for kind in kinds if kind.__module__.startswith("pe.")
+        )
         is_error = inspect.isclass(value) and issubclass(value, Exception)
-        own = {} if is_error or (inspect.isfunction(value) and module != "pe") else inspect.signature(value).parameters
+        own = (
+            {}
+            if is_error or (inspect.isfunction(value) and module != "pe")
+            else inspect.signature(value).parameters
+        )
         fields = own.keys() - {"args", "kwargs", "kind"}
-        assert {field for field in fields if f"{field}:" not in known.replace("*", "")} == set(), name
+        assert {field for field in fields if f"{field}:" not in known.replace("*", "")} == set(), (
+            name
+        )
 
 
 def test_a_key_a_kind_and_a_section_are_explained_and_nonsense_is_one_sentence() -> None:
     def told(*words: str) -> str:
         return CliRunner().invoke(explain, words, catch_exceptions=False).output
 
-    assert "lookahead  (integer from 0 to 10000, or a list of such; default: 0)" in told("lookahead")
+    assert "lookahead  (integer from 0 to 10000, or a list of such; default: 0)" in told(
+        "lookahead"
+    )
     assert "query.steps  (integer ≥ 1; default: 1000)" in told("privimage")  # as PrivImage has it
     assert "default: 28" in told("mnist")  # a key of all sources, but not as all have it
     assert "threshold_sigmas" in told("evolution")
@@ -135,16 +159,26 @@ def test_a_key_a_kind_and_a_section_are_explained_and_nonsense_is_one_sentence()
     assert "private text votes for" in " ".join(told("encoder").split())  # what a section is for
     assert "hours of training" not in told("fitted_causal_lm")
     contents = told()
-    assert re.search(r"images from a host:.*\n  fal .*?a key \(FAL_KEY\); costs what its host", contents, re.DOTALL)
+    assert re.search(
+        r"images from a host:.*\n  fal .*?a key \(FAL_KEY\); costs what its host",
+        contents,
+        re.DOTALL,
+    )
     assert all(name in contents for name in ("evolution", "privimage", "open_clip", "parquet"))
     with pytest.raises(RecipeError, match=r"A recipe has no 'lookahaed'; .*'lookahead'"):
         told("lookahaed")
 
 
-def test_a_plug_in_that_cannot_be_loaded_says_so_and_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plug_in_that_cannot_be_loaded_says_so_and_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     broken = EntryPoint("broken", "tests.nowhere:Broken", "pe.adapters")
-    monkeypatch.setattr("pe.recipe.explain.plugins", lambda group: {"broken": broken} | plugins(group))
-    monkeypatch.setattr("pe.plugins.registry.plugins", lambda group: {"broken": broken} | plugins(group))
+    monkeypatch.setattr(
+        "pe.recipe.explain.plugins", lambda group: {"broken": broken} | plugins(group)
+    )
+    monkeypatch.setattr(
+        "pe.plugins.registry.plugins", lambda group: {"broken": broken} | plugins(group)
+    )
     told = CliRunner().invoke(explain, [], catch_exceptions=False).output
     assert "The adapter 'broken' (tests.nowhere:Broken) cannot be loaded" in told
     assert "privimage" in told

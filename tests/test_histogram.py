@@ -23,13 +23,18 @@ def records(vectors, labels, units=None):
     numbers = np.arange(len(labels)) if units is None else np.array(units, dtype=np.int64)
     shape = (len(labels), 2)
     return PrivateEmbeddings(
-        np.array(vectors, np.float32).reshape(shape), np.array(labels, np.int32), numbers, ("a", "b", "c")
+        np.array(vectors, np.float32).reshape(shape),
+        np.array(labels, np.int32),
+        numbers,
+        ("a", "b", "c"),
     )
 
 
 def without(private, gone):
     keep = ~gone
-    return PrivateEmbeddings(private.vectors[keep], private.labels[keep], private.units[keep], private.classes)
+    return PrivateEmbeddings(
+        private.vectors[keep], private.labels[keep], private.units[keep], private.classes
+    )
 
 
 CANDIDATES = np.array([[0, 0], [1, 0], [0, 0], [5, 5], [1, 0]], np.float32)
@@ -42,13 +47,21 @@ def test_each_record_votes_for_the_nearest_candidate_of_its_own_label():
 
 
 def test_duplicate_candidates_share_no_vote_the_first_takes_it():
-    assert count_votes(records([[0, 0]] * 3, [0, 0, 0]), CANDIDATES, LABELS, 8).tolist() == [24, 0, 0, 0, 0]
+    assert count_votes(records([[0, 0]] * 3, [0, 0, 0]), CANDIDATES, LABELS, 8).tolist() == [
+        24,
+        0,
+        0,
+        0,
+        0,
+    ]
 
 
 @pytest.mark.parametrize("grid", [GRID, FINEST])
 def test_the_votes_of_q_neighbours_have_norm_one(grid):
     candidates = np.array([[0, 0], [1, 0], [2, 0], [9, 9]], np.float32)
-    votes = count_votes(records([[0, 0]], [0]), candidates, np.zeros(4, np.int32), grid, Voting(3, "l2"))
+    votes = count_votes(
+        records([[0, 0]], [0]), candidates, np.zeros(4, np.int32), grid, Voting(3, "l2")
+    )
     assert votes[3] == 0
     assert np.sqrt((votes[:3].astype(float) ** 2).sum()) == pytest.approx(grid, rel=1e-4)
     assert (votes.astype(object) ** 2).sum() <= grid**2
@@ -70,14 +83,18 @@ def test_a_record_that_is_not_finite_and_no_record_cast_no_vote():
 
 @st.composite
 def worlds(draw):
-    """A small private set with ties, duplicates, odd numbers and users over classes, and candidates for it."""
+    """A small private set with ties, duplicates, odd numbers and users over classes, and candidates
+    for it.
+    """
     coordinate = st.sampled_from([0.0, 1.0, 2.0, 1e-5, -1.0, np.nan, np.inf, 1e30])
     n, m = draw(st.integers(1, 8)), draw(st.integers(3, 9))
     vectors = draw(st.lists(st.lists(coordinate, min_size=2, max_size=2), min_size=n, max_size=n))
     labels = draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))
     units = draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
     finite = st.sampled_from([0.0, 1.0, 2.0, 1e-5, -1.0, 3.0])
-    candidates = draw(st.lists(st.lists(finite, min_size=2, max_size=2), min_size=3 * m, max_size=3 * m))
+    candidates = draw(
+        st.lists(st.lists(finite, min_size=2, max_size=2), min_size=3 * m, max_size=3 * m)
+    )
     by_label = np.repeat(np.arange(3, dtype=np.int32), m)
     q = draw(st.integers(1, 3))
     metric = draw(st.sampled_from(["l2", "cosine"]))
@@ -94,7 +111,9 @@ def test_removing_a_unit_moves_the_votes_by_at_most_one(world):
     private, candidates, labels, q, metric = world
     votes = count_votes(private, candidates, labels, GRID, Voting(q, metric))
     for unit in np.unique(private.units):
-        others = count_votes(without(private, private.units == unit), candidates, labels, GRID, Voting(q, metric))
+        others = count_votes(
+            without(private, private.units == unit), candidates, labels, GRID, Voting(q, metric)
+        )
         assert norm(votes - others) <= GRID
 
 
@@ -121,13 +140,16 @@ def test_votes_normalised_per_label_would_break_the_declared_sensitivity():
     candidates, labels = np.zeros((3, 2), np.float32), np.arange(3, dtype=np.int32)
 
     per_label = sum(
-        count_votes(without(private, private.labels != label), candidates, labels, GRID) for label in range(3)
+        count_votes(without(private, private.labels != label), candidates, labels, GRID)
+        for label in range(3)
     )
     assert norm(per_label) > 1.7 * GRID
     assert norm(count_votes(private, candidates, labels, GRID)) <= GRID
 
 
-@pytest.mark.parametrize(("relation", "sensitivity"), [("add_remove", 1.0), ("zero_out", 1.0), ("replace_one", 2**0.5)])
+@pytest.mark.parametrize(
+    ("relation", "sensitivity"), [("add_remove", 1.0), ("zero_out", 1.0), ("replace_one", 2**0.5)]
+)
 def test_the_release_declares_the_sensitivity_of_its_relation(relation, sensitivity):
     release = histogram_releases(2.0, 1, relation=Relation(relation))[0]
     assert release.sensitivity == sensitivity
@@ -149,14 +171,17 @@ def test_the_noise_is_as_large_as_declared():
     private = records([[0, 0]] * 40, [0] * 40)
     draws = np.array([histogram(private, 3.0) for _ in range(100)])
     assert draws.mean(axis=0) == pytest.approx([40, 0, 0, 0, 0], abs=5.5 * 3 / 10)
-    # 500 normal draws: the standard deviation's standard error is 3.2 %, so ⅔σ and 1.5σ lie over 10 of them off
+    # 500 normal draws: the standard deviation's standard error is 3.2 %, so ⅔σ and 1.5σ lie over 10
+    # of them off
     assert (draws - [40, 0, 0, 0, 0]).std() == pytest.approx(3.0, rel=0.2)
 
 
 def test_only_the_noisy_votes_reach_the_store():
     release = histogram_releases(3.0, 1)[0]
     store = MemoryStore()
-    ledger = Ledger(Budget(1e6, 1e-5), Relation.ADD_REMOVE, "record", [release], store, UnsafeSeededNoise(0))
+    ledger = Ledger(
+        Budget(1e6, 1e-5), Relation.ADD_REMOVE, "record", [release], store, UnsafeSeededNoise(0)
+    )
     private = records([[0, 0]] * 9, [0] * 9)
     noisy = dp_nn_histogram(lambda: private, lambda: CANDIDATES, LABELS, release, ledger)
     noise = UnsafeSeededNoise(0).discrete_gaussian(5, release.scale)
@@ -179,11 +204,16 @@ def test_votes_of_the_others_are_bit_identical_when_records_leave(gone):
 
     def embedded(records):
         images = Images(pixels[records])
-        return embed_private(dataset_of(images, labels[records], classes=("a", "b")), embedding, None)
+        return embed_private(
+            dataset_of(images, labels[records], classes=("a", "b")), embedding, None
+        )
 
     def vote(private, record):
         alone = PrivateEmbeddings(
-            private.vectors[[record]], private.labels[[record]], private.units[[record]], private.classes
+            private.vectors[[record]],
+            private.labels[[record]],
+            private.units[[record]],
+            private.classes,
         )
         return count_votes(alone, candidates, by_label, GRID, Voting(2, "l2"))
 
@@ -191,4 +221,6 @@ def test_votes_of_the_others_are_bit_identical_when_records_leave(gone):
     np.testing.assert_array_equal(everyone.vectors[stay], others.vectors)
     left = sum(vote(everyone, record) for record in gone)
     together = count_votes(everyone, candidates, by_label, GRID, Voting(2, "l2"))
-    np.testing.assert_array_equal(together - left, count_votes(others, candidates, by_label, GRID, Voting(2, "l2")))
+    np.testing.assert_array_equal(
+        together - left, count_votes(others, candidates, by_label, GRID, Voting(2, "l2"))
+    )

@@ -26,7 +26,9 @@ SMOOTH = {
 
 
 def two_clusters(noise, seed=0, each=300):
-    """Votes of two labels over candidates of two clusters: label k is voted for in cluster k alone."""
+    """Votes of two labels over candidates of two clusters: label k is voted for in cluster
+    k alone.
+    """
     rng = np.random.default_rng(seed)
     cluster, labels = np.tile([0, 1], each), np.repeat([0, 1], each).astype(np.int32)
     vectors = (rng.normal(size=(2 * each, 8)) + 6 * cluster[:, None]).astype(np.float32)
@@ -69,7 +71,9 @@ def test_a_near_copy_of_a_candidate_that_weighs_more_has_no_claim():
     assert (weights[:4] > 0).tolist() == [True, False, False, True]
 
 
-@pytest.mark.parametrize("broken", ["all vectors equal", "one candidate", "vectors that are not finite"])
+@pytest.mark.parametrize(
+    "broken", ["all vectors equal", "one candidate", "vectors that are not finite"]
+)
 def test_weights_lie_in_the_unit_interval_whatever_the_vectors_are(broken):
     noisy, labels, vectors, _ = two_clusters(noise=1.0)
     if broken == "one candidate":
@@ -145,7 +149,9 @@ def test_extensions_go_on_down_the_list_and_say_when_it_ends(tmp_path):
     assert len(np.unique(np.concatenate(parents))) == 4 + 2 * extensions
     extend_run(run.folder, 2, 0.5, around)  # as the refusal proposes
     np.save(run.folder / "claims/001/claims.npy", np.ones(600))
-    with pytest.raises(DamagedFile, match=r"claims\.npy is missing or was changed after it was certified"):
+    with pytest.raises(
+        DamagedFile, match=r"claims\.npy is missing or was changed after it was certified"
+    ):
         extend_run(run.folder, 1, 0.0, around)
 
 

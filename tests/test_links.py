@@ -11,19 +11,31 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = [
     path
-    for pattern in ("*.md", "docs/**/*.md", "examples/*.md", "benchmarks/**/*.md", "adapters/**/*.md")
+    for pattern in (
+        "*.md",
+        "docs/**/*.md",
+        "examples/*.md",
+        "benchmarks/**/*.md",
+        "adapters/**/*.md",
+    )
     for path in sorted(ROOT.glob(pattern))
 ]
 CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.S | re.M)
-LINK = re.compile(r"\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)|<(?:img|a)\b[^>]*?(?:src|href)=\"([^\"]+)\"")
+LINK = re.compile(
+    r"\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)|<(?:img|a)\b[^>]*?(?:src|href)=\"([^\"]+)\""
+)
 
 
 def broken(page: Path) -> Iterator[str]:
-    """The links of the page that lead to no file of the repository. `make docs` looks at their anchors."""
+    """The links of the page that lead to no file of the repository. `make docs` looks at their
+    anchors.
+    """
     for match in LINK.finditer(CODE.sub("", page.read_text(encoding="utf-8"))):
         target = match[1] or match[2]
         place = (page.parent / target.partition("#")[0]).resolve() if target[0] != "#" else page
-        if not re.match(r"[a-z]+:", target) and not (place.is_file() and place.is_relative_to(ROOT)):
+        if not re.match(r"[a-z]+:", target) and not (
+            place.is_file() and place.is_relative_to(ROOT)
+        ):
             yield target  # a folder too: the site has no page for it
 
 

@@ -41,7 +41,9 @@ def test_a_member_that_is_kept_is_embedded_once_and_has_the_vector_of_a_run_that
         pixels = rng.integers(0, 256, (4, 8, 8, 3), dtype=np.uint8)
         pixels[kept] = first.array[parents[kept]]
         first, before = Images(np.concatenate([pixels, pixels[:2] ^ 1])), embedding.seen
-        known.follow(Members(np.array([0, 1, 2, 3, 0, 0]), np.arange(6) < 4))  # as if a resumed run skipped a vote
+        known.follow(
+            Members(np.array([0, 1, 2, 3, 0, 0]), np.arange(6) < 4)
+        )  # as if a resumed run skipped a vote
         vectors = known.embed(first)
         assert embedding.seen - before == 4
         assert np.array_equal(vectors, embed(Pixels(size=8), first))
@@ -71,18 +73,25 @@ class Parts:
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 256])
-def test_a_candidate_is_the_mean_of_its_own_variations_that_have_a_vector_at_every_iteration(batch_size):
+def test_a_candidate_is_the_mean_of_its_own_variations_that_have_a_vector_at_every_iteration(
+    batch_size,
+):
     rng = np.random.default_rng(0)
     known = EmbeddingCache(Blind(size=8, batch_size=batch_size), Progress())
     for count in (6, 9, 5):  # the second needs more memory than the first, the third less
-        members = [*np.repeat(np.arange(count - 1), 3).tolist()[:-1], 1]  # of the last there is none; one came late
+        members = [
+            *np.repeat(np.arange(count - 1), 3).tolist()[:-1],
+            1,
+        ]  # of the last there is none; one came late
         pixels = rng.integers(1, 256, (len(members), 8, 8, 3), dtype=np.uint8)
         pixels[[4, 6, 7, 8], 0, 0, 0] = 0  # of the third all
         own = Images(rng.integers(1, 256, (count, 8, 8, 3), dtype=np.uint8))
         none = np.full(count, -1)
         population = Population(own, np.zeros(count, np.int32), Conditions(), none)
         parts = Parts(
-            (members[:5], Images(pixels[:5])), (members[5:-1], Images(pixels[5:-1])), ([1], Images(pixels[-1:]))
+            (members[:5], Images(pixels[:5])),
+            (members[5:-1], Images(pixels[5:-1])),
+            ([1], Images(pixels[-1:])),
         )
         found = lookahead_embeddings(population, 1, 3, 0.5, parts, known)
 

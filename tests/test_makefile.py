@@ -1,4 +1,6 @@
-"""Every target of the Makefile that a reader is told of does what is said; `make -n` prints it and runs nothing."""
+"""Every target of the Makefile that a reader is told of does what is said; `make -n` prints it and
+runs nothing.
+"""
 
 import os
 import re
@@ -17,11 +19,19 @@ NAMED = sorted(set(re.findall(r"(?:`|^ *|&& )make ([a-z][\w-]*)", READ, re.M)))
 
 
 def commands(target: str, makefile: Path = ROOT / "Makefile") -> list[str]:
-    """The commands of a target in an environment that is complete, as `make -n` prints them; [] if there are none."""
-    complete = [f"--assume-old={file}" for file in (".venv/bin/python", ".venv/.light", ".venv/.test")]
+    """The commands of a target in an environment that is complete, as `make -n` prints them; [] if
+    there are none.
+    """
+    complete = [
+        f"--assume-old={file}" for file in (".venv/bin/python", ".venv/.light", ".venv/.test")
+    ]
     command = ["make", "--dry-run", "--no-print-directory", *complete, "-f", str(makefile), target]
-    outside = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}  # of `make test`
-    done = subprocess.run(command, cwd=makefile.parent, env=outside, capture_output=True, text=True, check=True)
+    outside = {
+        name: value for name, value in os.environ.items() if not name.startswith("MAKE")
+    }  # of `make test`
+    done = subprocess.run(
+        command, cwd=makefile.parent, env=outside, capture_output=True, text=True, check=True
+    )
     return [] if "Nothing to be done" in done.stdout else done.stdout.splitlines()
 
 
@@ -37,11 +47,20 @@ def test_the_pages_name_the_targets() -> None:
 @pytest.mark.parametrize(
     ("target", "runs", "leaves_out"),
     [
-        ("check", ["ruff check .", "ruff format --check", "lint-imports", "docs/budgets.py", "mypy"], ["pytest"]),
+        (
+            "check",
+            ["ruff check .", "ruff format --check", "lint-imports", "docs/budgets.py", "mypy"],
+            ["pytest"],
+        ),
         ("format", ["ruff check --fix", "ruff format ."], ["pytest", "mypy"]),
         (
             "gpu-check",
-            ["-m gpu .*tests/gpu", "pytest tests/nearest", "benchmarks/diffusion.py", "benchmarks/neighbors.py"],
+            [
+                "-m gpu .*tests/gpu",
+                "pytest tests/nearest",
+                "benchmarks/diffusion.py",
+                "benchmarks/neighbors.py",
+            ],
             ["mypy", "ruff"],
         ),
         ("test", ["ruff check .", "lint-imports", "mypy", "pytest -n"], ["-m gpu"]),
@@ -49,7 +68,9 @@ def test_the_pages_name_the_targets() -> None:
         ("test-slow", ["pytest -m slow", "PE_GPU_DEVICE=cpu .*-m gpu"], ["mypy"]),
     ],
 )
-def test_a_target_runs_what_contributing_says(target: str, runs: list[str], leaves_out: list[str]) -> None:
+def test_a_target_runs_what_contributing_says(
+    target: str, runs: list[str], leaves_out: list[str]
+) -> None:
     found = "\n".join(commands(target))
     assert [one for one in runs if not re.search(one, found)] == []
     assert [one for one in leaves_out if one in found] == []

@@ -1,4 +1,6 @@
-"""The PE authors' library is called `pe`, too: one sentence where both were installed into one environment."""
+"""The PE authors' library is called `pe`, too: one sentence where both were installed into one
+environment.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,21 @@ from pe.version import MIXED
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     """A folder of packages with ours, and a package of theirs that ours lacks."""
-    shutil.copytree(Path(pe.__file__).parent, tmp_path / "pe", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(pe.__file__).parent, tmp_path / "pe", ignore=shutil.ignore_patterns("__pycache__")
+    )
     (tmp_path / "pe" / "runner").mkdir()
     (tmp_path / "pe" / "runner" / "__init__.py").touch()
     return tmp_path
 
 
 def python(site: Path, code: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {[str(site), *sys.path]!r}; {code}"]
+    command = [
+        sys.executable,
+        "-S",
+        "-c",
+        f"import sys; sys.path[:0] = {[str(site), *sys.path]!r}; {code}",
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -1,4 +1,6 @@
-"""The seam: a modality of somebody else's, known by entry points alone, has all that images have."""
+"""The seam: a modality of somebody else's, known by entry points alone, has all that images
+have.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def stopped(*arguments: object) -> str:
     return str(found.value)
 
 
-def test_it_is_planned_stopped_resumed_extended_reported_exported_and_evaluated(recipe: Path, tmp_path: Path) -> None:
+def test_it_is_planned_stopped_resumed_extended_reported_exported_and_evaluated(
+    recipe: Path, tmp_path: Path
+) -> None:
     assert "ε" in invoke("plan", recipe)
     run = tmp_path / "run"
     said = stopped("run", recipe, "--out", run, "--set", "limits.max_images=200")
@@ -43,7 +47,9 @@ def test_it_is_planned_stopped_resumed_extended_reported_exported_and_evaluated(
     invoke("run", run, "--set", "limits.max_images=null")
     found = pe.Run(run)
     assert found.guarantee["epsilon"] == pytest.approx(8, abs=0.01)
-    before, after = (np.abs(each.samples.array - 2).mean() for each in (found.populations()[0], found.synthetic))
+    before, after = (
+        np.abs(each.samples.array - 2).mean() for each in (found.populations()[0], found.synthetic)
+    )
     assert after < before / 2
 
     invoke("extend", run, "-n", 10, "--set", "limits.max_images=null")
@@ -67,7 +73,9 @@ def test_it_is_planned_stopped_resumed_extended_reported_exported_and_evaluated(
     assert values["fidelity"]["numbers"]["controls"].keys() >= {"unevolved", "real"}
     assert values["memorisation"]["copies"]["generated"] == 60
     said = stopped("evaluate", run, "--test", tmp_path / "test.npy", "--classifiers", "mlp")
-    assert said == "The classifier 'mlp' is of images, and the run's data are rows: take linear_probe."
+    assert (
+        said == "The classifier 'mlp' is of images, and the run's data are rows: take linear_probe."
+    )
     shutil.rmtree(tmp_path / "site" / "somebody_s-1.dist-info")
     samples._modalities.clear()
     assert stopped("view", run, "--write").startswith("Unknown source 'row_file'")
@@ -76,11 +84,17 @@ def test_it_is_planned_stopped_resumed_extended_reported_exported_and_evaluated(
 @pytest.mark.parametrize(
     ("section", "spec", "sentence"),
     [
-        ("api", {"kind": "glyphs", "size": 8}, "Glyphs makes images, and the private records are rows"),
+        (
+            "api",
+            {"kind": "glyphs", "size": 8},
+            "Glyphs makes images, and the private records are rows",
+        ),
         ("embedding", {"kind": "pixels"}, "Pixels embeds images, and the private records are rows"),
     ],
 )
-def test_a_plug_in_of_another_modality_is_refused_before_anything_is_asked(recipe, tmp_path, section, spec, sentence):
+def test_a_plug_in_of_another_modality_is_refused_before_anything_is_asked(
+    recipe, tmp_path, section, spec, sentence
+):
     recipe.write_text(yaml.safe_dump(yaml.safe_load(recipe.read_text()) | {section: spec}))
     planned = " ".join(invoke("plan", recipe).split())
     assert f"A run would not start. {sentence}" in planned

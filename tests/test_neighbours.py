@@ -1,4 +1,6 @@
-"""No single record of a table or among texts decides whether a run starts, what it asks, prints or writes."""
+"""No single record of a table or among texts decides whether a run starts, what it asks, prints or
+writes.
+"""
 
 import csv
 import io
@@ -106,7 +108,9 @@ def write_table(rows, path):
 
 
 def write_text_table(texts, path):
-    lines = [text if isinstance(text, bytes) else json.dumps({"text": text}).encode() for text in texts]
+    lines = [
+        text if isinstance(text, bytes) else json.dumps({"text": text}).encode() for text in texts
+    ]
     path.write_bytes(b"\n".join([lines[-1], *lines[:-1]]))
 
 
@@ -126,7 +130,13 @@ def recipe_of(private, api, embedding):
     embedding = {"batch_size": 16, **embedding}
     evolution = {"iterations": 1, "population": 4, "lookahead": 0, "degree": 0.5}
     privacy = {"noise_multiplier": 1, "delta": 1e-4, "hold": "off"}
-    return {"private": private, "api": api, "embedding": embedding, "privacy": privacy, "evolution": evolution}
+    return {
+        "private": private,
+        "api": api,
+        "embedding": embedding,
+        "privacy": privacy,
+        "evolution": evolution,
+    }
 
 
 COLUMNS = {
@@ -136,8 +146,16 @@ COLUMNS = {
 
 
 def a_table(folder, _):
-    (folder / "public.csv").write_text("\n".join(["sex,age", *(f"{sex},{age}" for sex, age in POOL), ""]))
-    private = {"kind": "table", "path": "p.csv", "columns": COLUMNS, "label_column": "y", "classes": ["a", "b"]}
+    (folder / "public.csv").write_text(
+        "\n".join(["sex,age", *(f"{sex},{age}" for sex, age in POOL), ""])
+    )
+    private = {
+        "kind": "table",
+        "path": "p.csv",
+        "columns": COLUMNS,
+        "label_column": "y",
+        "classes": ["a", "b"],
+    }
     return recipe_of(private, {"kind": "public_table", "path": "public.csv"}, {"kind": "mixed"})
 
 
@@ -164,7 +182,9 @@ def a_text_folder(folder, _):
     ],
     ids=["table", "text_table", "text_folder"],
 )
-def test_a_run_shows_the_same_whatever_one_record_more_is(tmp_path, serve, world, write, records, good, bad):
+def test_a_run_shows_the_same_whatever_one_record_more_is(
+    tmp_path, serve, world, write, records, good, bad
+):
     script = Script()
     recipe = world(tmp_path, serve(ChatServer(script)))
 
@@ -177,6 +197,12 @@ def test_a_run_shows_the_same_whatever_one_record_more_is(tmp_path, serve, world
         assert {rule: one.status for rule, one in usual.items()} == {"skip": 0, "fail": 0}, usual
         assert bool(usual["fail"].requests) == (world is a_text_table)
         rules = {name: "fail" if name.startswith("equal") else "skip" for name in good | bad}
-        odd = [name for name, rule in rules.items() if show([*records, (good | bad)[name]], rule) != usual[rule]]
+        odd = [
+            name
+            for name, rule in rules.items()
+            if show([*records, (good | bad)[name]], rule) != usual[rule]
+        ]
         assert not odd
-        assert all(show([*records, record], "fail").status == 2 for record in [*bad.values()][-3:])  # it is a fault
+        assert all(
+            show([*records, record], "fail").status == 2 for record in [*bad.values()][-3:]
+        )  # it is a fault

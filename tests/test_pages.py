@@ -1,4 +1,6 @@
-"""Every command, recipe and piece of Python that a page shows is one: commands by the command line's own parser."""
+"""Every command, recipe and piece of Python that a page shows is one: commands by the command
+line's own parser.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def complaint(line: str, typed: bool) -> str:
     context = click.Context(command)
     if not typed:
         words = [word.strip("[]") for word in words]  # of a synopsis
-        words += ["VALUE"] * any(words[-1] in each.opts and not each.is_flag for each in command.params)
+        words += ["VALUE"] * any(
+            words[-1] in each.opts and not each.is_flag for each in command.params
+        )
     try:
         given, more, _ = command.make_parser(context).parse_args(words[1:])
         for parameter in command.params:
@@ -78,7 +82,8 @@ OF_COLUMNS = "private:\n  kind: table\n  path: private.csv\n  columns:\n"
 BLOCK = re.compile(r"(`columns\.yaml`:\n\n)?^```yaml\n(.*?)^```$", re.S | re.M)
 RECIPES = [
     pytest.param(
-        f"{OF_COLUMNS}{indent(block, '    ')}" if columns else block, id=f"{page.relative_to(ROOT).as_posix()}:{i}"
+        f"{OF_COLUMNS}{indent(block, '    ')}" if columns else block,
+        id=f"{page.relative_to(ROOT).as_posix()}:{i}",
     )
     for page in PAGES
     for i, (columns, block) in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")))
@@ -91,21 +96,37 @@ def test_every_recipe_of_a_page_is_one(block: str, tmp_path: Path) -> None:
         (tmp_path / name).write_text("a {label}")
     (tmp_path / "recipe.yaml").write_text(block)
     recipe = Recipe.parse(REST | read_yaml(tmp_path / "recipe.yaml"), "the page")
-    read_settings(settings_of(load("pe.embeddings", recipe.embedding.kind)), recipe.embedding.settings, "embedding")
+    read_settings(
+        settings_of(load("pe.embeddings", recipe.embedding.kind)),
+        recipe.embedding.settings,
+        "embedding",
+    )
     for spec in (recipe.api, *members_of(recipe.api).values()):
         read_settings(settings_of(load("pe.adapters", spec.kind)), spec.settings, spec.kind)
 
 
 @pytest.mark.parametrize("page", SHOWN, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_every_name_in_a_page_s_python_exists(page: Path) -> None:
-    for block in re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.S | re.M):
+    for block in re.findall(
+        r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.S | re.M
+    ):
         for node in ast.walk(ast.parse(block)):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "pe":
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id == "pe"
+            ):
                 assert hasattr(pe, node.attr), node.attr
 
 
 def test_every_extra_that_a_page_installs_exists() -> None:
-    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
     text = "".join(page.read_text(encoding="utf-8") for page in SHOWN)
-    found = {extra for named in re.findall(r"(?:'\.|-toolkit)\[([\w,]+)\]", text) for extra in named.split(",")}
+    found = {
+        extra
+        for named in re.findall(r"(?:'\.|-toolkit)\[([\w,]+)\]", text)
+        for extra in named.split(",")
+    }
     assert {"cpu", "http", "ray"} <= found <= known.keys()

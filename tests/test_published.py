@@ -1,4 +1,6 @@
-"""The scripts of published/: their data are as published, or refused, and every step of each can be carried out."""
+"""The scripts of published/: their data are as published, or refused, and every step of each can be
+carried out.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ MADE = {
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_a_set_is_made_of_files_in_its_publishers_format_and_not_of_others(name: str, tmp_path: Path) -> None:
+def test_a_set_is_made_of_files_in_its_publishers_format_and_not_of_others(
+    name: str, tmp_path: Path
+) -> None:
     folder = data.make(name, tmp_path, tiny=True)
     assert all((folder / place).exists() for place in MADE[name])
     assert not list(data.missing_files(name, tmp_path))  # made already
@@ -47,7 +51,9 @@ def test_a_file_that_is_not_there_is_named_with_its_source(name: str, tmp_path: 
 @pytest.mark.parametrize("name", ["cats", "camelyon17", "lsun_bedroom", "mnist"])
 def test_a_page_or_an_empty_folder_in_place_of_a_set_is_no_set(name: str, tmp_path: Path) -> None:
     for file in data.SETS[name][2] or [data.File(each, None, None, "") for each in data._MNIST]:
-        (tmp_path / file.name).mkdir() if file.holds else (tmp_path / file.name).write_text("<html>log in</html>")
+        (tmp_path / file.name).mkdir() if file.holds else (tmp_path / file.name).write_text(
+            "<html>log in</html>"
+        )
     assert list(data.missing_files(name, tmp_path))
     with pytest.raises(data.Missing):
         data.make(name, tmp_path)
@@ -83,7 +89,9 @@ def test_the_recipes_can_be_read(recipe: Path) -> None:
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_every_step_of_a_script_can_be_carried_out(script: str, tmp_path: Path) -> None:
     command = ["bash", str(FOLDER / f"{script}.sh"), "--tiny"]
-    done = subprocess.run(command, capture_output=True, text=True, env={"OUT": str(tmp_path), "PATH": "/usr/bin:/bin"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={"OUT": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     table = (tmp_path / f"{script}-tiny" / "table.md").read_text()
     assert table.startswith("| | paper | DPImageBench | ours |")

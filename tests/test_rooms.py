@@ -23,7 +23,9 @@ def test_the_picture_of_the_rooms_is_that_of_the_code() -> None:
 def test_no_file_lies_on_a_circle_of_imports() -> None:
     graph = grimp.build_graph("pe", "adapters", "embeddings", cache_dir=None)
     imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
-    assert len(list(TopologicalSorter(imports).static_order())) > 150  # a CycleError names the files
+    assert (
+        len(list(TopologicalSorter(imports).static_order())) > 150
+    )  # a CycleError names the files
 
 
 def test_what_a_benchmark_imports_is_there() -> None:
@@ -32,7 +34,8 @@ def test_what_a_benchmark_imports_is_there() -> None:
         for path in sorted((DOCS.parent / "benchmarks").glob("*.py"))
         if path.name not in ("dpsda_worker.py", "tables_dpsda.py")  # their `pe` is DPSDA's
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("pe.", "adapters.", "embeddings."))
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith(("pe.", "adapters.", "embeddings."))
         for name in node.names
         if not _is_there(import_module(node.module or ""), name.name)
     ]
@@ -41,4 +44,6 @@ def test_what_a_benchmark_imports_is_there() -> None:
 
 def _is_there(module: ModuleType, name: str) -> bool:
     """Whether a module defines a name, or is a package with a module of that name."""
-    return hasattr(module, name) or (hasattr(module, "__path__") and find_spec(f"{module.__name__}.{name}") is not None)
+    return hasattr(module, name) or (
+        hasattr(module, "__path__") and find_spec(f"{module.__name__}.{name}") is not None
+    )

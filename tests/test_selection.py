@@ -11,9 +11,15 @@ histograms = arrays(np.float64, st.integers(1, 30), elements=st.floats(-1e6, 1e6
 
 @pytest.mark.parametrize(
     ("votes", "threshold", "weights"),
-    [([5.0, 1.0, -3.0, 2.5], 2, [3, 0, 0, 0.5]), ([5.0, 1.0, -3.0], 9, [5, 1, 0]), ([-5.0, 0.0, -3.0], 9, [1, 1, 1])],
+    [
+        ([5.0, 1.0, -3.0, 2.5], 2, [3, 0, 0, 0.5]),
+        ([5.0, 1.0, -3.0], 9, [5, 1, 0]),
+        ([-5.0, 0.0, -3.0], 9, [1, 1, 1]),
+    ],
 )
-def test_where_no_vote_is_over_the_threshold_positive_votes_or_else_equal_weights_stand_in(votes, threshold, weights):
+def test_where_no_vote_is_over_the_threshold_positive_votes_or_else_equal_weights_stand_in(
+    votes, threshold, weights
+):
     found, stand_in = parent_weights(np.array(votes), threshold)
     assert (found.tolist(), stand_in) == (weights, threshold > max(votes))
 
@@ -46,7 +52,10 @@ def test_systematic_selection_takes_each_as_often_as_its_share(histogram, count,
 def test_systematic_selection_follows_the_weights():
     weights, rng = np.array([1.0, 0.5, 3.0, 2.5]), np.random.default_rng(0)
     for size in (1, 3):
-        counts = sum(np.bincount(select_parents(weights, size, "systematic", rng), minlength=4) for _ in range(4000))
+        counts = sum(
+            np.bincount(select_parents(weights, size, "systematic", rng), minlength=4)
+            for _ in range(4000)
+        )
         np.testing.assert_allclose(counts / 4000, size * weights / weights.sum(), atol=0.04)
 
 
@@ -64,7 +73,9 @@ RULES = st.builds(
 
 
 @given(histograms, st.data(), RULES, st.floats(-10, 10), st.integers(0, 100))
-def test_every_rule_gives_as_many_as_asked_and_varies_none_without_weight(histogram, data, how, threshold, more):
+def test_every_rule_gives_as_many_as_asked_and_varies_none_without_weight(
+    histogram, data, how, threshold, more
+):
     before = data.draw(arrays(np.bool_, len(histogram)))
     size = more + (len(histogram) if how.keep == "all" else 0)
     members = descend(histogram, before, size, threshold, how, np.random.default_rng(0))
@@ -90,9 +101,14 @@ def test_every_rule_gives_as_many_as_asked_and_varies_none_without_weight(histog
 
 def test_the_default_rule_is_the_paper_s():
     histogram = np.random.default_rng(0).normal(size=30)
-    members = descend(histogram, np.zeros(30, np.bool_), 50, 0.5, SelectionRule(), np.random.default_rng(1))
+    members = descend(
+        histogram, np.zeros(30, np.bool_), 50, 0.5, SelectionRule(), np.random.default_rng(1)
+    )
     weights, _ = parent_weights(histogram, 0.5)
-    assert members.parents.tolist() == select_parents(weights, 50, "sample", np.random.default_rng(1)).tolist()
+    assert (
+        members.parents.tolist()
+        == select_parents(weights, 50, "sample", np.random.default_rng(1)).tolist()
+    )
     assert not members.survives.any()
 
 
@@ -112,5 +128,7 @@ def test_a_winner_of_an_earlier_vote_stays_until_half_of_the_members_beat_it():
     before = np.array([True, False, False, False, False])
     histogram = np.array([-5.0, 9.0, 1.0, 7.0, -3.0])
     for size, kept in ((8, [0, 1, 2, 3]), (6, [1, 2, 3]), (4, [1, 3])):
-        members = descend(histogram, before, size, 0, SelectionRule(keep="winners"), np.random.default_rng(0))
+        members = descend(
+            histogram, before, size, 0, SelectionRule(keep="winners"), np.random.default_rng(0)
+        )
         assert members.parents[members.survives].tolist() == kept

@@ -17,8 +17,27 @@ from pe.data.texts import Texts
 from tests.test_modality import invoke, stopped
 
 SUBJECTS = {
-    "wine": ["vineyard", "harvest", "barrel", "grape", "cellar", "tasting", "vintage", "cork", "bottle"],
-    "rail": ["locomotive", "platform", "signal", "carriage", "timetable", "conductor", "junction", "freight"],
+    "wine": [
+        "vineyard",
+        "harvest",
+        "barrel",
+        "grape",
+        "cellar",
+        "tasting",
+        "vintage",
+        "cork",
+        "bottle",
+    ],
+    "rail": [
+        "locomotive",
+        "platform",
+        "signal",
+        "carriage",
+        "timetable",
+        "conductor",
+        "junction",
+        "freight",
+    ],
 }
 HTML = "<script>alert(1)</script> & المحطة"
 
@@ -32,7 +51,11 @@ def recipe(tmp_path: Path) -> Path:
     rng = np.random.default_rng(0)
     (tmp_path / "data").mkdir()
     with (tmp_path / "data" / "notes.csv").open("w", newline="", encoding="utf-8") as file:
-        rows = [(text_of(subject, rng), subject, f"p{i // 2}") for i in range(600) for subject in SUBJECTS]
+        rows = [
+            (text_of(subject, rng), subject, f"p{i // 2}")
+            for i in range(600)
+            for subject in SUBJECTS
+        ]
         csv.writer(file).writerows([("note", "about", "patient"), *rows])
     public = [text_of(subject, rng) for _ in range(150) for subject in SUBJECTS] + [HTML] * 3
     (tmp_path / "public.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in public))
@@ -57,20 +80,32 @@ def recipe(tmp_path: Path) -> Path:
 def share_of(population: Population, label: int, subject: str) -> float:
     samples = population.samples.take(population.labels == label)
     assert isinstance(samples, Texts)
-    return float(np.mean([any(word in text for word in SUBJECTS[subject]) for text in samples.strings]))
+    return float(
+        np.mean([any(word in text for word in SUBJECTS[subject]) for text in samples.strings])
+    )
 
 
 def test_texts_are_planned_run_reported_and_exported(recipe: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     paid = ("--set", "api.price={image: 0.1}", "--set", "limits.max_cost=50")
-    said = [invoke("plan", recipe, *paid), invoke("run", recipe, "--out", run), invoke("view", run, "--text")]
+    said = [
+        invoke("plan", recipe, *paid),
+        invoke("run", recipe, "--out", run),
+        invoke("view", run, "--text"),
+    ]
     assert "40 texts at the end" in said[0]
     assert "40 texts, " in said[1]
     found = pe.Run(run)
     after = found.synthetic
     for label, subject in enumerate(SUBJECTS):
-        assert share_of(after, label, subject) > 0.8 > share_of(found.populations()[0], label, subject)
-    assert not [path for path in run.glob("*.*") if str(tmp_path / "data") in path.read_text(errors="ignore")]
+        assert (
+            share_of(after, label, subject) > 0.8 > share_of(found.populations()[0], label, subject)
+        )
+    assert not [
+        path
+        for path in run.glob("*.*")
+        if str(tmp_path / "data") in path.read_text(errors="ignore")
+    ]
 
     invoke("extend", run, "-n", 6)
     invoke("view", run, "--write")
@@ -79,7 +114,9 @@ def test_texts_are_planned_run_reported_and_exported(recipe: Path, tmp_path: Pat
     assert "<script>alert(1)" not in page
     said.append(re.sub(r"<style>.*?</style>|data:image/\S+|<code>.*?</code>", "", page, flags=re.S))
     for text in (*said, (run / "certificate.md").read_text()):  # nothing speaks of images
-        assert re.findall(r"(?<!max_)images?\b", re.sub(r'"[^"]*"|next: .*', "", text), re.I) == [], text
+        assert (
+            re.findall(r"(?<!max_)images?\b", re.sub(r'"[^"]*"|next: .*', "", text), re.I) == []
+        ), text
 
     invoke("export", run, tmp_path / "files", "--format", "folder")
     exported = tmp_path / "files" / "synthetic"
@@ -90,7 +127,9 @@ def test_texts_are_planned_run_reported_and_exported(recipe: Path, tmp_path: Pat
     assert set(written.values()) == set(SUBJECTS)
     for form in ("csv", "jsonl", "parquet"):  # what is exported can be read as any table
         invoke("export", run, tmp_path / form, "--format", form)
-        source = pe.TextTable(tmp_path / form / f"synthetic.{form}", classes=[*SUBJECTS], label_column="label").open()
+        source = pe.TextTable(
+            tmp_path / form / f"synthetic.{form}", classes=[*SUBJECTS], label_column="label"
+        ).open()
         assert source.labels.tolist()[:40] == after.labels.tolist()
 
 
@@ -102,13 +141,18 @@ def test_a_private_text_among_the_public_ones_does_not_decide_whether_a_run_star
         record = next(csv.DictReader(file))["note"]
     content = yaml.safe_load(recipe.read_text())
     (tmp_path / "more.txt").write_text(f"something else\n  {record} \r\n")
-    content[section] = {"api": {"kind": "public_texts", "path": "more.txt"}, "embedding": {"kind": "tfidf"}}[section]
+    content[section] = {
+        "api": {"kind": "public_texts", "path": "more.txt"},
+        "embedding": {"kind": "tfidf"},
+    }[section]
     if section == "embedding":
         content[section]["public"] = "more.txt"
     recipe.write_text(yaml.safe_dump(content))
     said = invoke("run", recipe, "--out", tmp_path / "run", "--set", "evolution.population=4")
     assert "Certificate" in said
-    assert json.loads((tmp_path / "run" / "public_samples.json").read_text())[section]["samples"] == 2
+    assert (
+        json.loads((tmp_path / "run" / "public_samples.json").read_text())[section]["samples"] == 2
+    )
     content[section]["public" if section == "embedding" else "path"] = "data/notes.csv"
     content[section]["text_column"] = "note"
     recipe.write_text(yaml.safe_dump(content))

@@ -1,4 +1,6 @@
-"""The tutorial, as somebody new to the toolkit works through it: every command and snippet, in order, in one folder."""
+"""The tutorial, as somebody new to the toolkit works through it: every command and snippet, in
+order, in one folder.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,14 @@ def masked(line: str) -> str:
 
 
 class Reader:
-    """Does what a page says; notes what was printed. The address stands in the place of OpenAI's."""
+    """Does what a page says; notes what was printed.
 
-    def __init__(self, address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    The address stands in the place of OpenAI's.
+    """
+
+    def __init__(
+        self, address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         self._address, self._monkeypatch, self._capsys = address, monkeypatch, capsys
         self.printed = ""
         self.commands: list[str] = []
@@ -80,7 +87,9 @@ class Reader:
 
     def yaml(self, block: str, name: str) -> None:
         small = block.replace("population: 500", "population: 80").replace("steps: 10", "steps: 5")
-        Path(name).write_text(small.replace(HOST, self._address).replace("1024x1024", f"{SIDE}x{SIDE}"))
+        Path(name).write_text(
+            small.replace(HOST, self._address).replace("1024x1024", f"{SIDE}x{SIDE}")
+        )
 
     def text(self, block: str, _: str) -> None:
         found = set(map(masked, self.printed.splitlines()))
@@ -99,5 +108,7 @@ def test_every_command_and_snippet_of_the_tutorial_runs(address, tmp_path, monke
         assert content.count("```") == 2 * len(BLOCK.findall(content)), page
         for name, language, block in BLOCK.findall(content):
             getattr(reader, language)(block, name)
-    assert {"plan", "run", "probe", "view", "verify", "export", "ledger", "evaluate"} <= set(reader.commands)
+    assert {"plan", "run", "probe", "view", "verify", "export", "ledger", "evaluate"} <= set(
+        reader.commands
+    )
     assert sorted(path.name for path in tmp_path.glob("*/certificate.md")) == ["certificate.md"] * 7

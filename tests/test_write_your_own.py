@@ -29,8 +29,21 @@ from tests.rows import defined
 def test_the_generator_and_the_embedding_are_ones(tmp_path: Path) -> None:
     make_private(tmp_path / "private.npz")
     data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["a", "b"])
-    settings = {"population": 20, "iterations": 2, "lookahead": 2, "degree": 0.3, "noise_multiplier": 1, "delta": 1e-5}
-    run = pe.evolve(data, defined("Discs")(), embedding=defined("MeanColour")(), out=tmp_path / "run", **settings)
+    settings = {
+        "population": 20,
+        "iterations": 2,
+        "lookahead": 2,
+        "degree": 0.3,
+        "noise_multiplier": 1,
+        "delta": 1e-5,
+    }
+    run = pe.evolve(
+        data,
+        defined("Discs")(),
+        embedding=defined("MeanColour")(),
+        out=tmp_path / "run",
+        **settings,
+    )
     assert run.synthetic.samples.array.shape == (20, 32, 32, 1)
     assert len(np.unique(run.synthetic.conditions["disc"], axis=0)) > 10
 
@@ -56,13 +69,17 @@ def test_the_endpoint_draws_varies_and_tells_refusals(monkeypatch: pytest.Monkey
         assert new.samples.array.shape == (1, 8, 8, 3)
         varied = api.variation_api(VariationRequest(new.samples, ("dog",), dog, seeds, 0.5))
         assert len(varied.samples) == 1
-        refused = api.random_api(RandomRequest(("cat",), seeds, Conditions({"prompt": np.array(["a cat"])})))
+        refused = api.random_api(
+            RandomRequest(("cat",), seeds, Conditions({"prompt": np.array(["a cat"])}))
+        )
         assert refused.missing == {0: pe.Refused("no cats")}
     assert ["image" in body for body in asked] == [False, True, False]
     assert asked[0]["prompt"] == "a dog"
 
 
-@pytest.mark.parametrize(("relation", "sensitivity"), [(Relation.ADD_REMOVE, 1.0), (Relation.REPLACE_ONE, 2.0)])
+@pytest.mark.parametrize(
+    ("relation", "sensitivity"), [(Relation.ADD_REMOVE, 1.0), (Relation.REPLACE_ONE, 2.0)]
+)
 def test_the_fit_releases_what_it_planned_and_then_answers(tmp_path, relation, sensitivity):
     terms = FitTerms(("dark", "light"), (4, 4, 1), 1000, relation, "record", Budget(50, 1e-5))
     shades = np.repeat([50, 200], 500).astype(np.uint8)
@@ -81,5 +98,7 @@ def test_the_fit_releases_what_it_planned_and_then_answers(tmp_path, relation, s
     new = api.random_api(RandomRequest(("dark", "light") * 20, seeds))
     assert new.samples.array[::2].mean() == pytest.approx(50, abs=15)
     assert new.samples.array[1::2].mean() == pytest.approx(200, abs=30)
-    same = api.variation_api(VariationRequest(new.samples, ("dark", "light") * 20, Conditions(), seeds, 0))
+    same = api.variation_api(
+        VariationRequest(new.samples, ("dark", "light") * 20, Conditions(), seeds, 0)
+    )
     assert np.array_equal(same.samples.array, new.samples.array)

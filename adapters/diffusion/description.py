@@ -1,4 +1,6 @@
-"""The ways in which a diffusers pipeline can vary an image, read from the signatures of its class, not from weights."""
+"""The ways in which a diffusers pipeline can vary an image, read from the signatures of its class,
+not from weights.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from typing import Any, Literal, get_args
 from pe.errors import RecipeError
 
 Way = Literal["noise", "instruction", "meaning", "structure"]
-"""Ways to vary a parent: noise and denoise it, edit it by words, or draw a new image from its meaning or its lines."""
+"""Ways to vary a parent: noise and denoise it, edit it by words, or draw a new image from its
+meaning or its lines."""
 
 Inputs = Mapping[str, inspect.Parameter]
 """The parameters of a pipeline's call, or of its constructor, by name."""
@@ -25,7 +28,8 @@ _OTHER_TASKS = {
     "noise_level",
     "num_frames",
 }
-"""Inputs that only pipelines for other tasks have: to fill a gap, follow a control image, enlarge, or make videos."""
+"""Inputs that only pipelines for other tasks have: to fill a gap, follow a control image, enlarge,
+or make videos."""
 
 
 @dataclass(frozen=True)
@@ -40,18 +44,27 @@ class Description:
 
     @property
     def prompted_by_images(self) -> type | None:
-        """The text-to-image class if, with an IP-Adapter, it draws from an image as well as from text; else None."""
-        return self.text if self.text and "ip_adapter_image_embeds" in inputs_of(self.text) else None
+        """The text-to-image class if, with an IP-Adapter, it draws from an image as well as from
+        text; else None.
+        """
+        return (
+            self.text if self.text and "ip_adapter_image_embeds" in inputs_of(self.text) else None
+        )
 
     @property
     def meaning(self) -> type | None:
-        """The pipeline that draws from an image's meaning: by a prior, an image prompt or an IP-Adapter; else None."""
+        """The pipeline that draws from an image's meaning: by a prior, an image prompt or an
+        IP-Adapter; else None.
+        """
         own = has_prior(self.kind) or _is_image_variation(self.kind)
         return self.kind if own else self.prompted_by_images
 
     @property
     def ways(self) -> tuple[Way, ...]:
-        """The ways in which these weights can vary, alone or with adapters. First those that `kind` itself offers."""
+        """The ways in which these weights can vary, alone or with adapters.
+
+        First those that `kind` itself offers.
+        """
         able = [way for way in get_args(Way) if getattr(self, way) is not None]
         return tuple(sorted(able, key=lambda way: getattr(self, way) is not self.kind))
 
@@ -68,7 +81,9 @@ def degree_of(way: Way) -> Literal["exact", "wording"]:
 
 
 def describe_weight(way: Way, degree: float) -> str:
-    """Describe a degree of `meaning` or `structure`, in which the parent's meaning or structure weighs 1 − degree."""
+    """Describe a degree of `meaning` or `structure`, in which the parent's meaning or structure
+    weighs 1 − degree.
+    """
     part = {"meaning": "what the parent shows", "structure": "the parent's structure"}[way]
     return f"drawn anew, with a weight of {1 - degree:g} for {part}"
 
@@ -76,18 +91,23 @@ def describe_weight(way: Way, degree: float) -> str:
 def describe_pipeline(kind: type) -> Description:
     """Return the pipeline classes that can run on the parts of a pipeline of class `kind`."""
     text = _text(kind)
-    return Description(kind, text, _noise(kind, text), _instruction(kind), text and _structure(text))
+    return Description(
+        kind, text, _noise(kind, text), _instruction(kind), text and _structure(text)
+    )
 
 
 def pipeline_class(name: str, model: str) -> type:
-    """Return the class that a model's index names. Raise RecipeError if diffusers has no such pipeline."""
+    """Return the class that a model's index names.
+
+    Raise RecipeError if diffusers has no such pipeline.
+    """
     import diffusers
 
     kind = getattr(diffusers, name, None)
     if not (isinstance(kind, type) and issubclass(kind, diffusers.DiffusionPipeline)):
         raise RecipeError(
-            f"model: '{model}' is made for {name}, which diffusers {diffusers.__version__} has not: take a newer "
-            "diffusers, or name your own class under pipeline (module:Class)."
+            f"model: '{model}' is made for {name}, which diffusers {diffusers.__version__} has "
+            "not: take a newer diffusers, or name your own class under pipeline (module:Class)."
         )
     return kind
 
@@ -103,39 +123,55 @@ def parts_of(kind: type) -> Inputs:
 
 
 def has_prior(kind: type) -> bool:
-    """Return true if a pipeline has a prior, which makes from text an image embedding to mix with a parent's."""
+    """Return true if a pipeline has a prior, which makes from text an image embedding to mix with a
+    parent's.
+    """
     return {"prior_prior", "prior_image_encoder", "prior_image_processor"} <= parts_of(kind).keys()
 
 
 def over(kind: type, pipeline: Any, **more: Any) -> Any:
-    """Return a pipeline of class `kind` with the parts of `pipeline` and of `more`. ValueError if a part is lacking."""
+    """Return a pipeline of class `kind` with the parts of `pipeline` and of `more`.
+
+    ValueError if a part is lacking.
+    """
     if kind is type(pipeline) and not more:
         return pipeline
     available = dict(pipeline.config) | pipeline.components
     parameters = parts_of(kind)
     parts = {name: available[name] for name in parameters if name in available} | more
-    lacking = [name for name, part in parameters.items() if name not in parts and part.default is part.empty]
+    lacking = [
+        name
+        for name, part in parameters.items()
+        if name not in parts and part.default is part.empty
+    ]
     if lacking:
-        raise ValueError(f"{kind.__name__} needs {', '.join(lacking)} besides what {type(pipeline).__name__} has")
+        raise ValueError(
+            f"{kind.__name__} needs {', '.join(lacking)} besides what {type(pipeline).__name__} has"
+        )
     return kind(**parts)
 
 
 def _text(kind: type) -> type | None:
-    """Return a text-to-image class: the one that diffusers links to `kind`, `kind`, or one that runs on its parts."""
+    """Return a text-to-image class: the one that diffusers links to `kind`, `kind`, or one that
+    runs on its parts.
+    """
     pipeline = _pipeline_of(_TEXT, kind)
     if pipeline is not None:
         return pipeline
     inputs = inputs_of(kind)
     if "prompt" in inputs and not {"image", "images"} & inputs.keys():
         return kind
-    # With image_guidance_scale the network takes the parent's latents beside the noise: text alone cannot drive it.
+    # With image_guidance_scale the network takes the parent's latents beside the noise: text alone
+    # cannot drive it.
     if "prompt" not in inputs or "image_guidance_scale" in inputs:
         return None
     return next((other for other in _mapping(_TEXT).values() if _same_parts(other, kind)), None)
 
 
 def _noise(kind: type, text: type | None) -> type | None:
-    """Return the first of these that takes a strength: diffusers' image-to-image class, …Img2ImgPipeline, `kind`."""
+    """Return the first of these that takes a strength: diffusers' image-to-image class,
+    …Img2ImgPipeline, `kind`.
+    """
     import diffusers
 
     stem = (text or kind).__name__.removesuffix("Pipeline").removesuffix("Img2Img")
@@ -144,7 +180,14 @@ def _noise(kind: type, text: type | None) -> type | None:
 
 
 def _instruction(kind: type) -> type | None:
-    return next((each for each in (kind, _linked_base(kind)) if each and _takes(each, "prompt", "strength")), None)
+    return next(
+        (
+            each
+            for each in (kind, _linked_base(kind))
+            if each and _takes(each, "prompt", "strength")
+        ),
+        None,
+    )
 
 
 def _structure(text: type) -> type | None:
@@ -154,7 +197,9 @@ def _structure(text: type) -> type | None:
 
 
 def _takes(kind: type, name: str, other: str = "") -> bool:
-    """Return true if the call takes an image and input `name`, but neither `other` nor an input of another task."""
+    """Return true if the call takes an image and input `name`, but neither `other` nor an input of
+    another task.
+    """
     inputs = inputs_of(kind)
     return {"image", name} <= inputs.keys() and not (_OTHER_TASKS | {other}) & inputs.keys()
 
@@ -165,7 +210,9 @@ def _is_image_variation(kind: type) -> bool:
 
 
 def _same_parts(other: type, kind: type) -> bool:
-    """Return true if `other` takes no image, and needs only parts (with a network) that `kind` has with equal types."""
+    """Return true if `other` takes no image, and needs only parts (with a network) that `kind` has
+    with equal types.
+    """
     theirs = parts_of(other)
     ours = parts_of(kind)
     names = [name for name, part in theirs.items() if part.default is part.empty]
@@ -184,7 +231,10 @@ def _mapping(name: str) -> Mapping[str, type]:
 
 
 def _pipeline_of(mapping: str, kind: type) -> type | None:
-    """Return the class that diffusers' Auto classes take for `kind` by this mapping. None if it has none."""
+    """Return the class that diffusers' Auto classes take for `kind` by this mapping.
+
+    None if it has none.
+    """
     from diffusers.pipelines import auto_pipeline
 
     pipeline: type | None = auto_pipeline._get_task_class(
@@ -194,5 +244,9 @@ def _pipeline_of(mapping: str, kind: type) -> type | None:
 
 
 def _linked_base(kind: type) -> type | None:
-    """Return diffusers' image-to-image class for `kind`, or for the first of its bases that has one; else None."""
-    return next((each for base in kind.__mro__ if (each := _pipeline_of(_IMAGE, base)) is not None), None)
+    """Return diffusers' image-to-image class for `kind`, or for the first of its bases that has
+    one; else None.
+    """
+    return next(
+        (each for base in kind.__mro__ if (each := _pipeline_of(_IMAGE, base)) is not None), None
+    )

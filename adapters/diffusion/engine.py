@@ -1,4 +1,6 @@
-"""The engine of diffusion models, and the settings and answers that the diffusion adapters share."""
+"""The engine of diffusion models, and the settings and answers that the diffusion adapters
+share.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,20 @@ class Engine(DeviceEngine):
     """The engine of diffusion models; see `DeviceEngine`."""
 
     def __init__(self, load: Load, **options: Any) -> None:
-        super().__init__(load, "precision: bf16, offloading where the adapter has it, or another device", **options)
+        super().__init__(
+            load,
+            "precision: bf16, offloading where the adapter has it, or another device",
+            **options,
+        )
 
     def run(self, items: Sequence[Item]) -> list[Outcome]:
-        """Return an image, a refusal or a failure for each item, in order. Items may differ in all their settings.
+        """Return an image, a refusal or a failure for each item, in order.
 
-        Degree 0 is the item's image itself. An item that the model cannot make (a degree that leaves no step, a class
-        that the model lacks) is a failure of that item alone, not to be tried again.
+        Items may differ in all their settings.
+
+        Degree 0 is the item's image itself. An item that the model cannot make (a degree that
+        leaves no step, a class that the model lacks) is a failure of that item alone, not to be
+        tried again.
 
         Raises:
             RecipeError, APIError: see `make`.
@@ -42,9 +51,15 @@ class Engine(DeviceEngine):
             if item.job.degree == 0 and item.image is not None:
                 outcomes[place] = item.image
             elif item.job.degree is not None and item.image is None:
-                raise ContractError("An item with a degree holds no image: give the parent's, or no degree.")
+                raise ContractError(
+                    "An item with a degree holds no image: give the parent's, or no degree."
+                )
             else:  # some models take an empty negative prompt for another thing than none
-                kind = item.job, None if item.image is None else item.image.shape, bool(item.negative_prompt)
+                kind = (
+                    item.job,
+                    None if item.image is None else item.image.shape,
+                    bool(item.negative_prompt),
+                )
                 groups.setdefault(kind, deque()).append(place)
         for places in groups.values():
             outcomes |= self.make(_group(items, places))
@@ -83,18 +98,22 @@ class LocalDiffusion(Generator):
     """A diffusion model on this machine.
 
     Args:
-        steps: denoising steps from pure noise to an image; or a list with one number for each iteration, of which new
-            samples take the first.
+        steps: denoising steps from pure noise to an image; or a list with one number for each
+            iteration, of which new samples take the first.
         device: auto (all cards, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of cards.
-        precision: of the network's arithmetic: fp32, bf16 or fp16; auto: bf16 on a GPU that computes in it, else
-            fp32. The plan and the run's log name the choice.
+        precision: of the network's arithmetic: fp32, bf16 or fp16; auto: bf16 on a GPU that
+            computes in it, else fp32. The plan and the run's log name the choice.
         batch_size: images per forward pass; None: as many as memory takes, found by trying.
         chunk: most images in one request, and so the most that a run loses when it is killed.
         compile: compile the network with torch.compile.
         offline: fetch nothing.
     """
 
-    info = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "compile", "offline"), schedules=("steps",))
+    info = PluginInfo(
+        hosts=(),
+        machine_settings=("device", "batch_size", "compile", "offline"),
+        schedules=("steps",),
+    )
 
     steps: Count | list[Count] = 50
     device: Devices = "auto"
@@ -106,11 +125,16 @@ class LocalDiffusion(Generator):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Requests of up to `chunk` items of any kind, two at once, so that the next is ready when a device is free."""
+        """Requests of up to `chunk` items of any kind, two at once, so that the next is ready when
+        a device is free.
+        """
         return Capabilities(self.chunk, 2)
 
     def describe_precision(self) -> str:
-        """Describe the precision of the arithmetic on this machine. Raise RecipeError if it lacks a device."""
+        """Describe the precision of the arithmetic on this machine.
+
+        Raise RecipeError if it lacks a device.
+        """
         return describe_precision(self.device, self.precision)
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
@@ -118,10 +142,17 @@ class LocalDiffusion(Generator):
         return describe_steps(of_iteration("steps", self.steps, iteration), degree)
 
 
-def answer_of_outcomes(outcomes: Sequence[Outcome], shape: ImageShape, conditions: Conditions) -> Answer:
-    """Return the answer made of an outcome and a row of `conditions` for each item. `shape` is a sample's h, w, c."""
+def answer_of_outcomes(
+    outcomes: Sequence[Outcome], shape: ImageShape, conditions: Conditions
+) -> Answer:
+    """Return the answer made of an outcome and a row of `conditions` for each item.
+
+    `shape` is a sample's h, w, c.
+    """
     images = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, np.ndarray)}
-    missing = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, Refused | Failed)}
+    missing = {
+        i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, Refused | Failed)
+    }
     pixels = np.stack(list(images.values())) if images else np.empty((0, *shape), dtype=np.uint8)
     return Answer(Images(pixels), conditions.take(list(images)), missing, Usage(1, len(images)))
 

@@ -1,4 +1,5 @@
-"""Images from checkpoints of improved diffusion (Nichol & Dhariwal 2021): DDIM (Song et al. 2021), cosine schedule.
+"""Images from checkpoints of improved diffusion (Nichol & Dhariwal 2021): DDIM (Song et al. 2021),
+cosine schedule.
 
 The Private Evolution paper made its CIFAR-10 and Camelyon17 results with such checkpoints.
 """
@@ -44,13 +45,16 @@ _PUBLISHED: dict[str, tuple[int | None, bool]] = {
     "imagenet64_cond_270M_250K": (1000, False),
     "imagenet64_uncond_100M_1500K": (None, True),
 }
-"""Name → number of classes (None: no classes), and true if trained with times from 0 to 1,000 instead of 4,000."""
+"""Name → number of classes (None: no classes), and true if trained with times from 0 to 1,000
+instead of 4,000."""
 
 
 class CosineDDIM:
-    """Deterministic DDIM on `steps` of the trained timesteps, with the interface of diffusers' schedulers.
+    """Deterministic DDIM on `steps` of the trained timesteps, with the interface of diffusers'
+    schedulers.
 
-    `alpha_bar` is ᾱ, float64 (TRAINED,): the share of the image's variance at each trained timestep.
+    `alpha_bar` is ᾱ, float64 (TRAINED,): the share of the image's variance at each trained
+    timestep.
     """
 
     init_noise_sigma = 1.0
@@ -62,7 +66,10 @@ class CosineDDIM:
         self._next: dict[int, int | None] = {}
 
     def set_timesteps(self, steps: int) -> None:
-        """Choose `steps` of the trained timesteps. Raise APIError if the spacing cannot give exactly that number."""
+        """Choose `steps` of the trained timesteps.
+
+        Raise APIError if the spacing cannot give exactly that number.
+        """
         import torch
 
         try:
@@ -78,16 +85,22 @@ class CosineDDIM:
         alpha_bar = images.new_tensor(self.alpha_bar[timesteps.numpy()])[:, None, None, None]
         return alpha_bar.sqrt() * images + (1 - alpha_bar).sqrt() * noise
 
-    def step(self, output: Tensor, timestep: int, x: Tensor, generator: Any = None) -> SimpleNamespace:
-        """Return as `prev_sample` the predicted image, cut to [−1, 1], with as much noise as the next timestep has.
+    def step(
+        self, output: Tensor, timestep: int, x: Tensor, generator: Any = None
+    ) -> SimpleNamespace:
+        """Return as `prev_sample` the predicted image, cut to [−1, 1], with as much noise as the
+        next timestep has.
 
-        `output` is the predicted noise ε, n×c×h×w, in the noised images x; no random number is drawn.
+        `output` is the predicted noise ε, n×c×h×w, in the noised images x; no random number is
+        drawn.
         """
         now = self.alpha_bar[timestep]
         after = self._next[timestep]
         then = 1.0 if after is None else self.alpha_bar[after]
         image = ((x - math.sqrt(1 - now) * output) / math.sqrt(now)).clamp(-1, 1)
-        noise = (x - math.sqrt(now) * image) / math.sqrt(1 - now)  # the noise in x beside the cut image
+        noise = (x - math.sqrt(now) * image) / math.sqrt(
+            1 - now
+        )  # the noise in x beside the cut image
         return SimpleNamespace(prev_sample=math.sqrt(then) * image + math.sqrt(1 - then) * noise)
 
 
@@ -102,30 +115,36 @@ def cosine(steps: int) -> Float64Array:
 
 
 def check_steps(steps: int, spacing: Spacing) -> None:
-    """Raise RecipeError if `steps` is not from 2 to 4,000, or the spacing cannot give that number of timesteps."""
+    """Raise RecipeError if `steps` is not from 2 to 4,000, or the spacing cannot give that number
+    of timesteps.
+    """
     if not 2 <= steps <= TRAINED:
         raise RecipeError(f"steps is {steps}: it must lie from 2 to {TRAINED}.")
     respace(TRAINED, steps, spacing)
 
 
 def respace(total: int, steps: int, spacing: Spacing) -> list[int]:
-    """Return `steps` of the timesteps 0 … total−1, 2 ≤ `steps` ≤ `total`, ascending and evenly spaced from 0 on.
+    """Return `steps` of the timesteps 0 … total−1, 2 ≤ `steps` ≤ `total`, ascending and evenly
+    spaced from 0 on.
 
-    `ends`: up to total−1, which is pure noise (`timestep_respacing` N of the published code). `stride`: one every
-    total/steps timesteps, rounded up (`ddimN` there), so the largest may lie below total−1: for 10 steps of 4,000 it
-    is 3,600, where the noised image still holds 2.4 % of the image's variance.
+    `ends`: up to total−1, which is pure noise (`timestep_respacing` N of the published code).
+    `stride`: one every total/steps timesteps, rounded up (`ddimN` there), so the largest may lie
+    below total−1: for 10 steps of 4,000 it is 3,600, where the noised image still holds 2.4 % of
+    the image's variance.
 
     Raises:
         RecipeError: with `stride`, no whole distance gives exactly `steps` timesteps.
     """
     if spacing == "ends":
         apart = (total - 1) / (steps - 1)
-        return [round(place) for place in accumulate(repeat(apart, steps - 1), initial=0.0)]  # summed, as published
+        return [
+            round(place) for place in accumulate(repeat(apart, steps - 1), initial=0.0)
+        ]  # summed, as published
     timesteps = list(range(0, total, -(-total // steps)))
     if len(timesteps) != steps:
         raise RecipeError(
-            f"steps is {steps} and spacing is stride, but no whole stride cuts {total:,} timesteps into {steps}: "
-            f"take {len(timesteps)} steps, or spacing: ends."
+            f"steps is {steps} and spacing is stride, but no whole stride cuts {total:,} timesteps "
+            f"into {steps}: take {len(timesteps)} steps, or spacing: ends."
         )
     return timesteps
 
@@ -142,18 +161,28 @@ class ImprovedFiles:
 
     @property
     def is_rescaled(self) -> bool:
-        """True if the network takes times from 0 to 1,000. If `rescaled` is None, the published name tells."""
-        return _PUBLISHED.get(Path(self.model).stem, (None, False))[1] if self.rescaled is None else self.rescaled
+        """True if the network takes times from 0 to 1,000.
+
+        If `rescaled` is None, the published name tells.
+        """
+        return (
+            _PUBLISHED.get(Path(self.model).stem, (None, False))[1]
+            if self.rescaled is None
+            else self.rescaled
+        )
 
     def find(self) -> Path:
-        """Return the file `model`, or a published checkpoint in torch.hub's folder, fetched unless `offline`."""
+        """Return the file `model`, or a published checkpoint in torch.hub's folder, fetched unless
+        `offline`.
+        """
         if self.model not in _PUBLISHED:
             file = Path(self.model).expanduser()
             if file.is_file():
                 return file
             names = ", ".join(_PUBLISHED)
             raise RecipeError(
-                f"model: there is no file '{self.model}'; put the checkpoint there, or name one of {names}."
+                f"model: there is no file '{self.model}'; put the checkpoint there, or name one of "
+                f"{names}."
             )
         require_torch("diffusion", "A local diffusion model")
         name = f"{self.model}{TORCH}"
@@ -161,7 +190,10 @@ class ImprovedFiles:
         return find_published(weights, self.offline)
 
     def class_count(self) -> int | None:
-        """Return the number of classes, known for published names, else read from the weights. None: no classes."""
+        """Return the number of classes, known for published names, else read from the weights.
+
+        None: no classes.
+        """
         from adapters.diffusion.improved_unet import shape_of
 
         if self.model in _PUBLISHED:
@@ -169,7 +201,10 @@ class ImprovedFiles:
         return shape_of(read_weights(self.find())).classes
 
     def load(self, device: torch.device, precision: Precision, compile: bool = False) -> PixelModel:  # noqa: A002
-        """Return the network and DDIM on the cosine schedule. RecipeError if the weights are missing or do not fit."""
+        """Return the network and DDIM on the cosine schedule.
+
+        RecipeError if the weights are missing or do not fit.
+        """
         from adapters.diffusion.improved_unet import ImprovedUNet, shape_of
 
         file = self.find()
@@ -178,7 +213,10 @@ class ImprovedFiles:
         shape = shape_of(tensors)
         coarsest = 2 ** (len(shape.multipliers) - 1)
         if self.size % coarsest:
-            raise RecipeError(f"size is {self.size}: {file.name} works on images of a multiple of {coarsest} pixels.")
+            raise RecipeError(
+                f"size is {self.size}: {file.name} works on images of a multiple of {coarsest} "
+                "pixels."
+            )
         network = ImprovedUNet(shape)
         fill(network, tensors, file)
         network.eval().requires_grad_(False).to(device, dtype)
@@ -187,14 +225,23 @@ class ImprovedFiles:
         scale = 1000 / TRAINED if self.is_rescaled else 1.0
 
         def unet(x: Tensor, time: Tensor, class_labels: Tensor | None) -> SimpleNamespace:
-            return SimpleNamespace(sample=network(x, (time.float() * scale).expand(len(x)), class_labels))
+            return SimpleNamespace(
+                sample=network(x, (time.float() * scale).expand(len(x)), class_labels)
+            )
 
-        parts: tuple[Any, Any] = unet, CosineDDIM(self.spacing)  # called as diffusers' networks and schedulers are
-        return PixelModel(*parts, (3, self.size, self.size), device, dtype, shape.classes, afresh=False)
+        parts: tuple[Any, Any] = (
+            unet,
+            CosineDDIM(self.spacing),
+        )  # called as diffusers' networks and schedulers are
+        return PixelModel(
+            *parts, (3, self.size, self.size), device, dtype, shape.classes, afresh=False
+        )
 
 
 def is_improved(model: str) -> bool:
-    """Return true if a checkpoint is of improved diffusion, by its published name, the ending .pt, or its tensors."""
+    """Return true if a checkpoint is of improved diffusion, by its published name, the ending .pt,
+    or its tensors.
+    """
     from safetensors import SafetensorError, safe_open
 
     file = Path(model).expanduser()
@@ -204,7 +251,8 @@ def is_improved(model: str) -> bool:
         return False
     try:
         with safe_open(file, framework="np") as tensors:
-            return any(name.removeprefix("module.") == "time_embed.0.weight" for name in tensors.keys())  # noqa: SIM118
+            names = tensors.keys()
+        return any(name.removeprefix("module.") == "time_embed.0.weight" for name in names)
     except SafetensorError:
         return False
 
@@ -215,25 +263,30 @@ class ImprovedDiffusion(ImprovedFiles, OfClasses):
 
     A network of "Improved Denoising Diffusion Probabilistic Models".
 
-    Images are drawn at 64×64×3 (or `size`). At degree v the parent is noised to the timestep where the last ⌊v·steps⌋
-    DDIM steps start, and these steps are run: the paper's "timestep 98 of 100" is degree 0.98. Degree 0 is the parent
-    itself. At degree 1, too, the parent is noised, to the start of all steps: spacing `ends` leaves only its class;
-    `stride` leaves a trace of the parent, which guides the paper's Camelyon17 run at its "timestep 10 of 10".
+    Images are drawn at 64×64×3 (or `size`). At degree v the parent is noised to the timestep where
+    the last ⌊v·steps⌋ DDIM steps start, and these steps are run: the paper's "timestep 98 of 100"
+    is degree 0.98. Degree 0 is the parent itself. At degree 1, too, the parent is noised, to the
+    start of all steps: spacing `ends` leaves only its class; `stride` leaves a trace of the parent,
+    which guides the paper's Camelyon17 run at its "timestep 10 of 10".
 
-    Conditions, for a network with classes: `api_class`, int64, drawn by each sample's seed; variations inherit it. If
-    `image_size` is not `size`, also `drawn`: each sample as the network drew it, from which variations start.
+    Conditions, for a network with classes: `api_class`, int64, drawn by each sample's seed;
+    variations inherit it. If `image_size` is not `size`, also `drawn`: each sample as the network
+    drew it, from which variations start.
 
     Args:
-        model: imagenet64_cond_270M_250K, imagenet64_uncond_100M_1500K, or a checkpoint's file (.pt, .safetensors)
-            of a network trained with 4,000 timesteps on the cosine schedule, from the current folder.
-        steps: DDIM steps, 2 … 4,000; or a list with one number for each iteration, of which new samples take the first.
-        spacing: which of the 4,000 timesteps the steps take: `ends`, evenly from the first to the last (the paper's
-            CIFAR-10), or `stride`, a whole number apart (the paper's Camelyon17).
-        rescaled: whether the network was trained with `rescale_timesteps`; None: it was if the published
-            checkpoint of the model's name was.
+        model: imagenet64_cond_270M_250K, imagenet64_uncond_100M_1500K, or a checkpoint's file (.pt,
+            .safetensors) of a network trained with 4,000 timesteps on the cosine schedule, from the
+            current folder.
+        steps: DDIM steps, 2 … 4,000; or a list with one number for each iteration, of which new
+            samples take the first.
+        spacing: which of the 4,000 timesteps the steps take: `ends`, evenly from the first to the
+            last (the paper's CIFAR-10), or `stride`, a whole number apart (the paper's Camelyon17).
+        rescaled: whether the network was trained with `rescale_timesteps`; None: it was if the
+            published checkpoint of the model's name was.
         size: height and width in pixels that the network was trained on.
-        image_size: height and width of the samples in pixels, for the embedding and for the result; what the network
-            draws is resized to it (bicubic). Give the private images' size if it is not `size`. None: `size`.
+        image_size: height and width of the samples in pixels, for the embedding and for the result;
+            what the network draws is resized to it (bicubic). Give the private images' size if it
+            is not `size`. None: `size`.
 
     Raises:
         RecipeError: a setting is out of range.
@@ -273,10 +326,19 @@ class ImprovedDiffusion(ImprovedFiles, OfClasses):
 
     def _draw(self, labels: Sequence[str], seeds: Seeds) -> Labels | None:
         count = self._class_count()
-        return None if count is None else ((seeds >> np.uint64(16)) % np.uint64(count)).astype(np.int64)
+        return (
+            None
+            if count is None
+            else ((seeds >> np.uint64(16)) % np.uint64(count)).astype(np.int64)
+        )
 
-    def _answer(self, job: Job, seeds: Seeds, images: Sequence[Pixels | None], classes: Labels | None) -> Answer:
-        """Return samples of `image_size`. If `size` differs, the condition `drawn` holds the images as drawn."""
+    def _answer(
+        self, job: Job, seeds: Seeds, images: Sequence[Pixels | None], classes: Labels | None
+    ) -> Answer:
+        """Return samples of `image_size`.
+
+        If `size` differs, the condition `drawn` holds the images as drawn.
+        """
         answer = super()._answer(job, seeds, images, classes)
         if self._side == self.size:
             return answer

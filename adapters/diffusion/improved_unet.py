@@ -1,8 +1,10 @@
-"""The network of "Improved Denoising Diffusion Probabilistic Models" (Nichol & Dhariwal 2021), for its checkpoints.
+"""The network of "Improved Denoising Diffusion Probabilistic Models" (Nichol & Dhariwal 2021), for
+its checkpoints.
 
-It predicts the noise ε in an image and, in three more channels, a step's variance, which DDIM does not need. Two things
-differ from diffusers' UNet2DModel: the number of heads is the same at every width, and the rows of `qkv` lie head
-by head, within each head first q, then k, then v. Modules are named as the checkpoints name their tensors.
+It predicts the noise ε in an image and, in three more channels, a step's variance, which DDIM does
+not need. Two things differ from diffusers' UNet2DModel: the number of heads is the same at every
+width, and the rows of `qkv` lie head by head, within each head first q, then k, then v. Modules are
+named as the checkpoints name their tensors.
 """
 
 from __future__ import annotations
@@ -36,30 +38,47 @@ class Shape:
 
 
 def shape_of(tensors: Mapping[str, Tensor]) -> Shape:
-    """Return the shape of a state dict's network. Raise RecipeError if the weights are of another kind."""
+    """Return the shape of a state dict's network.
+
+    Raise RecipeError if the weights are of another kind.
+    """
     try:
         channels = tensors["time_embed.0.weight"].shape[1]
         outputs = tensors["out.2.weight"].shape[0]
-        places = {int(match[1]) for name in tensors if (match := re.match(r"input_blocks\.(\d+)\.", name))}
-        halvings = sorted(place for place in places if f"input_blocks.{place}.0.op.weight" in tensors)
+        places = {
+            int(match[1]) for name in tensors if (match := re.match(r"input_blocks\.(\d+)\.", name))
+        }
+        halvings = sorted(
+            place for place in places if f"input_blocks.{place}.0.op.weight" in tensors
+        )
         blocks = halvings[0] - 1 if halvings else max(places)
         firsts = [1, *(place + 1 for place in halvings)]
-        widths = [tensors[f"input_blocks.{first}.0.in_layers.2.weight"].shape[0] for first in firsts]
+        widths = [
+            tensors[f"input_blocks.{first}.0.in_layers.2.weight"].shape[0] for first in firsts
+        ]
         attention = tuple(
-            level for level, first in enumerate(firsts) if f"input_blocks.{first}.1.qkv.weight" in tensors
+            level
+            for level, first in enumerate(firsts)
+            if f"input_blocks.{first}.1.qkv.weight" in tensors
         )
     except (KeyError, IndexError, ValueError) as error:
         raise RecipeError(
-            "The weights are not of an improved-diffusion network: give imagenet64_cond_270M_250K.pt, "
-            "imagenet64_uncond_100M_1500K.pt or another of that code's."
+            "The weights are not of an improved-diffusion network: give "
+            "imagenet64_cond_270M_250K.pt, imagenet64_uncond_100M_1500K.pt or another of that "
+            "code's."
         ) from error
     labels = tensors.get("label_emb.weight")
     classes = None if labels is None else int(labels.shape[0])
-    return Shape(channels, tuple(width // channels for width in widths), blocks, attention, classes, outputs)
+    return Shape(
+        channels, tuple(width // channels for width in widths), blocks, attention, classes, outputs
+    )
 
 
 class ImprovedUNet(nn.Module):
-    """Predict ε from a noised image and its time. Weights with six outputs also predict the step's variance."""
+    """Predict ε from a noised image and its time.
+
+    Weights with six outputs also predict the step's variance.
+    """
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -79,18 +98,26 @@ class ImprovedUNet(nn.Module):
                 stage, width = _stage(shape, level, width, multiplier * shape.channels, time)
                 self.input_blocks.append(_Stage(*stage))
                 skips.append(width)
-        self.middle_block = _Stage(_Residual(width, width, time), _Attention(width), _Residual(width, width, time))
+        self.middle_block = _Stage(
+            _Residual(width, width, time), _Attention(width), _Residual(width, width, time)
+        )
         self.output_blocks = nn.ModuleList()
         for level, multiplier in reversed(list(enumerate(shape.multipliers))):
             for place in range(shape.blocks + 1):
-                stage, width = _stage(shape, level, width + skips.pop(), multiplier * shape.channels, time)
+                stage, width = _stage(
+                    shape, level, width + skips.pop(), multiplier * shape.channels, time
+                )
                 if level and place == shape.blocks:
                     stage.append(_double(width))
                 self.output_blocks.append(_Stage(*stage))
-        self.out = nn.Sequential(_norm(width), nn.SiLU(), nn.Conv2d(width, shape.outputs, 3, padding=1))
+        self.out = nn.Sequential(
+            _norm(width), nn.SiLU(), nn.Conv2d(width, shape.outputs, 3, padding=1)
+        )
 
     def forward(self, x: Tensor, times: Tensor, classes: Tensor | None = None) -> Tensor:
-        """Return n×outputs×h×w for noised images x, n×3×h×w in about [−1, 1], at times (n,) in the trained scale."""
+        """Return n×outputs×h×w for noised images x, n×3×h×w in about [−1, 1], at times (n,) in the
+        trained scale.
+        """
         time = self.time_embed(waves(times, self.shape.channels).to(x.dtype))
         if self.shape.classes is not None:
             time = time + self.label_emb(classes)
@@ -106,9 +133,13 @@ class ImprovedUNet(nn.Module):
 
 
 def waves(times: Tensor, width: int) -> Tensor:
-    """Return float32, n×width: cosines, then sines, of the times at frequencies from 1 down to about 1/10,000."""
+    """Return float32, n×width: cosines, then sines, of the times at frequencies from 1 down to
+    about 1/10,000.
+    """
     half = width // 2
-    frequencies = torch.exp(-math.log(10_000) / half * torch.arange(half, dtype=torch.float32, device=times.device))
+    frequencies = torch.exp(
+        -math.log(10_000) / half * torch.arange(half, dtype=torch.float32, device=times.device)
+    )
     angles = times.float()[:, None] * frequencies
     return torch.cat([angles.cos(), angles.sin()], dim=1)
 
@@ -125,8 +156,12 @@ class _Stage(nn.ModuleList):
         return x
 
 
-def _stage(shape: Shape, level: int, inputs: int, outputs: int, time: int) -> tuple[list[nn.Module], int]:
-    """Return a residual block, attention at the levels that have it, and the channels that come out."""
+def _stage(
+    shape: Shape, level: int, inputs: int, outputs: int, time: int
+) -> tuple[list[nn.Module], int]:
+    """Return a residual block, attention at the levels that have it, and the channels that come
+    out.
+    """
     block: list[nn.Module] = [_Residual(inputs, outputs, time)]
     return block + ([_Attention(outputs)] if level in shape.attention else []), outputs
 
@@ -136,11 +171,16 @@ def _norm(channels: int) -> nn.GroupNorm:
 
 
 class _Residual(nn.Module):
-    """Two convolutions and a skip connection. The embedding of time and class scales and shifts what lies between."""
+    """Two convolutions and a skip connection.
+
+    The embedding of time and class scales and shifts what lies between.
+    """
 
     def __init__(self, inputs: int, outputs: int, time: int) -> None:
         super().__init__()
-        self.in_layers = nn.Sequential(_norm(inputs), nn.SiLU(), nn.Conv2d(inputs, outputs, 3, padding=1))
+        self.in_layers = nn.Sequential(
+            _norm(inputs), nn.SiLU(), nn.Conv2d(inputs, outputs, 3, padding=1)
+        )
         self.emb_layers = nn.Sequential(nn.SiLU(), nn.Linear(time, 2 * outputs))
         self.out_layers = nn.Sequential(  # the third is where dropout was during training
             _norm(outputs), nn.SiLU(), nn.Identity(), nn.Conv2d(outputs, outputs, 3, padding=1)
@@ -167,7 +207,9 @@ class _Attention(nn.Module):
         n, channels, height, width = x.shape
         flat = x.reshape(n, channels, height * width)
         heads = self.qkv(self.norm(flat)).reshape(n, HEADS, 3, channels // HEADS, height * width)
-        q, k, v = (part.transpose(2, 3).contiguous() for part in heads.unbind(dim=2))  # else no fused kernel is used
+        q, k, v = (
+            part.transpose(2, 3).contiguous() for part in heads.unbind(dim=2)
+        )  # else no fused kernel is used
         values = functional.scaled_dot_product_attention(q, k, v).transpose(2, 3)
         out: Tensor = flat + self.proj_out(values.reshape(n, channels, height * width))
         return out.reshape(x.shape)
@@ -179,7 +221,11 @@ def _halve(channels: int) -> nn.Module:
 
 
 def _double(channels: int) -> nn.Module:
-    """Return layers that double the resolution: each pixel is repeated, then a convolution follows."""
+    """Return layers that double the resolution: each pixel is repeated, then a convolution
+    follows.
+    """
     return nn.Sequential(
-        OrderedDict(up=nn.Upsample(scale_factor=2.0), conv=nn.Conv2d(channels, channels, 3, padding=1))
+        OrderedDict(
+            up=nn.Upsample(scale_factor=2.0), conv=nn.Conv2d(channels, channels, 3, padding=1)
+        )
     )

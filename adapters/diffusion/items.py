@@ -1,4 +1,6 @@
-"""The items that a diffusion model makes, their jobs and seeds, and the number of steps that a degree runs."""
+"""The items that a diffusion model makes, their jobs and seeds, and the number of steps that a
+degree runs.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,13 @@ Pixels = UInt8Array
 Outcome = Pixels | Refused | Failed
 Number = TypeVar("Number", int, float)
 
-_HEADER = 24  # bytes before the words in the state of torch's Mersenne Twister: seed, left, seeded, next
+_HEADER = (
+    24  # bytes before the words in the state of torch's Mersenne Twister: seed, left, seeded, next
+)
 _WORDS = 624
-_LOST = Failed("the model's image holds values that are no numbers (precision fp32 or bf16 may heal it)")
+_LOST = Failed(
+    "the model's image holds values that are no numbers (precision fp32 or bf16 may heal it)"
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,9 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """One image to make: its seed (uint64), the parent to vary if any (uint8 h×w×c), and the prompt or class."""
+    """One image to make: its seed (uint64), the parent to vary if any (uint8 h×w×c), and the prompt
+    or class.
+    """
 
     job: Job
     seed: int
@@ -58,10 +66,15 @@ def tensors(images: Pixels, device: torch.device) -> torch.Tensor:
 
 
 def outcomes_of(images: torch.Tensor) -> list[Outcome]:
-    """Return the pixels of images, n×h×w×c in [0, 1]. Failed for one that holds values that are no numbers."""
+    """Return the pixels of images, n×h×w×c in [0, 1].
+
+    Failed for one that holds values that are no numbers.
+    """
     finite = images.isfinite().flatten(1).all(dim=1).tolist()
     levels = (images.nan_to_num() * 255).round().clamp(0, 255).byte()
-    pixels: Pixels = levels.contiguous().cpu().numpy()  # as bytes, so that less is copied from a GPU
+    pixels: Pixels = (
+        levels.contiguous().cpu().numpy()
+    )  # as bytes, so that less is copied from a GPU
     return [image if good else _LOST for image, good in zip(pixels, finite, strict=True)]
 
 
@@ -73,18 +86,24 @@ class Model(Protocol):
         ...
 
     def vary(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
-        """Noise the items' images to `job.degree`, in (0, 1], and denoise them. One outcome per item."""
+        """Noise the items' images to `job.degree`, in (0, 1], and denoise them.
+
+        One outcome per item.
+        """
         ...
 
 
 def of_iteration(name: str, setting: Number | list[Number], iteration: int) -> Number:
-    """Return a setting's value in an iteration, from 1 on. Raise RecipeError if its list has no such entry."""
+    """Return a setting's value in an iteration, from 1 on.
+
+    Raise RecipeError if its list has no such entry.
+    """
     if not isinstance(setting, list):
         return setting
     if not 1 <= iteration <= len(setting):
         raise RecipeError(
-            f"{name} has {len(setting)} entries, and none for iteration {iteration}: give {name} one number, or one "
-            "for each iteration."
+            f"{name} has {len(setting)} entries, and none for iteration {iteration}: give {name} "
+            "one number, or one for each iteration."
         )
     return setting[iteration - 1]
 
@@ -95,10 +114,15 @@ def numbers_of(setting: Number | list[Number]) -> list[Number]:
 
 
 def steps_run(steps: int, degree: float) -> int:
-    """Return ⌊steps·degree⌋, the denoising steps of a degree in (0, 1]. Raise APIError if there are none."""
+    """Return ⌊steps·degree⌋, the denoising steps of a degree in (0, 1].
+
+    Raise APIError if there are none.
+    """
     run = _share(steps, degree)
     if run < 1:
-        raise APIError(f"Degree {degree:g} of {steps} steps leaves no denoising step to run: {_remedy(steps)}")
+        raise APIError(
+            f"Degree {degree:g} of {steps} steps leaves no denoising step to run: {_remedy(steps)}"
+        )
     return run
 
 
@@ -111,7 +135,8 @@ def describe_steps(steps: int, degree: float) -> str:
     run = _share(steps, degree)
     if not run:
         raise RecipeError(
-            f"evolution.degree is {degree:g}, and of {steps} steps that leaves none to run: {_remedy(steps)}"
+            f"evolution.degree is {degree:g}, and of {steps} steps that leaves none to run: "
+            f"{_remedy(steps)}"
         )
     return f"noised and denoised, the last {run} of {steps} steps"
 
@@ -127,8 +152,8 @@ def _remedy(steps: int) -> str:
 def torch_rng(seed: int) -> torch.Generator:
     """Return a generator on the CPU for a seed of 64 bits, whatever the model's device.
 
-    torch's `manual_seed` heeds the lower 32 bits alone, so that among 100,000 items one or two would be made
-    from the noise of another; the state is filled from all 64 instead.
+    torch's `manual_seed` heeds the lower 32 bits alone, so that among 100,000 items one or two
+    would be made from the noise of another; the state is filled from all 64 instead.
 
     Raises:
         PluginError: this version of torch keeps the state in another form.
@@ -141,7 +166,9 @@ def normals(shape: Sequence[int], generators: Sequence[torch.Generator]) -> torc
     """Draw standard normals, float32 n×shape on the CPU. Row i comes from generator i."""
     import torch
 
-    return torch.stack([torch.randn(tuple(shape), generator=each, dtype=torch.float32) for each in generators])
+    return torch.stack(
+        [torch.randn(tuple(shape), generator=each, dtype=torch.float32) for each in generators]
+    )
 
 
 def _fill(words: UInt64Array) -> torch.Generator:
@@ -157,16 +184,22 @@ def _fill(words: UInt64Array) -> torch.Generator:
 
 @cache
 def _check_form() -> None:
-    """Raise PluginError unless torch draws from a state of `_fill` as NumPy's Mersenne Twister does."""
+    """Raise PluginError unless torch draws from a state of `_fill` as NumPy's Mersenne Twister
+    does.
+    """
     import torch
 
     words = np.arange(1, _WORDS + 1, dtype=np.uint64)
     twister = np.random.MT19937()
-    twister.state = {"bit_generator": "MT19937", "state": {"key": words.astype(np.uint32), "pos": _WORDS}}
+    twister.state = {
+        "bit_generator": "MT19937",
+        "state": {"key": words.astype(np.uint32), "pos": _WORDS},
+    }
     bound = 2**24  # so that torch takes 32 bits a draw
     draws = torch.empty(_WORDS, dtype=torch.int64).random_(0, bound, generator=_fill(words)).numpy()
     if not np.array_equal(draws, twister.random_raw(_WORDS) % bound):
         raise PluginError(
-            f"torch {torch.__version__} keeps the state of its random numbers in a form that is not known here, so "
-            "seeds would not be obeyed: install the version of torch that constraints.txt names."
+            f"torch {torch.__version__} keeps the state of its random numbers in a form that is "
+            "not known here, so seeds would not be obeyed: install the version of torch that "
+            "constraints.txt names."
         )

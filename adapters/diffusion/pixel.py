@@ -1,4 +1,6 @@
-"""Diffusion in pixel space: DDIM or DDPM sampling, and SDEdit (Meng et al. 2022) as the variation."""
+"""Diffusion in pixel space: DDIM or DDPM sampling, and SDEdit (Meng et al. 2022) as the
+variation.
+"""
 
 from __future__ import annotations
 
@@ -54,11 +56,12 @@ class PixelModel:
     """A network that sees pixels in [−1, 1] and a scheduler of DDIM or DDPM, on one device.
 
     Args:
-        unet: called as `unet(x, t, class_labels=None or int64 (n,))`; its answer's `sample` is n×c×h×w, or
-            n×2c×h×w where the network learned a variance, too.
+        unet: called as `unet(x, t, class_labels=None or int64 (n,))`; its answer's `sample` is
+            n×c×h×w, or n×2c×h×w where the network learned a variance, too.
         shape: c, h, w of an image.
-        afresh: true: degree 1 is a new image. False: degree 1 starts from the noised parent, as any other degree does;
-            the parent leaves a trace if the schedule's first timestep is not pure noise.
+        afresh: true: degree 1 is a new image. False: degree 1 starts from the noised parent, as any
+            other degree does; the parent leaves a trace if the schedule's first timestep is not
+            pure noise.
     """
 
     def __init__(
@@ -80,7 +83,10 @@ class PixelModel:
         self.classes = classes
         self._extra = {"eta": eta} if type(scheduler).__name__ == "DDIMScheduler" else {}
         ddpm = type(scheduler).__name__ == "DDPMScheduler"
-        self._learns_variance = ddpm and scheduler.config.variance_type in ("learned", "learned_range")
+        self._learns_variance = ddpm and scheduler.config.variance_type in (
+            "learned",
+            "learned_range",
+        )
         self._afresh = afresh
 
     def sample(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
@@ -91,7 +97,9 @@ class PixelModel:
         return self._denoise(x, job.steps, job.guidance, items, generators)
 
     def vary(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
-        """Noise each image to the start timestep of the degree, then run the rest of the loop (SDEdit)."""
+        """Noise each image to the start timestep of the degree, then run the rest of the loop
+        (SDEdit).
+        """
         assert job.degree is not None
         if job.degree == 1 and self._afresh:
             return self.sample(job, items)
@@ -104,9 +112,17 @@ class PixelModel:
         return self._denoise(x, steps, job.guidance, items, generators)
 
     def _denoise(
-        self, x: Tensor, steps: int, guidance: float | None, items: Sequence[Item], generators: list[torch.Generator]
+        self,
+        x: Tensor,
+        steps: int,
+        guidance: float | None,
+        items: Sequence[Item],
+        generators: list[torch.Generator],
     ) -> Sequence[Outcome]:
-        """Return the images that the last `steps` steps make of x. All but the network computes in float32."""
+        """Return the images that the last `steps` steps make of x.
+
+        All but the network computes in float32.
+        """
         labels = self._labels(items)
         timesteps = self._scheduler.timesteps[-steps:]
         for t, t_there in zip(timesteps.tolist(), timesteps.to(self._device), strict=True):
@@ -116,8 +132,12 @@ class PixelModel:
             x = self._scheduler.step(output, t, x, generator=generators, **self._extra).prev_sample
         return outcomes_of((x + 1.0).permute(0, 2, 3, 1) / 2)
 
-    def _output(self, x: Tensor, t: Tensor, labels: Tensor | None, guidance: float | None) -> Tensor:
-        """Return the prediction, float32, guided away from "no class", class number `classes` (Ho & Salimans 2022)."""
+    def _output(
+        self, x: Tensor, t: Tensor, labels: Tensor | None, guidance: float | None
+    ) -> Tensor:
+        """Return the prediction, float32, guided away from "no class", class number `classes` (Ho &
+        Salimans 2022).
+        """
         import torch
 
         conditional: Tensor = self._unet(x, t, class_labels=labels).sample.float()
@@ -135,7 +155,10 @@ class PixelModel:
         labels = [item.api_class for item in items]
         for label in labels:
             if label is None or not 0 <= label < self.classes:
-                raise APIError(f"The API class {label} is not one of the model's {self.classes}: give one from 0 on.")
+                raise APIError(
+                    f"The API class {label} is not one of the model's {self.classes}: give one "
+                    "from 0 on."
+                )
         return torch.tensor(labels, device=self._device)
 
     def _tensors(self, items: Sequence[Item]) -> Tensor:
@@ -145,16 +168,20 @@ class PixelModel:
         for image in images:
             if image.shape != (height, width, channels):
                 sides = "×".join(map(str, image.shape))
-                raise APIError(f"The model varies images of {height}×{width}×{channels}, not of {sides}.")
+                raise APIError(
+                    f"The model varies images of {height}×{width}×{channels}, not of {sides}."
+                )
         return tensors(np.stack(images), self._device)
 
 
 @dataclass(frozen=True)
 class PixelFiles:
-    """The files of a model, found without loading them: a folder in diffusers' format, or NAME.safetensors.
+    """The files of a model, found without loading them: a folder in diffusers' format, or
+    NAME.safetensors.
 
-    A folder holds config.json and weights in unet/, scheduler_config.json in scheduler/ (or all at its top), and maybe
-    classes.json: {"classes": [name of class 0, …]}. NAME.json beside NAME.safetensors has unet, scheduler and classes.
+    A folder holds config.json and weights in unet/, scheduler_config.json in scheduler/ (or all at
+    its top), and maybe classes.json: {"classes": [name of class 0, …]}. NAME.json beside
+    NAME.safetensors has unet, scheduler and classes.
     """
 
     weights: Path
@@ -164,13 +191,20 @@ class PixelFiles:
 
     @classmethod
     def find(cls, model: str, revision: str | None, offline: bool) -> PixelFiles:
-        """Find the files of `small`, a folder, a file or a repository of the hub. RecipeError if they are not there."""
+        """Find the files of `small`, a folder, a file or a repository of the hub.
+
+        RecipeError if they are not there.
+        """
         require_diffusers("diffusers")
-        place = model_folder(str(_SHIPPED.get(model, model)), revision, offline, lambda: _fetch(model, revision))
+        place = model_folder(
+            str(_SHIPPED.get(model, model)), revision, offline, lambda: _fetch(model, revision)
+        )
         files = cls._of_file(place) if place.is_file() else cls._of_folder(place)
         kind = files.unet.get("_class_name", "UNet2DModel")
         if kind != "UNet2DModel":
-            raise RecipeError(f"model: '{model}' is a {kind}; this adapter runs UNet2DModel, in pixel space.")
+            raise RecipeError(
+                f"model: '{model}' is a {kind}; this adapter runs UNet2DModel, in pixel space."
+            )
         return files
 
     @classmethod
@@ -178,12 +212,21 @@ class PixelFiles:
         settings = read_config(file.with_suffix(".json"))
         for key in ("unet", "scheduler"):
             if not isinstance(settings.get(key), dict):
-                raise RecipeError(f"{file.with_suffix('.json')} lacks '{key}': the settings of the model's {key}.")
-        return cls(file, settings["unet"], settings["scheduler"], tuple(map(str, settings.get("classes", ()))))
+                raise RecipeError(
+                    f"{file.with_suffix('.json')} lacks '{key}': the settings of the model's {key}."
+                )
+        return cls(
+            file,
+            settings["unet"],
+            settings["scheduler"],
+            tuple(map(str, settings.get("classes", ()))),
+        )
 
     @classmethod
     def _of_folder(cls, folder: Path) -> PixelFiles:
-        inner, schedule = (folder / part if (folder / part).is_dir() else folder for part in ("unet", "scheduler"))
+        inner, schedule = (
+            folder / part if (folder / part).is_dir() else folder for part in ("unet", "scheduler")
+        )
         names = read_config(folder / "classes.json") if (folder / "classes.json").is_file() else {}
         return cls(
             inner / _WEIGHTS,
@@ -194,29 +237,41 @@ class PixelFiles:
 
     @property
     def shape(self) -> ImageShape:
-        """Channels, height and width of the model's images. Raise RecipeError if its settings do not state them."""
+        """Channels, height and width of the model's images.
+
+        Raise RecipeError if its settings do not state them.
+        """
         size = self.unet.get("sample_size")
         channels = int(self.unet.get("in_channels", 3))
         sides = [size, size] if isinstance(size, int) else size
         if not isinstance(sides, list | tuple) or len(sides) != 2:
             raise RecipeError(
-                f"{self.weights}: the model's settings state no sample_size, so its images' size is unknown."
+                f"{self.weights}: the model's settings state no sample_size, so its images' size "
+                "is unknown."
             )
         return channels, int(sides[0]), int(sides[1])
 
     def class_count(self, with_guidance: bool = False) -> int | None:
-        """Return the number of classes. A last one that means "no class" (if guided, or unnamed) does not count."""
+        """Return the number of classes.
+
+        A last one that means "no class" (if guided, or unnamed) does not count.
+        """
         count = self.unet.get("num_class_embeds")
         if count is None:
             return None
         return int(count) - (with_guidance or len(self.classes) == int(count) - 1)
 
     def network(self) -> UNet2DModel:
-        """Return the network on the CPU. RecipeError if the weights are missing, damaged, or of another network."""
+        """Return the network on the CPU.
+
+        RecipeError if the weights are missing, damaged, or of another network.
+        """
         from diffusers import UNet2DModel
 
         if not self.weights.is_file():
-            raise RecipeError(f"{self.weights} is missing: put the model's weights there, as {SAFETENSORS}.")
+            raise RecipeError(
+                f"{self.weights} is missing: put the model's weights there, as {SAFETENSORS}."
+            )
         network = UNet2DModel.from_config(self.unet)
         fill(network, read_weights(self.weights), self.weights)
         return network
@@ -231,12 +286,17 @@ class PixelFiles:
         classes: int | None = None,
         compile: bool = False,  # noqa: A002
     ) -> PixelModel:
-        """Return the network on a device, and its sampler. The settings are those of `PixelSpace`."""
+        """Return the network on a device, and its sampler.
+
+        The settings are those of `PixelSpace`.
+        """
         from torch import nn
 
         network = self.network().eval().requires_grad_(False)
         dtype = dtype_on(device, precision)
-        nn.Module.to(network, device, dtype)  # diffusers' own `to` warns of modules to keep in float32, and names none
+        nn.Module.to(
+            network, device, dtype
+        )  # diffusers' own `to` warns of modules to keep in float32, and names none
         if compile:
             network.compile()
         return PixelModel(network, self.sampler(sampler), self.shape, device, dtype, classes, eta)
@@ -284,7 +344,9 @@ class OfClasses(LocalDiffusion):
         raise NotImplementedError
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Draw new images, each of a class drawn by its seed. RecipeError if the recipe names a class the model lacks.
+        """Draw new images, each of a class drawn by its seed.
+
+        RecipeError if the recipe names a class the model lacks.
 
         See `DeviceEngine.make` for the other errors.
         """
@@ -292,7 +354,9 @@ class OfClasses(LocalDiffusion):
         return self._answer(self._job(None, 1), request.seeds, [None] * len(request), classes)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent (SDEdit) under the class it was drawn with; without one, under a class drawn by its seed."""
+        """Vary each parent (SDEdit) under the class it was drawn with; without one, under a class
+        drawn by its seed.
+        """
         classes = request.conditions.get(API_CLASS)
         if classes is None or self._class_count() is None:
             classes = self._draw(request.labels, request.seeds)
@@ -300,9 +364,13 @@ class OfClasses(LocalDiffusion):
             classes = classes.astype(np.int64)
         drawn = request.conditions.get(DRAWN)  # the parents before they were resized to samples
         parents = parents_of(request.samples if drawn is None else Images(drawn))
-        return self._answer(self._job(request.degree, request.iteration), request.seeds, parents, classes)
+        return self._answer(
+            self._job(request.degree, request.iteration), request.seeds, parents, classes
+        )
 
-    def _answer(self, job: Job, seeds: Seeds, images: Sequence[Pixels | None], classes: Labels | None) -> Answer:
+    def _answer(
+        self, job: Job, seeds: Seeds, images: Sequence[Pixels | None], classes: Labels | None
+    ) -> Answer:
         numbers = [None] * len(images) if classes is None else classes.tolist()
         items = [
             Item(job, int(seed), image, api_class=number)
@@ -314,23 +382,27 @@ class OfClasses(LocalDiffusion):
 
 @plugin
 class PixelSpace(OfClasses):
-    """Small diffusion models in pixel space (diffusers' UNet2DModel), such as one that you trained on public images.
+    """Small diffusion models in pixel space (diffusers' UNet2DModel), such as one that you trained
+    on public images.
 
-    At degree v the parent is noised to the timestep where the last ⌊v·steps⌋ of the sampler's steps start, and these
-    steps are run (SDEdit). Degree 0 is the parent itself, degree 1 a new sample of the parent's class.
+    At degree v the parent is noised to the timestep where the last ⌊v·steps⌋ of the sampler's steps
+    start, and these steps are run (SDEdit). Degree 0 is the parent itself, degree 1 a new sample of
+    the parent's class.
 
-    Conditions, for a model with classes: `api_class`, drawn by each sample's seed; variations inherit it.
+    Conditions, for a model with classes: `api_class`, drawn by each sample's seed; variations
+    inherit it.
 
     Args:
-        model: `small`, which ships with the project; a folder in diffusers' format; a .safetensors file with its
-            settings in a .json file of the same name; or a repository of the Hugging Face hub. A relative path is taken
-            from the current folder.
+        model: `small`, which ships with the project; a folder in diffusers' format; a .safetensors
+            file with its settings in a .json file of the same name; or a repository of the Hugging
+            Face hub. A relative path is taken from the current folder.
         sampler: ddim or ddpm, on the model's own noise schedule.
         eta: randomness of ddim: 0 is deterministic given the first noise, 1 as random as ddpm.
-        classes: label → the model's class, by name or number, or several to draw from; without it any class may
-            be drawn for any label.
-        guidance: classifier-free guidance scale, for a model that was now and then trained without the class; the last
-            of its classes then means "no class". 1: no guidance. Or a list, as `steps`.
+        classes: label → the model's class, by name or number, or several to draw from; without it
+            any class may be drawn for any label.
+        guidance: classifier-free guidance scale, for a model that was now and then trained without
+            the class; the last of its classes then means "no class". 1: no guidance. Or a list, as
+            `steps`.
         revision: commit, tag or branch of a repository; None: the newest.
 
     Raises:
@@ -343,7 +415,7 @@ class PixelSpace(OfClasses):
   # classes: {{LABEL: CLASS}}\t# the model's class for each label; without it any class is drawn for any label
   steps: 50
   # guidance: 3\t# of a model with a class that stands for none
-"""
+"""  # noqa: E501
 
     model: str
     sampler: Sampler = "ddim"
@@ -354,7 +426,11 @@ class PixelSpace(OfClasses):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._of_label = None if self.classes is None else {str(label): each for label, each in self.classes.items()}
+        self._of_label = (
+            None
+            if self.classes is None
+            else {str(label): each for label, each in self.classes.items()}
+        )
         self.info = replace(self.info, by_label=self._of_label is not None)
         self._find = cache(partial(PixelFiles.find, self.model, self.revision, self.offline))
 
@@ -371,7 +447,9 @@ class PixelSpace(OfClasses):
         return height, width, channels
 
     def _draw(self, labels: Sequence[str], seeds: Seeds) -> Labels | None:
-        return Classes(self.model, self._class_count(), self._files().classes).draw(labels, seeds, self._of_label)
+        return Classes(self.model, self._class_count(), self._files().classes).draw(
+            labels, seeds, self._of_label
+        )
 
     def _files(self) -> PixelFiles:
         with self._lock:
@@ -391,5 +469,8 @@ class PixelSpace(OfClasses):
         guidance = next((number for number in numbers_of(self.guidance) if number != 1), None)
         count = self._files().class_count(with_guidance=guidance is not None)
         if count is None and guidance is not None:
-            raise RecipeError(f"guidance is {guidance:g}, but the model '{self.model}' has no classes: leave it out.")
+            raise RecipeError(
+                f"guidance is {guidance:g}, but the model '{self.model}' has no classes: leave it "
+                "out."
+            )
         return count

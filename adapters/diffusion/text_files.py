@@ -1,4 +1,6 @@
-"""A text-to-image model: its settings, and its weights, found, described by their index, and loaded as one pipeline."""
+"""A text-to-image model: its settings, and its weights, found, described by their index, and loaded
+as one pipeline.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ GGUF = ".gguf"
 Offload = Literal["none", "model", "sequential", "group"]
 MEMORY_SETTINGS = ("vae_slicing", "vae_tiling", "offload")
 Dtypes = dict[str, "torch.dtype"]
-"""Part of a pipeline → type of its tensors; the key `default` is for all parts that are not named."""
+"""Part of a pipeline → type of its tensors; the key `default` is for all parts that are not
+named."""
 
 
 @plugin
@@ -43,34 +46,42 @@ class TextSettings:
     """A text-to-image model of diffusers.
 
     Args:
-        model: a folder in diffusers' format (from the current folder, if relative), or a repository of the Hugging Face
-            hub (OWNER/NAME).
-        arguments: more inputs of the pipeline's call, named as in diffusers, such as max_sequence_length,
-            true_cfg_scale or image_guidance_scale.
-        vary: noise (img2img; strength = degree), instruction (editing, told in words), meaning (an image prompt, whose
-            scale is 1 − degree) or structure (a ControlNet, whose scale is 1 − degree); None: the way that
-            `wordings`, `ip_adapter` or `controlnet` is given for, else the first that the model can do.
+        model: a folder in diffusers' format (from the current folder, if relative), or a repository
+            of the Hugging Face hub (OWNER/NAME).
+        arguments: more inputs of the pipeline's call, named as in diffusers, such as
+            max_sequence_length, true_cfg_scale or image_guidance_scale.
+        vary: noise (img2img; strength = degree), instruction (editing, told in words), meaning (an
+            image prompt, whose scale is 1 − degree) or structure (a ControlNet, whose scale is 1 −
+            degree); None: the way that `wordings`, `ip_adapter` or `controlnet` is given for, else
+            the first that the model can do.
         variation_model: another model, for variations only: a folder or a repository.
-        wordings: for vary: instruction: degree → text; a degree is put in the text of the first entry at or above it,
-            in which `{prompt}` becomes the sample's own prompt. None: the shipped ones.
+        wordings: for vary: instruction: degree → text; a degree is put in the text of the first
+            entry at or above it, in which `{prompt}` becomes the sample's own prompt. None: the
+            shipped ones.
         ip_adapter: for vary: meaning: the arguments of diffusers' load_ip_adapter:
             pretrained_model_name_or_path_or_dict, subfolder, weight_name, image_encoder_folder.
         controlnet: for vary: structure: a folder or a repository.
-        control: what the ControlNet is shown of a parent: image (the parent), canny (its edges), or module:function,
-            which takes and returns a PIL image.
+        control: what the ControlNet is shown of a parent: image (the parent), canny (its edges), or
+            module:function, which takes and returns a PIL image.
         sampler: own (the model's), ddim, euler, euler_ancestral, dpm_solver or lcm.
-        safety_checker: keep the model's safety checker, if it has one; images that it finds unsafe count as refused.
-        pipeline: a class of pipelines of your own, as module:Class, in place of the one that the model names.
-        single_file: a checkpoint in one .safetensors file; `model` then needs to hold configurations only.
-        components: part → a folder, a repository, or a .safetensors or .gguf file in place of the model's part.
-        lora: a .safetensors file, a folder, or a repository (OWNER/NAME or OWNER/NAME/FILE); a list of
-            these; or each with its weight.
-        quantization: the arguments of diffusers' PipelineQuantizationConfig: quant_backend, quant_kwargs and
-            components_to_quantize.
+        safety_checker: keep the model's safety checker, if it has one; images that it finds unsafe
+            count as refused.
+        pipeline: a class of pipelines of your own, as module:Class, in place of the one that the
+            model names.
+        single_file: a checkpoint in one .safetensors file; `model` then needs to hold
+            configurations only.
+        components: part → a folder, a repository, or a .safetensors or .gguf file in place of the
+            model's part.
+        lora: a .safetensors file, a folder, or a repository (OWNER/NAME or OWNER/NAME/FILE); a list
+            of these; or each with its weight.
+        quantization: the arguments of diffusers' PipelineQuantizationConfig: quant_backend,
+            quant_kwargs and components_to_quantize.
         precision_of: part → the part's precision, where it differs from `precision`.
-        vae_slicing: decode images one at a time, which saves memory. None: only in batches of more than 4.
+        vae_slicing: decode images one at a time, which saves memory. None: only in batches of more
+            than 4.
         vae_tiling: decode an image tile by tile, which saves memory.
-        offload: what is on the card at once: all (none), a part (model), a few blocks (group), or layers (sequential).
+        offload: what is on the card at once: all (none), a part (model), a few blocks (group), or
+            layers (sequential).
         revision: commit, tag or branch of the repository `model`; None: the newest.
         variant: which variant of the weight files to read, such as fp16.
         offline: fetch nothing.
@@ -110,17 +121,27 @@ class TextFiles:
     config: TextSettings
 
     def folder(self) -> Path:
-        """Return the folder with the model, fetched if need be. RecipeError if that fails, or it holds no pipeline."""
+        """Return the folder with the model, fetched if need be.
+
+        RecipeError if that fails, or it holds no pipeline.
+        """
         require_diffusers("diffusers")
-        return self._check(model_folder(self.config.model, self.config.revision, self.config.offline, self._fetch))
+        return self._check(
+            model_folder(self.config.model, self.config.revision, self.config.offline, self._fetch)
+        )
 
     def description(self) -> Description | None:
         """Describe the model by its index alone. None: it is not on this machine yet."""
-        folder = local_model(self.config.model) or cached_model(self.config.model, self.config.revision)
+        folder = local_model(self.config.model) or cached_model(
+            self.config.model, self.config.revision
+        )
         return None if folder is None else describe_pipeline(self._kind(self._check(folder)))
 
     def load(self, dtypes: Dtypes) -> Any:
-        """Return the pipeline on the CPU, with all its parts. Raise RecipeError if a file is missing or damaged."""
+        """Return the pipeline on the CPU, with all its parts.
+
+        Raise RecipeError if a file is missing or damaged.
+        """
         from safetensors import SafetensorError
 
         config = self.config
@@ -128,21 +149,31 @@ class TextFiles:
         components = config.components or {}
         kind: Any = self._kind(folder)
         index = read_config(folder / INDEX)
-        parts: dict[str, Any] = {name: None for name, classes in index.items() if classes == [None, None]}
+        parts: dict[str, Any] = {
+            name: None for name, classes in index.items() if classes == [None, None]
+        }
         if "safety_checker" in index and not config.safety_checker:
             parts |= {"safety_checker": None, "requires_safety_checker": False}
         try:
             with quiet_loading():
-                parts |= {name: self._part(name, place, index, dtypes) for name, place in components.items()}
+                parts |= {
+                    name: self._part(name, place, index, dtypes)
+                    for name, place in components.items()
+                }
                 pipeline = self._pipeline(kind, folder, dtypes, parts)
                 add_lora(pipeline, lora_of(config.lora), config.model, config.offline)
         except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
             for place in (*components.values(), config.single_file or folder):
                 check_whole(place)
             is_fetched = local_model(config.model) is None
-            remedy = "fetch it anew with all its .safetensors files" if is_fetched else "put the whole model there"
+            remedy = (
+                "fetch it anew with all its .safetensors files"
+                if is_fetched
+                else "put the whole model there"
+            )
             raise RecipeError(
-                f"The model {config.model} in {folder} cannot be loaded ({words_of_error(error)}): {remedy}."
+                f"The model {config.model} in {folder} cannot be loaded ({words_of_error(error)}): "
+                f"{remedy}."
             ) from error
         return pipeline
 
@@ -156,10 +187,16 @@ class TextFiles:
             try:
                 return kind.from_single_file(str(file), config=str(folder), **common, **parts)
             except SingleFileComponentError as error:
-                raise RecipeError(f"single_file: '{file}' lacks a part: name its place under components.") from error
+                raise RecipeError(
+                    f"single_file: '{file}' lacks a part: name its place under components."
+                ) from error
         if self.config.quantization is not None:
-            parts = parts | {"quantization_config": PipelineQuantizationConfig(**self.config.quantization)}
-        return kind.from_pretrained(str(folder), use_safetensors=True, variant=self.config.variant, **common, **parts)
+            parts = parts | {
+                "quantization_config": PipelineQuantizationConfig(**self.config.quantization)
+            }
+        return kind.from_pretrained(
+            str(folder), use_safetensors=True, variant=self.config.variant, **common, **parts
+        )
 
     def _part(self, name: str, place: str, index: Mapping[str, Any], dtypes: Dtypes) -> Any:
         """Return the pipeline's part `name`, loaded from `place` instead of the model's folder."""
@@ -167,9 +204,15 @@ class TextFiles:
         import transformers
 
         library, kind_name = index.get(name) or ("", "")
-        kind = getattr({"diffusers": diffusers, "transformers": transformers}.get(str(library)), str(kind_name), None)
+        kind = getattr(
+            {"diffusers": diffusers, "transformers": transformers}.get(str(library)),
+            str(kind_name),
+            None,
+        )
         if kind is None:
-            raise RecipeError(f"components: '{self.config.model}' has no part {name} that could be replaced.")
+            raise RecipeError(
+                f"components: '{self.config.model}' has no part {name} that could be replaced."
+            )
         dtype = dtypes.get(name, dtypes["default"])
         options: dict[str, Any] = {"dtype": dtype, "local_files_only": self.config.offline}
         if Path(place).suffix not in (SAFETENSORS, GGUF):
@@ -177,30 +220,41 @@ class TextFiles:
         if Path(place).suffix == GGUF:
             options["quantization_config"] = diffusers.GGUFQuantizationConfig(compute_dtype=dtype)
         file = _existing(place, f"components.{name}", SAFETENSORS, GGUF)
-        return kind.from_single_file(str(file), config=str(self.folder()), subfolder=name, **options)
+        return kind.from_single_file(
+            str(file), config=str(self.folder()), subfolder=name, **options
+        )
 
     def _kind(self, folder: Path) -> type:
         if self.config.pipeline is None:
-            return pipeline_class(str(read_config(folder / INDEX).get("_class_name")), self.config.model)
+            return pipeline_class(
+                str(read_config(folder / INDEX).get("_class_name")), self.config.model
+            )
         place = self.config.pipeline
         module, _, name = place.partition(":")
         try:
             kind = getattr(importlib.import_module(module), name, None)
         except ImportError as error:
-            raise RecipeError(f"pipeline: {module} cannot be imported ({error}): write module:Class.") from error
+            raise RecipeError(
+                f"pipeline: {module} cannot be imported ({error}): write module:Class."
+            ) from error
         if not isinstance(kind, type) or not callable(getattr(kind, "from_pretrained", None)):
             raise RecipeError(
-                f"pipeline: '{place}' is no class of pipelines (with from_pretrained): write module:Class."
+                f"pipeline: '{place}' is no class of pipelines (with from_pretrained): write "
+                "module:Class."
             )
         return kind
 
     def _check(self, folder: Path) -> Path:
         if (folder / INDEX).is_file():
             return folder
-        hint = "; a checkpoint in one file goes under single_file, beside a model with its configurations"
+        hint = (
+            "; a checkpoint in one file goes under single_file, beside a model with its "
+            "configurations"
+        )
         where, hint = ("file", hint) if folder.is_file() else ("folder", "")
         raise RecipeError(
-            f"model: the {where} '{self.config.model}' is no pipeline in diffusers' format (no {INDEX}){hint}."
+            f"model: the {where} '{self.config.model}' is no pipeline in diffusers' format (no "
+            f"{INDEX}){hint}."
         )
 
     def _fetch(self) -> str:
@@ -216,16 +270,23 @@ class TextFiles:
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Switch off the libraries' progress bars, which would garble the run's output, in a block. One thread at a time.
+    """Switch off the libraries' progress bars, which would garble the run's output, in a block.
 
-    The safety checker's warnings are switched off for good: an unsafe image is an outcome, which the run counts.
+    One thread at a time.
+
+    The safety checker's warnings are switched off for good: an unsafe image is an outcome, which
+    the run counts.
     """
     from diffusers.utils import logging as diffusers_bars
     from transformers.utils import logging as transformers_bars
 
     logging.getLogger("diffusers.models.modeling_utils").addFilter(_names_modules)
     logging.getLogger("diffusers.pipelines.stable_diffusion.safety_checker").setLevel(logging.ERROR)
-    bars = [library for library in (diffusers_bars, transformers_bars) if library.is_progress_bar_enabled()]
+    bars = [
+        library
+        for library in (diffusers_bars, transformers_bars)
+        if library.is_progress_bar_enabled()
+    ]
     for library in bars:
         library.disable_progress_bar()
     try:
@@ -236,13 +297,18 @@ def quiet_loading() -> Iterator[None]:
 
 
 def _names_modules(record: logging.LogRecord) -> bool:
-    """Return false, which drops the record, for SDXL's repeated warning about float32 modules that names no module."""
+    """Return false, which drops the record, for SDXL's repeated warning about float32 modules that
+    names no module.
+    """
     return "should be kept in float32: []" not in record.getMessage()
 
 
 def _existing(path: str, setting: str, *endings: str) -> Path:
     if Path(path).suffix not in endings:
-        raise RecipeError(f"{setting} is '{path}': {' or '.join(endings)} is read, since other files may hold code.")
+        raise RecipeError(
+            f"{setting} is '{path}': {' or '.join(endings)} is read, since other files may hold "
+            "code."
+        )
     if not Path(path).is_file():
         raise RecipeError(f"{setting}: there is no file '{path}'.")
     return Path(path)

@@ -1,4 +1,6 @@
-"""A text-to-image model: how it is loaded and set up on a device, and how its pipelines are called."""
+"""A text-to-image model: how it is loaded and set up on a device, and how its pipelines are
+called.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from adapters.diffusion.description import Description, Inputs, Way, describe_pipeline, describe_weight, inputs_of, over
+from adapters.diffusion.description import (
+    Description,
+    Inputs,
+    Way,
+    describe_pipeline,
+    describe_weight,
+    inputs_of,
+    over,
+)
 from adapters.diffusion.items import Item, Job, Outcome, outcomes_of, torch_rng
 from adapters.diffusion.text_files import Dtypes, TextFiles, TextSettings, quiet_loading
 from adapters.diffusion.vary import (
@@ -30,16 +40,28 @@ if TYPE_CHECKING:
     import torch
 
 TRUE = "true_cfg_scale"
-"""Input for classifier-free guidance of a model whose `guidance_scale` is lacking, or distilled into the network."""
+"""Input for classifier-free guidance of a model whose `guidance_scale` is lacking, or distilled
+into the network."""
 
 _PLAIN = "guidance_scale"
 _NEGATIVE = "negative_prompt"
 _NOTHING = " "
 """A negative prompt that says nothing: without a negative prompt `true_cfg_scale` has no effect."""
-_OURS = {"prompt", "negative_prompt", "num_inference_steps", "generator", "output_type", "height", "width", "image"}
+_OURS = {
+    "prompt",
+    "negative_prompt",
+    "num_inference_steps",
+    "generator",
+    "output_type",
+    "height",
+    "width",
+    "image",
+}
 """Inputs of a call that the adapter sets itself, so `arguments` may not name them."""
 
-_WHOLE = 4  # most images decoded at once: the autoencoder works at full size, and needs more memory than the network
+# most images decoded at once: the autoencoder works at full size, and needs more memory than the
+# network
+_WHOLE = 4
 
 _UNSAFE = Refused("the model's safety checker took the image for unsafe")
 
@@ -50,44 +72,68 @@ class TextLoader:
     def __init__(self, config: TextSettings, precision: Precision, compile: bool = False) -> None:  # noqa: A002
         self._config = config
         self._compile = compile
-        self._precisions: dict[str, Precision] = {"default": precision, **(config.precision_of or {})}
+        self._precisions: dict[str, Precision] = {
+            "default": precision,
+            **(config.precision_of or {}),
+        }
         self._ladder = Ladder.of(config.wordings)
         self._arguments = config.arguments or {}
         self._files = self._varying = TextFiles(config)
         if config.variation_model is not None:
             other = TextSettings(
-                model=config.variation_model, offline=config.offline, safety_checker=config.safety_checker
+                model=config.variation_model,
+                offline=config.offline,
+                safety_checker=config.safety_checker,
             )
             self._varying = TextFiles(other)
 
     @property
     def way(self) -> Way:
-        """The way to vary, by the recipe and the model's index. If no index is here, the recipe's way or noise."""
+        """The way to vary, by the recipe and the model's index.
+
+        If no index is here, the recipe's way or noise.
+        """
         description = self._varying.description()
         return self._stated_way or "noise" if description is None else self._settle(description)
 
     def describe_degree(self, degree: float) -> str | None:
-        """Describe a degree of `way`. None for 0, for 1, and for noise, whose degree is a number of steps."""
+        """Describe a degree of `way`.
+
+        None for 0, for 1, and for noise, whose degree is a number of steps.
+        """
         way = self.way
         if way == "noise" or degree in (0, 1):
             return None
-        return self._ladder.describe(degree) if way == "instruction" else describe_weight(way, degree)
+        return (
+            self._ladder.describe(degree) if way == "instruction" else describe_weight(way, degree)
+        )
 
     def check(self) -> None:
-        """Raise RecipeError if the models cannot do what the recipe wants, as far as indices on this machine tell."""
+        """Raise RecipeError if the models cannot do what the recipe wants, as far as indices on
+        this machine tell.
+        """
         drawing = self._files.description()
         varying = self._varying.description()
         if drawing is not None and drawing.text is None:
             raise RecipeError(
-                f"model: '{self._config.model}' ({drawing.kind.__name__}) makes no images from text: name one that "
-                "does, and this one under variation_model if it is to vary them."
+                f"model: '{self._config.model}' ({drawing.kind.__name__}) makes no images from "
+                "text: name one that does, and this one under variation_model if it is to vary "
+                "them."
             )
         way = None if varying is None else self._settle(varying)
-        if drawing is not None and drawing.text is not None and varying is not None and way is not None:
+        if (
+            drawing is not None
+            and drawing.text is not None
+            and varying is not None
+            and way is not None
+        ):
             self._check_arguments([drawing.text, varying.of(way)])
 
     def load(self, device: torch.device) -> TextModel:
-        """Return the model on a device. RecipeError if a file is damaged, or the model cannot do what is asked."""
+        """Return the model on a device.
+
+        RecipeError if a file is damaged, or the model cannot do what is asked.
+        """
         require_diffusers("diffusers")
         self.check()
         default_way = self.way
@@ -95,8 +141,9 @@ class TextLoader:
         self.check()  # again, of what was fetched
         if self.way != default_way:
             raise RecipeError(
-                f"model: '{self._varying.config.model}' varies by {self.way}, as its index tells now "
-                f"that it was fetched, and the plan was made for {default_way}: start again, or write vary: {self.way}."
+                f"model: '{self._varying.config.model}' varies by {self.way}, as its index tells "
+                f"now that it was fetched, and the plan was made for {default_way}: start again, "
+                f"or write vary: {self.way}."
             )
         dtypes = {part: dtype_on(device, each) for part, each in self._precisions.items()}
         base = self._load_parts(self._files, dtypes)
@@ -105,12 +152,17 @@ class TextLoader:
         varies = base if self._varying is self._files else self._load_parts(self._varying, dtypes)
         vary = self._set_up(varies, dtypes)
         text = vary.pipeline if type(vary.pipeline) is kind and varies is base else over(kind, base)
-        pipelines: list[Any] = list({id(each): each for each in (base, varies, text, vary.pipeline)}.values())
+        pipelines: list[Any] = list(
+            {id(each): each for each in (base, varies, text, vary.pipeline)}.values()
+        )
         for pipeline in pipelines:
             pipeline.set_progress_bar_config(disable=True)
         place(pipelines, device, self._config)
         if self._compile:
-            networks = [getattr(each, "unet", None) or getattr(each, "transformer", None) for each in pipelines]
+            networks = [
+                getattr(each, "unet", None) or getattr(each, "transformer", None)
+                for each in pipelines
+            ]
             for network in {id(each): each for each in networks if each is not None}.values():
                 network.compile()
         return TextModel(text, vary, device, self._config)
@@ -132,26 +184,34 @@ class TextLoader:
         answer = config.vary
         for setting, (way, value) in settings.items():
             if value is not None and way != (answer := answer or way):
-                raise RecipeError(f"{setting} is for vary: {way}, and vary is '{answer}': drop one.")
+                raise RecipeError(
+                    f"{setting} is for vary: {way}, and vary is '{answer}': drop one."
+                )
         return answer
 
     def _settle(self, description: Description) -> Way:
-        """Return the way to vary. RecipeError if the model cannot, or the recipe lacks a setting that the way needs."""
+        """Return the way to vary.
+
+        RecipeError if the model cannot, or the recipe lacks a setting that the way needs.
+        """
         able = description.ways
         model = self._varying.config.model
         name = description.kind.__name__
         weights = str((self._config.ip_adapter or {}).get("weight_name", SAFETENSORS))
         if not weights.endswith(SAFETENSORS):
             raise RecipeError(
-                f"ip_adapter.weight_name is '{weights}': only {SAFETENSORS} files are read, since others may hold code."
+                f"ip_adapter.weight_name is '{weights}': only {SAFETENSORS} files are read, since "
+                "others may hold code."
             )
-        way = self._stated_way or next((each for each in able if not self._lack(each, description)), None)
+        way = self._stated_way or next(
+            (each for each in able if not self._lack(each, description)), None
+        )
         if way is None or way not in able:
             cannot = "cannot answer VARIATION_API" if way is None else f"cannot vary by {way}"
             can = f"vary by {' or '.join(able)}" if able else "only draw"
             raise RecipeError(
-                f"model: '{model}' ({name}) {cannot}: in diffusers it can {can}, so name another model under "
-                "variation_model, or another way under vary."
+                f"model: '{model}' ({name}) {cannot}: in diffusers it can {can}, so name another "
+                "model under variation_model, or another way under vary."
             )
         if lack := self._lack(way, description):
             raise RecipeError(f"vary: {way} with '{model}' ({name}) needs {lack}.")
@@ -160,16 +220,25 @@ class TextLoader:
         return way
 
     def _lack(self, way: Way, description: Description) -> str | None:
-        """Return words for the setting that this way needs and the recipe lacks. None: it lacks none."""
+        """Return words for the setting that this way needs and the recipe lacks.
+
+        None: it lacks none.
+        """
         config = self._config
         if way == "structure" and config.controlnet is None:
             return "a ControlNet: name one under controlnet"
-        if way == "meaning" and config.ip_adapter is None and description.meaning is description.prompted_by_images:
+        if (
+            way == "meaning"
+            and config.ip_adapter is None
+            and description.meaning is description.prompted_by_images
+        ):
             return "an IP-Adapter: name one under ip_adapter"
         return None
 
     def _set_up(self, pipeline: Any, dtypes: Dtypes) -> Vary:
-        """Return the way to vary by a loaded pipeline, with the ControlNet, wordings or IP-Adapter that it needs."""
+        """Return the way to vary by a loaded pipeline, with the ControlNet, wordings or IP-Adapter
+        that it needs.
+        """
         from safetensors import SafetensorError
 
         description = describe_pipeline(type(pipeline))
@@ -178,7 +247,9 @@ class TextLoader:
         try:
             if way == "structure":
                 net = self._controlnet(dtypes["default"])
-                return ByStructure(over(kind, pipeline, controlnet=net), control_of(self._config.control))
+                return ByStructure(
+                    over(kind, pipeline, controlnet=net), control_of(self._config.control)
+                )
             varying = over(kind, pipeline)
             if way == "noise":
                 return ByNoise(varying)
@@ -186,13 +257,16 @@ class TextLoader:
                 return Instruction(varying, self._ladder)
             if self._config.ip_adapter is not None:
                 with quiet_loading():
-                    varying.load_ip_adapter(**{"local_files_only": self._config.offline, **self._config.ip_adapter})
+                    varying.load_ip_adapter(
+                        **{"local_files_only": self._config.offline, **self._config.ip_adapter}
+                    )
             return vary_by_meaning(varying, self._arguments)
         except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
             adapter = (self._config.ip_adapter or {}).get("pretrained_model_name_or_path_or_dict")
             check_whole(self._config.controlnet or adapter or self._varying.config.model)
             raise RecipeError(
-                f"vary: {way} cannot be set up for '{self._varying.config.model}' ({words_of_error(error)})."
+                f"vary: {way} cannot be set up for '{self._varying.config.model}' "
+                f"({words_of_error(error)})."
             ) from error
 
     def _controlnet(self, dtype: Any) -> Any:
@@ -200,23 +274,31 @@ class TextLoader:
 
         with quiet_loading():
             return AutoModel.from_pretrained(
-                self._config.controlnet, dtype=dtype, use_safetensors=True, local_files_only=self._config.offline
+                self._config.controlnet,
+                dtype=dtype,
+                use_safetensors=True,
+                local_files_only=self._config.offline,
             )
 
     def _check_arguments(self, kinds: Sequence[type]) -> None:
         inputs = {name for kind in kinds for name in inputs_of(kind)}
         for name in self._arguments:
             if name in _OURS:
-                raise RecipeError(f"arguments: {name} is set by the adapter itself, so leave it out.")
+                raise RecipeError(
+                    f"arguments: {name} is set by the adapter itself, so leave it out."
+                )
             if name not in inputs:
                 classes = " or ".join(dict.fromkeys(kind.__name__ for kind in kinds))
                 raise RecipeError(
-                    f"arguments: {classes} takes no {name}; it takes {', '.join(sorted(inputs - _OURS))}."
+                    f"arguments: {classes} takes no {name}; it takes "
+                    f"{', '.join(sorted(inputs - _OURS))}."
                 )
 
 
 class TextModel:
-    """A pipeline that draws new images and one that varies images, on a device. They may share weights, or be one.
+    """A pipeline that draws new images and one that varies images, on a device.
+
+    They may share weights, or be one.
 
     Each call gets those of `arguments` that its pipeline takes.
     """
@@ -242,16 +324,22 @@ class TextModel:
         return self._run(self._text, job, items, self._vary.arguments_of_new(len(items)))
 
     def vary(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
-        """Vary the items' images; at degree 1, where the parent would still leave a trace, draw new ones."""
+        """Vary the items' images; at degree 1, where the parent would still leave a trace, draw new
+        ones.
+        """
         assert job.degree is not None
         if job.degree == 1:
             return self.sample(job, items)
         outcomes: list[Outcome] = []
         for part in [[item] for item in items] if self._vary.alone else [items]:
-            outcomes += self._run(self._vary.pipeline, job, part, self._vary.arguments(job, job.degree, part))
+            outcomes += self._run(
+                self._vary.pipeline, job, part, self._vary.arguments(job, job.degree, part)
+            )
         return outcomes
 
-    def _run(self, pipeline: Any, job: Job, items: Sequence[Item], more: Mapping[str, Any]) -> Sequence[Outcome]:
+    def _run(
+        self, pipeline: Any, job: Job, items: Sequence[Item], more: Mapping[str, Any]
+    ) -> Sequence[Outcome]:
         if self._is_engaged is not pipeline:
             self._engage(pipeline)
             self._is_engaged = pipeline
@@ -260,7 +348,9 @@ class TextModel:
         inputs = inputs_of(type(pipeline))
         negative = [item.negative_prompt for item in items]
         if any(negative) and not heeds_negative_prompts(inputs, self._more):
-            raise RecipeError(f"negative_prompt: {type(pipeline).__name__} has no use for one, so leave it out.")
+            raise RecipeError(
+                f"negative_prompt: {type(pipeline).__name__} has no use for one, so leave it out."
+            )
         arguments = {
             "prompt": [item.prompt for item in items],
             "num_inference_steps": job.steps,
@@ -272,7 +362,11 @@ class TextModel:
             height, width = job.size
             arguments |= {"height": height, "width": width, "max_area": height * width}
         arguments |= self._more
-        return _outcomes(pipeline(**{name: each for name, each in arguments.items() if name in inputs} | dict(more)))
+        return _outcomes(
+            pipeline(
+                **{name: each for name, each in arguments.items() if name in inputs} | dict(more)
+            )
+        )
 
     def _engage(self, pipeline: Any) -> None:
         """Let this pipeline, which is called next, offload the weights that the pipelines share."""
@@ -282,13 +376,17 @@ class TextModel:
             pipeline.enable_sequential_cpu_offload(device=self._device)
 
     def _slice(self, pipeline: Any, count: int) -> None:
-        """Set the next call to decode images one at a time (VAE slicing) if `count` > 4, unless the recipe decides."""
+        """Set the next call to decode images one at a time (VAE slicing) if `count` > 4, unless the
+        recipe decides.
+        """
         autoencoder: Any = getattr(pipeline, "vae", None)
         if self._config.vae_slicing is None and hasattr(autoencoder, "use_slicing"):
             (autoencoder.enable_slicing if count > _WHOLE else autoencoder.disable_slicing)()
 
     def _restore(self) -> None:
-        """Give autoencoders their types back: Stable Diffusion XL decodes in float32, and a failure leaves them so."""
+        """Give autoencoders their types back: Stable Diffusion XL decodes in float32, and a failure
+        leaves them so.
+        """
         for autoencoder, dtypes in self._autoencoders:
             if _dtypes(autoencoder) != dtypes:
                 for tensor, dtype in zip(_tensors(autoencoder), dtypes, strict=True):
@@ -308,13 +406,22 @@ def _outcomes(answer: Any) -> Sequence[Outcome]:
     import torch
 
     values = answer.images
-    images = values.float().permute(0, 2, 3, 1) if torch.is_tensor(values) else torch.from_numpy(np.asarray(values))
+    images = (
+        values.float().permute(0, 2, 3, 1)
+        if torch.is_tensor(values)
+        else torch.from_numpy(np.asarray(values))
+    )
     unsafe = getattr(answer, "nsfw_content_detected", None) or [False] * len(images)
-    return [_UNSAFE if bad else outcome for bad, outcome in zip(unsafe, outcomes_of(images), strict=True)]
+    return [
+        _UNSAFE if bad else outcome
+        for bad, outcome in zip(unsafe, outcomes_of(images), strict=True)
+    ]
 
 
 def guidance_input(inputs: Inputs) -> str | None:
-    """Return `true_cfg_scale` if it is on by default, else `guidance_scale` if the pipeline has that, else None."""
+    """Return `true_cfg_scale` if it is on by default, else `guidance_scale` if the pipeline has
+    that, else None.
+    """
     true = inputs.get(TRUE)
     if true is not None and isinstance(true.default, int | float) and true.default > 1:
         return TRUE
@@ -327,7 +434,9 @@ def guidance_of(
     negative: Sequence[str],
     arguments: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return a call's arguments for guidance (None: the pipeline's own scale) and for the negative prompts."""
+    """Return a call's arguments for guidance (None: the pipeline's own scale) and for the negative
+    prompts.
+    """
     name = guidance_input(inputs)
     values: dict[str, Any] = {} if guidance is None or name is None else {name: guidance}
     is_true = TRUE in inputs and {**arguments, **values}.get(TRUE, inputs[TRUE].default) > 1
@@ -337,17 +446,25 @@ def guidance_of(
 
 
 def heeds_negative_prompts(inputs: Inputs, arguments: Mapping[str, Any]) -> bool:
-    """Return true if a negative prompt has an effect. A pipeline with a prior takes none if each item has a seed."""
+    """Return true if a negative prompt has an effect.
+
+    A pipeline with a prior takes none if each item has a seed.
+    """
     if _NEGATIVE not in inputs or "prior_guidance_scale" in inputs:
         return False
     return TRUE not in inputs or arguments.get(TRUE, inputs[TRUE].default) > 1
 
 
 def place(pipelines: Sequence[Any], device: torch.device, config: TextSettings) -> None:
-    """Put weights on the device or set up their offloading. Raise RecipeError if device or pipeline cannot do it."""
+    """Put weights on the device or set up their offloading.
+
+    Raise RecipeError if device or pipeline cannot do it.
+    """
     offload = config.offload
     if offload != "none" and device.type == "cpu":
-        raise RecipeError(f"offload is '{offload}', but the model runs on the CPU already: leave it as none.")
+        raise RecipeError(
+            f"offload is '{offload}', but the model runs on the CPU already: leave it as none."
+        )
     on_demand: list[Any] = []
     for pipeline in pipelines:
         if config.vae_slicing:
@@ -368,5 +485,7 @@ def place(pipelines: Sequence[Any], device: torch.device, config: TextSettings) 
 def _autoencoder(pipeline: Any, setting: str, switch: str) -> Any:
     autoencoder = getattr(pipeline, "vae", None)
     if not hasattr(autoencoder, switch):
-        raise RecipeError(f"{setting}: {type(pipeline).__name__} has no autoencoder that can, so leave it out.")
+        raise RecipeError(
+            f"{setting}: {type(pipeline).__name__} has no autoencoder that can, so leave it out."
+        )
     return autoencoder

@@ -1,4 +1,6 @@
-"""Local text-to-image models as generators: RANDOM_API draws from a prompt, VARIATION_API varies in four ways."""
+"""Local text-to-image models as generators: RANDOM_API draws from a prompt, VARIATION_API varies in
+four ways.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from adapters.prompts import PROMPT, Prompts, TextByLabel, Texts, prompts_of
 from pe.data.decoding import Resize, Size, decode_image
 from pe.data.samples import Conditions
 from pe.errors import RecipeError
-from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, Seeds, VariationRequest
+from pe.plugins.protocols import (
+    Answer,
+    Capabilities,
+    PluginInfo,
+    RandomRequest,
+    Seeds,
+    VariationRequest,
+)
 from pe.plugins.settings import Count
 from pe.plugins.specs import plugin
 
@@ -26,21 +35,25 @@ _GRID = 8  # pixels per side that a latent stands for
 
 @plugin
 class TextToImage(TextSettings, LocalDiffusion):
-    """Text-to-image models on this machine: Stable Diffusion, SDXL, Flux, Qwen-Image, with LoRA weights or without.
+    """Text-to-image models on this machine: Stable Diffusion, SDXL, Flux, Qwen-Image, with LoRA
+    weights or without.
 
-    What a pipeline takes and how it can vary an image is read from its class; docs/diffusion.md has a table. The
-    model is loaded at the first request, once on each device. Degree 0 is the parent itself, degree 1 a new image of
-    the parent's prompt.
+    What a pipeline takes and how it can vary an image is read from its class; docs/diffusion.md has
+    a table. The model is loaded at the first request, once on each device. Degree 0 is the parent
+    itself, degree 1 a new image of the parent's prompt.
 
     Conditions: `prompt`, drawn for each new sample; variations inherit it.
 
     Args:
-        prompts: a text, a list to draw from, or either for each label; `{label}` in a text becomes the label.
+        prompts: a text, a list to draw from, or either for each label; `{label}` in a text becomes
+            the label.
         negative_prompt: what images should not be like; or a text for each label.
-        steps: denoising steps of a new image; a variation by noise of degree v runs the last ⌊v·steps⌋ of them. Or a
-            list with one number for each iteration, of which new samples take the first.
+        steps: denoising steps of a new image; a variation by noise of degree v runs the last
+            ⌊v·steps⌋ of them. Or a list with one number for each iteration, of which new samples
+            take the first.
         guidance: classifier-free guidance scale; or a list, as `steps`. None: the pipeline's own.
-        size: height and width at which the model draws, or one number for both; None: the model's own.
+        size: height and width at which the model draws, or one number for both; None: the model's
+            own.
         image_size: height and width of the samples; what is drawn is resized to it. None: as drawn.
         resize: how an image is brought to `image_size`.
         channels: 3, or 1 for grey samples.
@@ -66,7 +79,7 @@ class TextToImage(TextSettings, LocalDiffusion):
   steps: 30
   # guidance: 7.5\t# the model's own unless given
   # vary: noise\t# or instruction, meaning, structure; what the model does by itself unless given (docs/diffusion.md)
-"""
+"""  # noqa: E501
 
     prompts: Texts | dict[str, Texts]
     negative_prompt: TextByLabel = ""
@@ -80,32 +93,57 @@ class TextToImage(TextSettings, LocalDiffusion):
     def __post_init__(self) -> None:
         self._size, self._image_size = _pair(self.size), _pair(self.image_size)
         if self._size is not None and any(side < _GRID or side % _GRID for side in self._size):
-            raise RecipeError(f"size is {self._size}: a model draws multiples of {_GRID} pixels; see image_size, too.")
+            raise RecipeError(
+                f"size is {self._size}: a model draws multiples of {_GRID} pixels; see image_size, "
+                "too."
+            )
         if self._image_size is not None and self._size is None:
-            raise RecipeError("image_size is given, so give size, too: that at which the model draws.")
-        low = [number for number in ([] if self.guidance is None else numbers_of(self.guidance)) if number <= 1]
+            raise RecipeError(
+                "image_size is given, so give size, too: that at which the model draws."
+            )
+        low = [
+            number
+            for number in ([] if self.guidance is None else numbers_of(self.guidance))
+            if number <= 1
+        ]
         self._negative = Prompts.negative(self.negative_prompt)
         setting = self.negative_prompt
         texts = [setting] if isinstance(setting, str) else setting.values()
         if any(texts) and low and not self.arguments:
-            raise RecipeError(f"negative_prompt has no effect at guidance {low[0]}: take one above 1, or leave it out.")
+            raise RecipeError(
+                f"negative_prompt has no effect at guidance {low[0]}: take one above 1, or leave "
+                "it out."
+            )
         self._prompts = Prompts.of(self.prompts)
         self.info = replace(self.info, by_label=self._prompts.by_label)
         self._loader = TextLoader(self, self.precision, self.compile)
-        self._engine = Engine(self._loader.load, device=self.device, batch_size=self.batch_size, most=64, most_on_cpu=4)
+        self._engine = Engine(
+            self._loader.load,
+            device=self.device,
+            batch_size=self.batch_size,
+            most=64,
+            most_on_cpu=4,
+        )
 
     @property
     def capabilities(self) -> Capabilities:
-        """The capabilities of every local model, with degree `wording` where the model is told the degree in words."""
+        """The capabilities of every local model, with degree `wording` where the model is told the
+        degree in words.
+        """
         return replace(super().capabilities, degree=degree_of(self._loader.way))
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """Describe what this degree means for this generator. Raise RecipeError if the model cannot vary as asked."""
+        """Describe what this degree means for this generator.
+
+        Raise RecipeError if the model cannot vary as asked.
+        """
         words = self._loader.describe_degree(degree)
         return super().describe_degree(degree, iteration) if words is None else words
 
     def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise RecipeError if a label has no prompt, or none in a `negative_prompt` that is given by label."""
+        """Raise RecipeError if a label has no prompt, or none in a `negative_prompt` that is given
+        by label.
+        """
         self._prompts.check(labels)
         self._negative.check(labels)
 
@@ -114,7 +152,9 @@ class TextToImage(TextSettings, LocalDiffusion):
         return self._prompts.draw(labels, seeds)
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Draw new images of the items' prompts. Raise RecipeError if the model cannot draw or vary as asked.
+        """Draw new images of the items' prompts.
+
+        Raise RecipeError if the model cannot draw or vary as asked.
 
         See `DeviceEngine.make` for the other errors.
         """
@@ -124,26 +164,46 @@ class TextToImage(TextSettings, LocalDiffusion):
         """Vary each parent under the prompt that it carries."""
         parents = parents_of(request.samples)
         if request.degree == 0:
-            return answer_of_outcomes(parents, request.samples.array.shape[1:], self._with_prompts(request))
+            return answer_of_outcomes(
+                parents, request.samples.array.shape[1:], self._with_prompts(request)
+            )
         rule = self.resize if self._size else None
-        images = [decode_image(image, size=self._size, resize=rule, channels=3) for image in parents]
+        images = [
+            decode_image(image, size=self._size, resize=rule, channels=3) for image in parents
+        ]
         return self._answer(request, self._job(request.degree, request.iteration), images)
 
     def _job(self, degree: float | None, iteration: int) -> Job:
         steps = of_iteration("steps", self.steps, iteration)
-        guidance = None if self.guidance is None else of_iteration("guidance", self.guidance, iteration)
+        guidance = (
+            None if self.guidance is None else of_iteration("guidance", self.guidance, iteration)
+        )
         return Job(steps, degree, guidance, self._size)
 
     def _with_prompts(self, request: RandomRequest | VariationRequest) -> Conditions:
-        """Return the prompts that the request carries. If it carries none, draw them by the seeds."""
-        conditions = request.conditions
-        return conditions if PROMPT in conditions else self.draw_conditions(request.labels, request.seeds)
+        """Return the prompts that the request carries.
 
-    def _answer(self, request: RandomRequest | VariationRequest, job: Job, images: Sequence[Pixels | None]) -> Answer:
+        If it carries none, draw them by the seeds.
+        """
+        conditions = request.conditions
+        return (
+            conditions
+            if PROMPT in conditions
+            else self.draw_conditions(request.labels, request.seeds)
+        )
+
+    def _answer(
+        self, request: RandomRequest | VariationRequest, job: Job, images: Sequence[Pixels | None]
+    ) -> Answer:
         conditions = self._with_prompts(request)
         prompts = prompts_of(conditions, conditions.rows or 0).tolist()
-        columns = zip(request.seeds, images, prompts, self._negative.first_of(request.labels), strict=True)
-        items = [Item(job, int(seed), image, prompt, negative) for seed, image, prompt, negative in columns]
+        columns = zip(
+            request.seeds, images, prompts, self._negative.first_of(request.labels), strict=True
+        )
+        items = [
+            Item(job, int(seed), image, prompt, negative)
+            for seed, image, prompt, negative in columns
+        ]
         outcomes = [self._to_sample(outcome) for outcome in self._engine.run(items)]
         height, width = self._image_size or self._size or (1, 1)
         return answer_of_outcomes(outcomes, (height, width, self.channels), conditions)
@@ -152,7 +212,9 @@ class TextToImage(TextSettings, LocalDiffusion):
         if not isinstance(outcome, np.ndarray):
             return outcome
         size = self._image_size
-        return decode_image(outcome, size=size, resize=self.resize if size else None, channels=self.channels)
+        return decode_image(
+            outcome, size=size, resize=self.resize if size else None, channels=self.channels
+        )
 
 
 def _pair(size: int | Size | None) -> Size | None:

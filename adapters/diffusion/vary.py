@@ -44,14 +44,16 @@ class Vary:
 
     Attributes:
         pipeline: the pipeline that is called.
-        alone: true: one parent per call, because the pipeline takes several as references for one image.
+        alone: true: one parent per call, because the pipeline takes several as references for one
+            image.
     """
 
     pipeline: Any
     alone: ClassVar[bool] = False
 
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
-        """Return the arguments that this way adds to a call: the parents, how far to go from them, changed prompts.
+        """Return the arguments that this way adds to a call: the parents, how far to go from them,
+        changed prompts.
 
         Raises:
             APIError: the degree cannot be obeyed.
@@ -59,7 +61,9 @@ class Vary:
         raise NotImplementedError
 
     def arguments_of_new(self, count: int) -> Mapping[str, Any]:
-        """Return the arguments that a call for `count` new images needs, if this way changed the drawing pipeline."""
+        """Return the arguments that a call for `count` new images needs, if this way changed the
+        drawing pipeline.
+        """
         return {}
 
 
@@ -69,42 +73,60 @@ def pictures_of(items: Sequence[Item]) -> list[Image.Image]:
 
 
 class ByNoise(Vary):
-    """Img2img noises the parent part of the way and denoises it again (SDEdit). Strength = degree."""
+    """Img2img noises the parent part of the way and denoises it again (SDEdit).
+
+    Strength = degree.
+    """
 
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
-        """Return the parents, and the strength at which ⌊steps·degree⌋ steps run. APIError if these are too few."""
+        """Return the parents, and the strength at which ⌊steps·degree⌋ steps run.
+
+        APIError if these are too few.
+        """
         scheduler = self.pipeline.scheduler
         steps = job.steps
         if "original_inference_steps" not in inputs_of(type(self.pipeline)):
             strength = exact_strength(steps_run(steps, degree), steps, is_flow(scheduler))
             return {"image": pictures_of(items), "strength": strength}
-        # Latent consistency models run all steps, on the last part of the schedule they were distilled on.
+        # Latent consistency models run all steps, on the last part of the schedule they were
+        # distilled on.
         whole = int(scheduler.config.original_inference_steps)
         if steps_run(whole, degree) < steps:
             raise APIError(
-                f"Degree {degree:g} leaves {steps_run(whole, degree)} of the {whole} steps that this latent "
-                f"consistency model was distilled on, fewer than its {steps}: take a larger degree, or fewer steps."
+                f"Degree {degree:g} leaves {steps_run(whole, degree)} of the {whole} steps that "
+                f"this latent consistency model was distilled on, fewer than its {steps}: take a "
+                "larger degree, or fewer steps."
             )
-        return {"image": pictures_of(items), "strength": exact_strength(steps_run(whole, degree), whole, flow=False)}
+        return {
+            "image": pictures_of(items),
+            "strength": exact_strength(steps_run(whole, degree), whole, flow=False),
+        }
 
 
 def exact_strength(run: int, steps: int, flow: bool) -> float:
-    """Return a strength with which a pipeline runs `run` of `steps` steps; with run/steps it may run one more or less.
+    """Return a strength with which a pipeline runs `run` of `steps` steps; with run/steps it may
+    run one more or less.
 
-    Flow pipelines round down the steps left out, ⌊steps − steps·strength⌋; all others the steps run, ⌊steps·strength⌋.
+    Flow pipelines round down the steps left out, ⌊steps − steps·strength⌋; all others the steps
+    run, ⌊steps·strength⌋.
     """
     return min(1.0, (run + (-1e-6 if flow else 1e-6)) / steps)
 
 
 @dataclass
 class Instruction(Vary):
-    """An editing pipeline gets the degree in words. `pe probe --ladder` measures how far they lead."""
+    """An editing pipeline gets the degree in words.
+
+    `pe probe --ladder` measures how far they lead.
+    """
 
     ladder: Ladder
     alone: ClassVar[bool] = True
 
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
-        """Return the parent, which the pipeline must not resize if the job has a size, and the degree's wording."""
+        """Return the parent, which the pipeline must not resize if the job has a size, and the
+        degree's wording.
+        """
         resizes = job.size is not None and "_auto_resize" in inputs_of(type(self.pipeline))
         return {
             "image": pictures_of(items)[0],
@@ -114,7 +136,8 @@ class Instruction(Vary):
 
 
 def vary_by_meaning(pipeline: Any, arguments: Mapping[str, Any]) -> Vary:
-    """Return the way to draw from a parent's meaning: at degree v its embedding weighs 1 − v, the prompt has the rest.
+    """Return the way to draw from a parent's meaning: at degree v its embedding weighs 1 − v, the
+    prompt has the rest.
 
     The pipeline has an IP-Adapter or a prior, or takes an image in place of a prompt.
     """
@@ -145,9 +168,15 @@ class ImagePrompt(Vary):
         return {"ip_adapter_image": [Image.new("RGB", (8, 8))] * count}
 
     def _embed(
-        self, ip_adapter_image: list[Image.Image], _embeds: None, device: torch.device, _count: int, *_flags: bool
+        self,
+        ip_adapter_image: list[Image.Image],
+        _embeds: None,
+        device: torch.device,
+        _count: int,
+        *_flags: bool,
     ) -> list[Tensor]:
-        """Return one tensor (n, 1, …), an embedding per item; with guidance (2·n, 1, …), the first n of no image.
+        """Return one tensor (n, 1, …), an embedding per item; with guidance (2·n, 1, …), the first
+        n of no image.
 
         The pipeline's own method, which this one replaces, would show every image to every item.
         """
@@ -156,15 +185,23 @@ class ImagePrompt(Vary):
 
 
 class Mixture(Vary):
-    """Mixes the parent's embedding with the image embedding that a prior makes from the text (Kandinsky 2.2)."""
+    """Mixes the parent's embedding with the image embedding that a prior makes from the text
+    (Kandinsky 2.2).
+    """
 
     def __init__(self, pipeline: Any, arguments: Mapping[str, Any]) -> None:
         super().__init__(pipeline.decoder_pipe)
         self._prior = pipeline.prior_pipe
-        self._more = {name.removeprefix(_PRIOR): each for name, each in arguments.items() if name.startswith(_PRIOR)}
+        self._more = {
+            name.removeprefix(_PRIOR): each
+            for name, each in arguments.items()
+            if name.startswith(_PRIOR)
+        }
 
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
-        """Return embeddings (n, d), at degree v the sum of 1 − v times the parent's and v times the prompt's."""
+        """Return embeddings (n, d), at degree v the sum of 1 − v times the parent's and v times the
+        prompt's.
+        """
         prior = self._prior
         generators = [torch_rng(item.seed ^ _PRIORS_NOISE) for item in items]
         prompts = [item.prompt for item in items]
@@ -173,11 +210,16 @@ class Mixture(Vary):
         encoder = prior.image_encoder
         own = encoder(pixels.to(device=prior._execution_device, dtype=encoder.dtype)).image_embeds
         mixture = (1 - degree) * own + degree * prior_output.image_embeds
-        return {"image_embeds": mixture, "negative_image_embeds": prior_output.negative_image_embeds}
+        return {
+            "image_embeds": mixture,
+            "negative_image_embeds": prior_output.negative_image_embeds,
+        }
 
 
 class ImageAlone(Vary):
-    """An image in place of a prompt; at degree v the image's embedding is multiplied by 1 − v, and 0 means no image."""
+    """An image in place of a prompt; at degree v the image's embedding is multiplied by 1 − v, and
+    0 means no image.
+    """
 
     def __init__(self, pipeline: Any) -> None:
         super().__init__(pipeline)
@@ -195,7 +237,10 @@ class ImageAlone(Vary):
 
 @dataclass
 class ByStructure(Vary):
-    """A ControlNet keeps the parent's lines or layout, and weighs 1 − degree. The prompt decides the rest."""
+    """A ControlNet keeps the parent's lines or layout, and weighs 1 − degree.
+
+    The prompt decides the rest.
+    """
 
     control: Control
 
@@ -209,13 +254,17 @@ class ByStructure(Vary):
         image = self.control(parent)
         if not isinstance(image, Image.Image) or image.size != parent.size:
             raise ContractError(
-                f"control made {image!r} of a parent of {parent.size}: an image of that size is wanted."
+                f"control made {image!r} of a parent of {parent.size}: an image of that size is "
+                "wanted."
             )
         return image.convert("RGB")
 
 
 def control_of(setting: str) -> Control:
-    """Return the function that `control` names: image, canny or module:function. Raise RecipeError if there is none."""
+    """Return the function that `control` names: image, canny or module:function.
+
+    Raise RecipeError if there is none.
+    """
     if setting == "image":
         return lambda parent: parent
     if setting == "canny":
@@ -232,23 +281,33 @@ def control_of(setting: str) -> Control:
 
 
 def _canny() -> Control:
-    """Return a function that draws Canny's edges, white on black, by the thresholds of published ControlNets."""
+    """Return a function that draws Canny's edges, white on black, by the thresholds of published
+    ControlNets.
+    """
     cv2 = import_library("cv2", "control", "control: canny")
     return lambda parent: Image.fromarray(cv2.Canny(np.array(parent), 100, 200)).convert("RGB")
 
 
 def set_sampler(pipeline: Any, sampler: Sampler) -> None:
-    """Give a pipeline this scheduler, on the model's own noise schedule. Raise RecipeError if the model is a flow."""
+    """Give a pipeline this scheduler, on the model's own noise schedule.
+
+    Raise RecipeError if the model is a flow.
+    """
     import diffusers
 
     own = pipeline.scheduler
     if sampler == "own":
         return
     if is_flow(own):
-        raise RecipeError(f"sampler is '{sampler}', but the model has a flow ({type(own).__name__}): leave it as own.")
+        raise RecipeError(
+            f"sampler is '{sampler}', but the model has a flow ({type(own).__name__}): leave it as "
+            "own."
+        )
     kind = getattr(diffusers, _SCHEDULERS[sampler])
     latents = {"clip_sample": False} if "clip_sample" in inspect.signature(kind).parameters else {}
-    pipeline.register_modules(scheduler=kind.from_config(own.config, **latents))  # only pixels lie in [-1, 1]
+    pipeline.register_modules(
+        scheduler=kind.from_config(own.config, **latents)
+    )  # only pixels lie in [-1, 1]
 
 
 def is_flow(scheduler: Any) -> bool:

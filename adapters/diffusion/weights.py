@@ -1,4 +1,5 @@
-"""Weights of diffusion models: a folder, a file, or a repository of the Hugging Face hub; and LoRA weights over them.
+"""Weights of diffusion models: a folder, a file, or a repository of the Hugging Face hub; and LoRA
+weights over them.
 
 Only .safetensors files are read: nothing in them is run.
 """
@@ -20,16 +21,26 @@ log = logging.getLogger(__name__)
 
 
 def local_model(model: str) -> Path | None:
-    """Return a model's folder or .safetensors file, None for a repository's name. RecipeError if nothing is there."""
+    """Return a model's folder or .safetensors file, None for a repository's name.
+
+    RecipeError if nothing is there.
+    """
     path = Path(model).expanduser()
     if path.is_dir() or (path.is_file() and path.suffix == SAFETENSORS):
         return path
     if path.is_file():
-        raise RecipeError(f"model: '{model}' is no {SAFETENSORS} file, and files that may hold code are not read.")
-    if path.suffix == SAFETENSORS or path.is_absolute() or model.startswith((".", "~")) or model.count("/") != 1:
         raise RecipeError(
-            f"model: there is nothing at '{model}'; put the model's folder there, in diffusers' format, or name "
-            "another place, or a repository of the Hugging Face hub as OWNER/NAME."
+            f"model: '{model}' is no {SAFETENSORS} file, and files that may hold code are not read."
+        )
+    if (
+        path.suffix == SAFETENSORS
+        or path.is_absolute()
+        or model.startswith((".", "~"))
+        or model.count("/") != 1
+    ):
+        raise RecipeError(
+            f"model: there is nothing at '{model}'; put the model's folder there, in diffusers' "
+            "format, or name another place, or a repository of the Hugging Face hub as OWNER/NAME."
         )
     return None
 
@@ -37,7 +48,8 @@ def local_model(model: str) -> Path | None:
 def model_folder(model: str, revision: str | None, offline: bool, fetch: Callable[[], str]) -> Path:
     """Return the folder or file of a model, or the repository's folder in the hub's cache.
 
-    Unless `offline`, `fetch` brings the repository's folder up to date; if it fails, the cached folder is returned.
+    Unless `offline`, `fetch` brings the repository's folder up to date; if it fails, the cached
+    folder is returned.
 
     Raises:
         RecipeError: the model is not there and cannot be fetched.
@@ -47,8 +59,8 @@ def model_folder(model: str, revision: str | None, offline: bool, fetch: Callabl
         return local
     folder = cached_model(model, revision)
     remedy = (
-        f"get it from https://huggingface.co/{model} on a machine with a network (`hf download {model} --local-dir "
-        "FOLDER`), put the folder here and name it under model"
+        f"get it from https://huggingface.co/{model} on a machine with a network (`hf download "
+        f"{model} --local-dir FOLDER`), put the folder here and name it under model"
     )
     if offline:
         if folder is None:
@@ -59,26 +71,35 @@ def model_folder(model: str, revision: str | None, offline: bool, fetch: Callabl
     try:
         return Path(fetch())
     except RepositoryNotFoundError as error:
-        raise RecipeError(f"The hub has no model {model}, or wants you to log in first (`hf auth login`).") from error
+        raise RecipeError(
+            f"The hub has no model {model}, or wants you to log in first (`hf auth login`)."
+        ) from error
     except (LocalEntryNotFoundError, OSError, ValueError, RuntimeError) as error:
         if folder is None:
             raise RecipeError(
                 f"The weights of {model} cannot be fetched ({words_of_error(error)}): {remedy}."
             ) from error
         log.warning(
-            "%s cannot be brought up to date (%s): what is in the cache is taken.", model, words_of_error(error)
+            "%s cannot be brought up to date (%s): what is in the cache is taken.",
+            model,
+            words_of_error(error),
         )
         return folder
 
 
 def cached_model(model: str, revision: str | None) -> Path | None:
-    """Return the repository's folder in the hub's cache, without asking the network. None if it is not there."""
+    """Return the repository's folder in the hub's cache, without asking the network.
+
+    None if it is not there.
+    """
     from huggingface_hub.errors import HFValidationError
 
     try:
         file = cached_file(model, ("model_index.json", "config.json", "unet/config.json"), revision)
     except HFValidationError as error:
-        raise RecipeError(f"model: '{model}' is neither a folder nor a repository, OWNER/NAME.") from error
+        raise RecipeError(
+            f"model: '{model}' is neither a folder nor a repository, OWNER/NAME."
+        ) from error
     return None if file is None else file.parent
 
 
@@ -104,14 +125,19 @@ def require_diffusers(library: str) -> None:
 
 
 def lora_of(setting: str | list[str] | Mapping[str, float] | None) -> dict[str, float]:
-    """Return place → weight for the recipe's `lora`: one place or a list, of weight 1, or places with weights."""
+    """Return place → weight for the recipe's `lora`: one place or a list, of weight 1, or places
+    with weights.
+    """
     if isinstance(setting, Mapping):
         return {place: float(weight) for place, weight in setting.items()}
     return dict.fromkeys([setting] if isinstance(setting, str) else setting or (), 1.0)
 
 
 def add_lora(pipeline: Any, lora: Mapping[str, float], model: str, offline: bool) -> None:
-    """Add LoRA weights to a pipeline, and so to others that share its parts. RecipeError if some cannot be added."""
+    """Add LoRA weights to a pipeline, and so to others that share its parts.
+
+    RecipeError if some cannot be added.
+    """
     if not lora:
         return
     require_diffusers("peft")
@@ -129,21 +155,28 @@ def add_lora(pipeline: Any, lora: Mapping[str, float], model: str, offline: bool
             _check_modules(pipeline, name, pipeline.lora_state_dict(where, **options))
         except (OSError, SafetensorError) as error:
             check_whole(place)
-            raise RecipeError(f"lora: {place} cannot be read ({words_of_error(error)}): name LoRA weights.") from error
+            raise RecipeError(
+                f"lora: {place} cannot be read ({words_of_error(error)}): name LoRA weights."
+            ) from error
         except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
             raise RecipeError(
-                f"lora: {place} does not fit the model {model} ({words_of_error(error)}): name LoRA weights of the "
-                "same architecture."
+                f"lora: {place} does not fit the model {model} ({words_of_error(error)}): name "
+                "LoRA weights of the same architecture."
             ) from error
     pipeline.set_adapters(list(names.values()), list(lora.values()))
 
 
 def _check_modules(pipeline: Any, name: str, weights: Any) -> None:
-    """Raise ValueError unless each module in a LoRA's `weights` is one of the pipeline's. `name`: of the adapter."""
+    """Raise ValueError unless each module in a LoRA's `weights` is one of the pipeline's.
+
+    `name`: of the adapter.
+    """
     tensors = weights[0] if isinstance(weights, tuple) else weights
     # some text encoders have their layers in a module `text_model`, and files name it or not
     wanted = {
-        match[1].replace(".text_model", "") for key in tensors if (match := re.match(r"(.+?)[._]lo(?:ra|kr)", key))
+        match[1].replace(".text_model", "")
+        for key in tensors
+        if (match := re.match(r"(.+?)[._]lo(?:ra|kr)", key))
     }
     fitted = {
         f"{part}.{place}".replace(".text_model", "")
@@ -153,7 +186,9 @@ def _check_modules(pipeline: Any, name: str, weights: Any) -> None:
     }
     if len(fitted) < max(1, len(wanted)):
         odd = min(wanted - fitted, default="")
-        raise ValueError(f"only {len(fitted)} of its {len(wanted)} modules fit, and '{odd}' does not")
+        raise ValueError(
+            f"only {len(fitted)} of its {len(wanted)} modules fit, and '{odd}' does not"
+        )
 
 
 def _split(place: str) -> tuple[str, str | None]:

@@ -1,12 +1,31 @@
-"""The one engine for all endpoints: keys, connections, retries, rates, settings, and the images that come back."""
+"""The one engine for all endpoints: keys, connections, retries, rates, settings, and the images
+that come back.
+"""
 
-from adapters.http.answers import Received, base64_of, data_uri, encode_picture, entries_at, images_in, value_at
+from adapters.http.answers import (
+    Received,
+    base64_of,
+    data_uri,
+    encode_picture,
+    entries_at,
+    images_in,
+    value_at,
+)
 from adapters.http.client import HTTPClient, OnFirstUse, object_of, respond
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault, Rejected
 from adapters.http.host import Endpoints, Host, ImageCall, Sending, hosted_starter, non_null
 from adapters.http.policy import Policy, workers_for
-from adapters.http.settings import Concurrent, Connection, Pictures, Prompted, Scalar, Seconds, Size, Worded
+from adapters.http.settings import (
+    Concurrent,
+    Connection,
+    Pictures,
+    Prompted,
+    Scalar,
+    Seconds,
+    Size,
+    Worded,
+)
 
 __all__ = [
     "Concurrent",

@@ -1,4 +1,6 @@
-"""Images from an endpoint: decode PNG, JPEG or WebP within bounds, bring them to one size, make an answer of them."""
+"""Images from an endpoint: decode PNG, JPEG or WebP within bounds, bring them to one size, make an
+answer of them.
+"""
 
 from __future__ import annotations
 
@@ -28,22 +30,28 @@ if TYPE_CHECKING:
 
 Pixels = UInt8Array
 Received = tuple[list[Pixels | Failed | Refused], Usage | None]
-"""The images in order, with Failed or Refused in place of a missing one; and the tokens billed, None if not told."""
+"""The images in order, with Failed or Refused in place of a missing one; and the tokens billed,
+None if not told."""
 
 MOST_BYTES = 2**26
 """Most bytes of one encoded image."""
 
 MOST_ESCAPES = 2**22
-"""Most percent signs in a data URI, each of which takes some hundred bytes while the URI is decoded."""
+"""Most percent signs in a data URI, each of which takes some hundred bytes while the URI is
+decoded."""
 
 _URL_SAFE = str.maketrans("-_", "+/")
 _STARTS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
 
 
 def read_base64(text: str) -> bytes:
-    """Read base64 in the usual or the URL-safe alphabet, with white space, with or without padding; or ValueError."""
+    """Read base64 in the usual or the URL-safe alphabet, with white space, with or without padding;
+    or ValueError.
+    """
     text = "".join(text.split()).translate(_URL_SAFE)
-    return base64.b64decode(text if text.endswith("=") else text + "=" * (-len(text) % 4), validate=True)
+    return base64.b64decode(
+        text if text.endswith("=") else text + "=" * (-len(text) % 4), validate=True
+    )
 
 
 def base64_of(image: bytes) -> str:
@@ -63,19 +71,28 @@ class PictureRule:
     height: int  # height of the samples, in pixels
     width: int  # width of the samples, in pixels
     channels: Channels = 3  # channels of the samples: 1 (grey) or 3
-    resize: Resize = "crop"  # how an image of another size is brought to the samples' size: crop, fit or stretch
+    resize: Resize = (
+        "crop"  # how an image of another size is brought to the samples' size: crop, fit or stretch
+    )
     # (height, width) that every image must have, or it counts as failed; None: any size is taken
     fixed_size: tuple[int, int] | None = None
-    # (height, width) of a second copy of each sample, which variations start from; None: no second copy
+    # (height, width) of a second copy of each sample, which variations start from; None: no second
+    # copy
     kept_size: tuple[int, int] | None = None
 
     def decode(self, data: bytes) -> Pixels | Failed:
-        """Return the pixels of PNG, JPEG or WebP bytes, not resized, uint8 h×w×3; or Failed with the reason."""
+        """Return the pixels of PNG, JPEG or WebP bytes, not resized, uint8 h×w×3; or Failed with
+        the reason.
+        """
         webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"
         if len(data) > MOST_BYTES or not (webp or data.startswith(_STARTS)):
-            return Failed(f"the endpoint sent {len(data)} bytes that are no PNG, JPEG or WebP image")
+            return Failed(
+                f"the endpoint sent {len(data)} bytes that are no PNG, JPEG or WebP image"
+            )
         try:
-            return decode_image(data, size=self.fixed_size, resize=None, channels=3, name="The endpoint's image")
+            return decode_image(
+                data, size=self.fixed_size, resize=None, channels=3, name="The endpoint's image"
+            )
         except BadImage as error:
             return Failed(str(error))
 
@@ -86,7 +103,10 @@ class PictureRule:
         if text.startswith("data:"):
             _, comma, text = text.partition(",")
             if not comma or text.count("%") > MOST_ESCAPES:
-                return Failed(f"the endpoint sent a data URI without data, or with over {MOST_ESCAPES} escaped bytes")
+                return Failed(
+                    f"the endpoint sent a data URI without data, or with over {MOST_ESCAPES} "
+                    "escaped bytes"
+                )
             data = unquote_to_bytes(text)
             if not data.isascii():  # not in base64, whatever the head says
                 return self.decode(data)
@@ -96,16 +116,24 @@ class PictureRule:
         except ValueError:
             return Failed("the endpoint sent an image whose base64 is broken")
 
-    def fetch(self, url: str, get: Callable[[], httpx2.Response], images: dict[str, bytes]) -> Pixels | Failed:
-        """Return the pixels of the image at an address, or Failed if a later try cannot bring it. `get` asks for it.
+    def fetch(
+        self, url: str, get: Callable[[], httpx2.Response], images: dict[str, bytes]
+    ) -> Pixels | Failed:
+        """Return the pixels of the image at an address, or Failed if a later try cannot bring it.
 
-        Raise Fault if a later try may help, or for a bad certificate. `images` (address → bytes) keeps it.
+        `get` asks for it.
+
+        Raise Fault if a later try may help, or for a bad certificate. `images` (address → bytes)
+        keeps it.
         """
         if url not in images:
             try:
                 response = get()
                 if response.headers.get("content-type", "").startswith("text/"):  # a portal's page
-                    raise Fault(f"a page in place of an image: {body_words(response.content[:LOOKED_AT])[0]}")
+                    raise Fault(
+                        "a page in place of an image: "
+                        f"{body_words(response.content[:LOOKED_AT])[0]}"
+                    )
             except Fault as fault:
                 if not (fault.heals or fault.bad_certificate):
                     return Failed(f"an image could not be fetched: {fault}")
@@ -115,10 +143,17 @@ class PictureRule:
         return self.decode(images[url])
 
 
-def answer_of(count: int, outcome: Outcome[Received], rule: PictureRule, conditions: Conditions) -> Answer:
-    """Return the answer for `count` items. Surplus images are billed but dropped, absent ones are in `missing`."""
+def answer_of(
+    count: int, outcome: Outcome[Received], rule: PictureRule, conditions: Conditions
+) -> Answer:
+    """Return the answer for `count` items.
+
+    Surplus images are billed but dropped, absent ones are in `missing`.
+    """
     items, charge = outcome.result or ([], None)
-    lacking = outcome.miss or Failed(f"the endpoint sent {len(items)} images where {count} were asked for")
+    lacking = outcome.miss or Failed(
+        f"the endpoint sent {len(items)} images where {count} were asked for"
+    )
     entries = [*items[:count], *[lacking] * (count - len(items))]
     images = [entry for entry in entries if isinstance(entry, np.ndarray)]
     missing = {i: entry for i, entry in enumerate(entries) if isinstance(entry, Failed | Refused)}
@@ -127,12 +162,17 @@ def answer_of(count: int, outcome: Outcome[Received], rule: PictureRule, conditi
     if rule.kept_size is not None:
         rest = conditions.take([i for i in range(count) if i not in missing])
         columns = Conditions({**rest, DRAWN: _stack(images, rule.kept_size, rule.resize, 3)})
-    pixels = sum(math.prod(one.shape[:2] if isinstance(one, np.ndarray) else rule.fixed_size or (0,)) for one in items)
+    pixels = sum(
+        math.prod(one.shape[:2] if isinstance(one, np.ndarray) else rule.fixed_size or (0,))
+        for one in items
+    )
     usage = Usage(outcome.calls, len(items), megapixels=pixels / 1e6) + (charge or NOTHING)
     return Answer(Images(samples), columns, missing, usage)
 
 
-def _stack(images: list[Pixels], size: tuple[int, int], resize: Resize, channels: Channels) -> Pixels:
+def _stack(
+    images: list[Pixels], size: tuple[int, int], resize: Resize, channels: Channels
+) -> Pixels:
     if not images:
         return np.empty((0, *size, channels), dtype=np.uint8)
     form = partial(decode_image, size=size, resize=resize, channels=channels, name="The image")
@@ -140,7 +180,10 @@ def _stack(images: list[Pixels], size: tuple[int, int], resize: Resize, channels
 
 
 def value_at(content: object, *keys: str) -> Any:
-    """Return the value below these keys, one within the other, of decoded JSON. None if there is none."""
+    """Return the value below these keys, one within the other, of decoded JSON.
+
+    None if there is none.
+    """
     for key in keys:
         if not isinstance(content, dict):
             return None
@@ -155,7 +198,9 @@ def entries_at(content: object, *keys: str) -> list[Any]:
 
 
 def images_in(answer: Mapping[str, Any], key: str) -> list[Any]:
-    """Return the list of images under `key`; raise Fault if there is no list, or an empty list beside an error."""
+    """Return the list of images under `key`; raise Fault if there is no list, or an empty list
+    beside an error.
+    """
     images = answer.get(key)
     if not isinstance(images, list) or (not images and answer.get("error")):
         raise Fault.of_object(answer, "the answer holds no list of images")
@@ -171,5 +216,7 @@ def encode_picture(samples: Samples) -> list[bytes]:
 
 def _png(pixels: Pixels) -> bytes:
     buffer = io.BytesIO()
-    Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).convert("RGB").save(buffer, "PNG")
+    Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).convert("RGB").save(
+        buffer, "PNG"
+    )
     return buffer.getvalue()

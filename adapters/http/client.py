@@ -1,4 +1,7 @@
-"""Connections to an endpoint: pooled, bounded in size and time, with TLS verified. None follows a redirect."""
+"""Connections to an endpoint: pooled, bounded in size and time, with TLS verified.
+
+None follows a redirect.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +31,21 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 MAX_BYTES = 2**28
-"""Most bytes of a response, counted after decompression, that are read; 256 MiB hold ten PNG files of 8 megapixels."""
+"""Most bytes of a response, counted after decompression, that are read; 256 MiB hold ten PNG files
+of 8 megapixels."""
 
 LONGEST_NUMBER = 40
-"""Most digits of a whole number in JSON; a longer one is read as None (Python itself reads some 4,000)."""
+"""Most digits of a whole number in JSON; a longer one is read as None (Python itself reads some
+4,000)."""
 
 _PORTS = {"http": 80, "https": 443}
 
 
 class OnFirstUse(Generic[Value]):
-    """A value that is made at its first use, once for all threads. After a failure the next use tries again."""
+    """A value that is made at its first use, once for all threads.
+
+    After a failure the next use tries again.
+    """
 
     def __init__(self, make: Callable[[], Value]) -> None:
         self._make, self._making = make, Lock()
@@ -51,8 +59,12 @@ class OnFirstUse(Generic[Value]):
             return self.value
 
 
-def open_client(connection: Connection, concurrency: int, credentials: Credentials | None = None) -> httpx2.Client:
-    """Open a pool of connections through the environment's proxies. RecipeError if a proxy or certificate is unusable.
+def open_client(
+    connection: Connection, concurrency: int, credentials: Credentials | None = None
+) -> httpx2.Client:
+    """Open a pool of connections through the environment's proxies.
+
+    RecipeError if a proxy or certificate is unusable.
 
     Without `credentials` neither a key nor a client certificate is sent.
     """
@@ -71,20 +83,26 @@ def open_client(connection: Connection, concurrency: int, credentials: Credentia
         return httpx2.Client(
             auth=None if credentials is None else credentials.auth(),
             verify=tls,
-            limits=httpx2.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
+            limits=httpx2.Limits(
+                max_connections=concurrency, max_keepalive_connections=concurrency
+            ),
             timeout=min(connection.timeout, seconds),
             follow_redirects=False,
-            event_hooks={"request": [note_time], "response": [lambda response: _bound(response, seconds)]},
+            event_hooks={
+                "request": [note_time],
+                "response": [lambda response: _bound(response, seconds)],
+            },
         )
     except (ImportError, ValueError, httpx2.InvalidURL):  # whose words may hold a proxy's password
         raise RecipeError(
-            "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names no proxy that can be used: write http://host:port, or install "
-            "the package socksio for socks5://host:port."
+            "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names no proxy that can be used: write "
+            "http://host:port, or install the package socksio for socks5://host:port."
         ) from None
 
 
 def _bound(response: httpx2.Response, seconds: float) -> None:
-    """Make reading a response raise beyond MAX_BYTES (decompressed), or `seconds` after the request was sent.
+    """Make reading a response raise beyond MAX_BYTES (decompressed), or `seconds` after the request
+    was sent.
 
     Of an error's body at least LOOKED_AT bytes are read, and not much more.
     """
@@ -99,7 +117,9 @@ def _bound(response: httpx2.Response, seconds: float) -> None:
             for part in chunks(chunk_size):
                 size += len(part)
                 if size > MAX_BYTES:
-                    raise Fault(f"the answer is larger than {MAX_BYTES} bytes", response.status_code)
+                    raise Fault(
+                        f"the answer is larger than {MAX_BYTES} bytes", response.status_code
+                    )
                 if time.monotonic() > end:
                     raise httpx2.ReadTimeout(f"no whole answer within total_timeout, {seconds:g} s")
                 yield part
@@ -120,36 +140,45 @@ def _trusted_authorities() -> ssl.SSLContext:
         return httpx2.create_ssl_context()
     except OSError as error:  # ssl.SSLError is one
         raise RecipeError(
-            f"SSL_CERT_FILE, SSL_CERT_DIR: no certificates can be read ({error.strerror or error}): name a file of "
-            "certificates in PEM format, or a folder of them, or unset the variable."
+            "SSL_CERT_FILE, SSL_CERT_DIR: no certificates can be read "
+            f"({error.strerror or error}): name a file of certificates in PEM format, or a folder "
+            "of them, or unset the variable."
         ) from error
 
 
 def _load_certificate(tls: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
-    """Show this certificate to a server that asks for one; raise RecipeError if it cannot be used."""
+    """Show this certificate to a server that asks for one; raise RecipeError if it cannot
+    be used.
+    """
     try:
         tls.load_cert_chain(certificate, key, password="")  # never ask a terminal
     except OSError as error:  # ssl.SSLError is one
         raise RecipeError(
             f"client_cert: {certificate} with the key of {key or certificate} cannot be used "
-            f"({error.strerror or error}): name PEM files that belong together, the key without a password."
+            f"({error.strerror or error}): name PEM files that belong together, the key without a "
+            "password."
         ) from error
 
 
 HostName = Annotated[str, Field(pattern=r"^([a-z0-9-]+\.)+[a-z]{2,}$")]
-"""A host's name with a dot and an ending of letters, so neither an IP address nor a bare name such as localhost."""
+"""A host's name with a dot and an ending of letters, so neither an IP address nor a bare name such
+as localhost."""
 
 
 @dataclass(frozen=True)
 class Addresses:
     """The addresses that may be asked."""
 
-    base: str  # the endpoint's address; every address with the scheme, name and port of `base` is followed
+    # the endpoint's address; every address with the scheme, name and port of `base` is followed
+    base: str
     # further hosts that are followed, with all their subdomains, by https on port 443 alone
     hosts: tuple[str, ...] = ()
 
     def refusal(self, url: object) -> str:
-        """Return why an address is not followed, in a clause that omits the address's path. Empty if it is followed."""
+        """Return why an address is not followed, in a clause that omits the address's path.
+
+        Empty if it is followed.
+        """
         if not isinstance(url, str):
             return f"named {type(url).__name__} in place of an address"
         place = _place_of(url)
@@ -165,7 +194,10 @@ class Addresses:
 
 
 def _place_of(url: str) -> tuple[str, str, int | None] | None:
-    """Return the scheme, the host and the port of an address. None if it is none, or holds a user."""
+    """Return the scheme, the host and the port of an address.
+
+    None if it is none, or holds a user.
+    """
     try:
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme)
@@ -177,10 +209,11 @@ def _place_of(url: str) -> tuple[str, str, int | None] | None:
 
 
 class HTTPClient:
-    """Makes requests to one endpoint: with credentials to the endpoint's addresses, without them to images' addresses.
+    """Makes requests to one endpoint: with credentials to the endpoint's addresses, without them to
+    images' addresses.
 
-    Whoever asks does so under `policy`. The connections are closed when nobody holds the client any more. `key_hosts`
-    are further hosts that are asked with the credentials.
+    Whoever asks does so under `policy`. The connections are closed when nobody holds the client any
+    more. `key_hosts` are further hosts that are asked with the credentials.
     """
 
     def __init__(
@@ -201,7 +234,9 @@ class HTTPClient:
         self.close = finalize(self, _close, self.pool, self._image_pool)
 
     def ask(self, method: str, where: str, **request: Any) -> httpx2.Response:
-        """Make a request and return the response. `where` is a path, or an address that the endpoint named.
+        """Make a request and return the response.
+
+        `where` is a path, or an address that the endpoint named.
 
         Raises:
             Fault: no response came, or one with an error status or a redirect.
@@ -226,7 +261,9 @@ def _close(pool: httpx2.Client, image_pool: OnFirstUse[httpx2.Client]) -> None:
 
 
 def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> httpx2.Response:
-    """Make one request through `client` and return the response; raise Fault as `HTTPClient.ask` does."""
+    """Make one request through `client` and return the response; raise Fault as `HTTPClient.ask`
+    does.
+    """
     import httpx2
 
     try:
@@ -240,10 +277,15 @@ def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> htt
 
 
 def fault_of(response: httpx2.Response) -> Fault | None:
-    """Return the fault of a response with an error status or a redirect. None for another response."""
+    """Return the fault of a response with an error status or a redirect.
+
+    None for another response.
+    """
     if response.status_code < 300:
         return None
-    if response.status_code < 400:  # the key goes to the host that the recipe names, and to no other
+    if (
+        response.status_code < 400
+    ):  # the key goes to the host that the recipe names, and to no other
         where = response.headers.get("location", "").split("?")[0]
         words = f"it redirects to {where!r}: name that address in the recipe if you trust it"
         return Fault(words, response.status_code)
@@ -251,7 +293,9 @@ def fault_of(response: httpx2.Response) -> Fault | None:
 
 
 def object_of(response: httpx2.Response) -> dict[str, Any]:
-    """Return the JSON object of a response, read by `read_json`; raise Fault if the response holds something else."""
+    """Return the JSON object of a response, read by `read_json`; raise Fault if the response holds
+    something else.
+    """
     try:
         charset = response.encoding if response.charset_encoding else None
         content = parse_body(response.content, charset)
@@ -263,10 +307,16 @@ def object_of(response: httpx2.Response) -> dict[str, Any]:
 
 
 def parse_body(content: bytes, charset: str | None = None) -> Any:
-    """Parse JSON, or raise ValueError or RecursionError. Bytes that cannot be decoded become lone surrogates.
+    """Parse JSON, or raise ValueError or RecursionError.
+
+    Bytes that cannot be decoded become lone surrogates.
 
     Whole numbers of more than LONGEST_NUMBER digits become None.
     """
     encoding = json.detect_encoding(content)
-    text = content.decode(charset if charset and encoding == "utf-8" else encoding, "surrogateescape")
-    return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) <= LONGEST_NUMBER else None)
+    text = content.decode(
+        charset if charset and encoding == "utf-8" else encoding, "surrogateescape"
+    )
+    return json.loads(
+        text, parse_int=lambda digits: int(digits) if len(digits) <= LONGEST_NUMBER else None
+    )

@@ -1,4 +1,7 @@
-"""Authenticate requests to an endpoint by a renewable key, Basic auth or headers. The recipe holds no secret."""
+"""Authenticate requests to an endpoint by a renewable key, Basic auth or headers.
+
+The recipe holds no secret.
+"""
 
 from __future__ import annotations
 
@@ -28,22 +31,31 @@ SHORTEST = 4
 class Credentials:
     """The key and the headers of an endpoint, shared by all its workers.
 
-    `key_file` is read before each request; while it cannot be read, the last key is sent. When the endpoint refuses
-    the key, the file is read or the command run again, and the request is made once more if that brings another key.
+    `key_file` is read before each request; while it cannot be read, the last key is sent. When the
+    endpoint refuses the key, the file is read or the command run again, and the request is made
+    once more if that brings another key.
 
-    The key is sent in the header `header`, in `Authorization` after the word `scheme`; None: a library sends the key.
+    The key is sent in the header `header`, in `Authorization` after the word `scheme`; None: a
+    library sends the key.
 
     Raises:
         RecipeError: a file, a program or an environment variable that a setting names is not there.
     """
 
-    def __init__(self, connection: Connection, *, header: str | None = "Authorization", scheme: str = "Bearer") -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        header: str | None = "Authorization",
+        scheme: str = "Bearer",
+    ) -> None:
         self._config = connection
         self._header = header
         self._scheme = scheme
         self._renewing = Lock()
         self._headers = {
-            name: value_of(f"headers_env.{name}", variable) for name, variable in (connection.headers_env or {}).items()
+            name: value_of(f"headers_env.{name}", variable)
+            for name, variable in (connection.headers_env or {}).items()
         }
         self._secrets = set(self._headers.values())
         self._key = self._read_key()
@@ -70,13 +82,18 @@ class Credentials:
         return key
 
     def auth(self) -> httpx2.Auth:
-        """Return these credentials as httpx takes them. A request whose key is refused is repeated with a new one."""
+        """Return these credentials as httpx takes them.
+
+        A request whose key is refused is repeated with a new one.
+        """
         import httpx2
 
         credentials = self
 
         class Renewing(httpx2.Auth):
-            def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+            def auth_flow(
+                self, request: httpx2.Request
+            ) -> Generator[httpx2.Request, httpx2.Response, None]:
                 key = credentials.sign(request)
                 response = yield request
                 if credentials._header is None or response.status_code not in (401, 403):
@@ -90,7 +107,10 @@ class Credentials:
         return Renewing()
 
     def renew(self, fault: Fault, key: str) -> bool:
-        """Read the key again if `fault` says that `key` was refused. Return True if there is another key now."""
+        """Read the key again if `fault` says that `key` was refused.
+
+        Return True if there is another key now.
+        """
         if fault.status not in (401, 403) or fault.refusal or not self._config.key_expires:
             return False
         with self._renewing:
@@ -103,7 +123,9 @@ class Credentials:
         self._secrets |= set(secrets) - {""}
 
     def clean(self, words: str) -> str:
-        """Return a message in which every known secret of at least SHORTEST characters is redacted."""
+        """Return a message in which every known secret of at least SHORTEST characters is
+        redacted.
+        """
         for secret in sorted(self._secrets, key=len, reverse=True):
             words = without(secret, words) if len(secret) >= SHORTEST else words
         return words
@@ -119,8 +141,8 @@ class Credentials:
             pair = value_of("basic_auth_env", config.basic_auth_env)
             if ":" not in pair:
                 raise RecipeError(
-                    f"basic_auth_env: the environment variable {config.basic_auth_env} has no colon: "
-                    "export user:password in it."
+                    f"basic_auth_env: the environment variable {config.basic_auth_env} has no "
+                    "colon: export user:password in it."
                 )
             self.hide(pair, pair.partition(":")[2])
             key = f"Basic {base64.b64encode(pair.encode()).decode()}"
@@ -131,16 +153,23 @@ class Credentials:
 
 
 def check_key(connection: Connection) -> None:
-    """Raise RecipeError if the key, or a header, cannot be read; with `key_command` nothing is read yet."""
+    """Raise RecipeError if the key, or a header, cannot be read; with `key_command` nothing is read
+    yet.
+    """
     if connection.key_command is None:
         Credentials(connection)
 
 
 def value_of(setting: str, variable: str) -> str:
-    """Read the environment variable that a setting names. RecipeError if it is not set or cannot stand in a header."""
+    """Read the environment variable that a setting names.
+
+    RecipeError if it is not set or cannot stand in a header.
+    """
     value = os.environ.get(variable, "").strip()
     if not value:
-        raise RecipeError(f"{setting}: the environment variable {variable} is not set: export your key in it.")
+        raise RecipeError(
+            f"{setting}: the environment variable {variable} is not set: export your key in it."
+        )
     return _sendable(value, f"{setting}: the environment variable {variable}")
 
 
@@ -157,15 +186,25 @@ def _of_command(command: list[str]) -> str:
     name = f"key_command: '{command[0]}'"
     try:
         result = subprocess.run(  # noqa: S603  # the recipe names it, and other people's runs must name it again
-            command, capture_output=True, stdin=subprocess.DEVNULL, timeout=LONGEST_COMMAND, check=False
+            command,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=LONGEST_COMMAND,
+            check=False,
         )
     except (OSError, ValueError) as error:
-        raise RecipeError(f"{name} cannot be run ({error}): name a program and its arguments.") from error
+        raise RecipeError(
+            f"{name} cannot be run ({error}): name a program and its arguments."
+        ) from error
     except subprocess.TimeoutExpired:
-        raise RecipeError(f"{name} gave no key within {LONGEST_COMMAND:g} s: try it in a terminal.") from None
+        raise RecipeError(
+            f"{name} gave no key within {LONGEST_COMMAND:g} s: try it in a terminal."
+        ) from None
     if result.returncode:
         words = one_line(result.stderr.decode("utf-8", "replace")) or "without a word"
-        raise RecipeError(f"{name} ended with status {result.returncode} ({words}): try it in a terminal.")
+        raise RecipeError(
+            f"{name} ended with status {result.returncode} ({words}): try it in a terminal."
+        )
     return _sendable(result.stdout.decode("utf-8", "replace").strip(), f"{name}: what it printed")
 
 

@@ -1,4 +1,6 @@
-"""The faults of endpoints: every library's errors are translated into `Fault`, which the policy judges."""
+"""The faults of endpoints: every library's errors are translated into `Fault`, which the policy
+judges.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,12 @@ _OF_ACCOUNT = re.compile(
         \b(?:disabled|deactivated|suspended|inactive|not\ active|terminated|good\ standing)\b
     |\b(?:model|deployment|engine)\b .{0,80}?
         \b(?:not\ exist|not\ found|not\ available|no\ longer|decommissioned|deprecated|retired)\b
-    |\b(?:invalid|unknown|no\ such|not\ a\ valid)\ (?:model|deployment)\b|model\ identifier\ is\ invalid"""
+    |\b(?:invalid|unknown|no\ such|not\ a\ valid)\ (?:model|deployment)\b|model\ identifier\ is\ invalid"""  # noqa: E501
 )
-"""Words that say: the account or the model is at fault, so all later requests fail, too. With status 400 they come from
-OpenAI (images), Anthropic, Google, Groq, OpenRouter and LiteLLM."""
+"""Words that say: the account or the model is at fault, so all later requests fail, too. With
+status 400 they come from OpenAI (images), Anthropic, Google, Groq, OpenRouter and LiteLLM."""
 _REFUSAL_CODE = re.compile(
-    "moderation_blocked|content_(moderation|policy(_violation)?|filter(ed)?)|contentfilter|data_inspection_failed"
-    "|responsibleaipolicyviolation|responsible_ai_policy_violation"
+    "moderation_blocked|content_(moderation|policy(_violation)?|filter(ed)?)|contentfilter|data_inspection_failed|responsibleaipolicyviolation|responsible_ai_policy_violation"
 )
 _BLOCKED = re.compile(
     r"""\b(?:block\w*|reject\w*|flagged|filtered|denied|withheld|limited|violat\w+|failed(?!\ to))\b .{0,120}?
@@ -45,14 +46,14 @@ _BLOCKED = re.compile(
     |\b(?:prompt|input|output|image|content|text|request)s?\b [^.]{0,40} \b(?:flagged|moderated)\b
     |\b(?:contain\w*|inclusion\ of)\b .{0,40}? \b(?:nsfw|sensitive|inappropriate|prohibited|filtered\ words)\b
     |\bnsfw\b [^.]{0,40} (?<!not\ )\b(?:detected|found)\b
-    |\bcontent\ exists\ risk\b|\bmoderation\ failed\b|content_?policy_?violation|moderation_blocked""",
+    |\bcontent\ exists\ risk\b|\bmoderation\ failed\b|content_?policy_?violation|moderation_blocked""",  # noqa: E501
     re.IGNORECASE | re.VERBOSE,
 )
 """Words that say: this content was withheld."""
 _OF_A_SETTING = re.compile(
     r"""\b(?:parameter|field|value|option|propert|unknown|unexpected|unsupported|unrecogni[sz]ed|required|missing
            |must\ be|should\ be|permission|access\ denied|not\ (?:supported|permitted|available|enabled|a\ valid))
-    |\b(?:account|resource|subscription|organi[sz]ation|api\ key|deployment)\ (?:has|was|is)\b""",
+    |\b(?:account|resource|subscription|organi[sz]ation|api\ key|deployment)\ (?:has|was|is)\b""",  # noqa: E501
     re.IGNORECASE | re.VERBOSE,
 )
 """Words that say: the request or the account is at fault, so the next request fails, too."""
@@ -65,15 +66,19 @@ class Fault(Exception):
     """The fault of a request that brought no result.
 
     Attributes:
-        words: the server's own words, if it sent any, else ours; one line of at most LONGEST characters.
-        status: the HTTP status; None: no whole answer came (no connection, time-out, an answer that broke off).
+        words: the server's own words, if it sent any, else ours; one line of at most LONGEST
+            characters.
+        status: the HTTP status; None: no whole answer came (no connection, time-out, an answer that
+            broke off).
         code: the server's code for the error, in lower case; empty if the server sent none.
         wait: seconds that the server asked to wait; None: it asked for no wait.
         free: true if asking again costs nothing, as with a look at a job.
         bad_certificate: true if the server's certificate is not trusted.
     """
 
-    def __init__(self, words: str, status: int | None = None, code: str = "", wait: float | None = None) -> None:
+    def __init__(
+        self, words: str, status: int | None = None, code: str = "", wait: float | None = None
+    ) -> None:
         super().__init__(words)
         self.words, self.status, self.code, self.wait = one_line(words), status, code.lower(), wait
         self.bad_certificate = self.free = self._in_answer = False
@@ -83,14 +88,21 @@ class Fault(Exception):
         """Make a fault of a response that has an error status or is of the wrong kind."""
         body = body[:LOOKED_AT]
         words, code = body_words(body)
-        if status < 400 and (body if isinstance(body, bytes) else body.encode()).lstrip()[:6] in _STREAMS:
-            words = f"the server answered with an event stream; send or set stream to false: {words}"
+        if (
+            status < 400
+            and (body if isinstance(body, bytes) else body.encode()).lstrip()[:6] in _STREAMS
+        ):
+            words = (
+                f"the server answered with an event stream; send or set stream to false: {words}"
+            )
         wait = retry_after(headers)
         return cls(words or "no words", status, code, _retry_info(body) if wait is None else wait)
 
     @classmethod
     def of_object(cls, answer: Mapping[str, Any], lacks: str) -> Fault:
-        """Make a fault of a whole answer without the result: `lacks`, then the server's words, if there are any."""
+        """Make a fault of a whole answer without the result: `lacks`, then the server's words, if
+        there are any.
+        """
         if any(answer.get(key) for key in _SAYING):
             words, code = _json_words(answer)
         else:
@@ -102,7 +114,9 @@ class Fault(Exception):
 
     @classmethod
     def of_transport(cls, error: BaseException) -> Fault:
-        """Make a fault of an error of httpx2: no connection, a time-out, an answer that broke off."""
+        """Make a fault of an error of httpx2: no connection, a time-out, an answer that
+        broke off.
+        """
         fault = cls(f"{type(error).__name__}: {error}")
         fault.bad_certificate = _blames_certificate(error)
         return fault
@@ -119,13 +133,19 @@ class Fault(Exception):
 
     @property
     def own(self) -> bool:
-        """True if this request alone may be at fault: the server answered, and not with 429, 502 or 503."""
+        """True if this request alone may be at fault: the server answered, and not with 429, 502 or
+        503.
+        """
         return self.status not in (None, 429, 502, 503)
 
     @property
     def rejects(self) -> bool:
-        """True if the request may be at fault, such as a prompt too long for the model, and not the account."""
-        return self.status in (400, 413, 422) and not (self.code in _FINAL_CODES or _OF_ACCOUNT.search(self.words))
+        """True if the request may be at fault, such as a prompt too long for the model, and not the
+        account.
+        """
+        return self.status in (400, 413, 422) and not (
+            self.code in _FINAL_CODES or _OF_ACCOUNT.search(self.words)
+        )
 
     @property
     def heals(self) -> bool:
@@ -138,10 +158,15 @@ class Fault(Exception):
 
     @property
     def refusal(self) -> bool:
-        """True if a content filter withheld this sample. False if the request or the account is at fault."""
+        """True if a content filter withheld this sample.
+
+        False if the request or the account is at fault.
+        """
         if self.status not in (400, 403, 422, 451) and not self._in_answer:
             return False
-        is_block = _BLOCKED.search(self.words) is not None and _OF_A_SETTING.search(self.words) is None
+        is_block = (
+            _BLOCKED.search(self.words) is not None and _OF_A_SETTING.search(self.words) is None
+        )
         return is_block or _REFUSAL_CODE.fullmatch(self.code) is not None
 
     def __str__(self) -> str:
@@ -158,7 +183,9 @@ class Rejected(APIError):
 
 
 def body_words(body: str | bytes) -> tuple[str, str]:
-    """Return the words and the code of an error, read from OpenAI's shape, other JSON, HTML or plain text."""
+    """Return the words and the code of an error, read from OpenAI's shape, other JSON, HTML or
+    plain text.
+    """
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     try:
         content = json.loads(text)
@@ -175,7 +202,9 @@ def _without_tags(page: str) -> str:
     for piece in pieces:
         tag, end, text = piece.partition(">")
         name = tag.lower()
-        in_tag = name.startswith(_HIDDEN) or (in_tag and not name.startswith(tuple(f"/{name}" for name in _HIDDEN)))
+        in_tag = name.startswith(_HIDDEN) or (
+            in_tag and not name.startswith(tuple(f"/{name}" for name in _HIDDEN))
+        )
         if not in_tag:
             visible.append(text if end else f"<{piece}")
     return " ".join(visible)
@@ -191,7 +220,9 @@ def _json_words(content: Any) -> tuple[str, str]:
     inner = [content.get(key) for key in ("innererror", "inner_error")]  # Azure's
     inner += value[:1] if isinstance(value, list) else []  # FastAPI's, and so fal's
     each = [content, *(one for one in inner if isinstance(one, dict))]
-    codes = [str(one[key]).lower() for one in each for key in ("code", "type", "name") if one.get(key)]
+    codes = [
+        str(one[key]).lower() for one in each for key in ("code", "type", "name") if one.get(key)
+    ]
     return one_line(words), next(filter(_REFUSAL_CODE.fullmatch, codes), codes[0] if codes else "")
 
 
@@ -210,14 +241,20 @@ def _blames_certificate(error: BaseException) -> bool:
 
 
 def without(secret: str, words: str) -> str:
-    """Return `words` with a secret redacted, even where `one_line` cut the words off within the secret."""
+    """Return `words` with a secret redacted, even where `one_line` cut the words off within the
+    secret.
+    """
     words = words.replace(secret, "[key]") if secret else words
-    cut = next((size for size in range(len(secret) - 1, 3, -1) if words.endswith(f"{secret[:size]}…")), 0)
+    cut = next(
+        (size for size in range(len(secret) - 1, 3, -1) if words.endswith(f"{secret[:size]}…")), 0
+    )
     return f"{words[: -cut - 1]}[key]…" if cut else words
 
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Return the seconds that a response asks to wait: Retry-After-Ms, or Retry-After in seconds or as a date."""
+    """Return the seconds that a response asks to wait: Retry-After-Ms, or Retry-After in seconds or
+    as a date.
+    """
     fields = {name.lower(): value.strip() for name, value in headers.items()}
     milliseconds = _number(fields.get("retry-after-ms"))
     if milliseconds is not None:
@@ -235,12 +272,19 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
 
 
 def _retry_info(body: str | bytes) -> float | None:
-    """Return the seconds that an error's body asks to wait, as in Google's errors (google.rpc.RetryInfo); else None."""
+    """Return the seconds that an error's body asks to wait, as in Google's errors
+    (google.rpc.RetryInfo); else None.
+    """
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     match = re.search(r'"retryDelay"\s*:\s*"([\d.]{1,19})s"', text)
     return _number(match[1]) if match else None
 
 
 def _number(value: str | None) -> float | None:
-    """Return the value of a plain decimal number such as 12 or 0.5, at most 1e9. None for any other text."""
-    return min(float(value), 1e9) if value and re.fullmatch(r"\d{1,19}(\.\d{1,9})?", value) else None
+    """Return the value of a plain decimal number such as 12 or 0.5, at most 1e9.
+
+    None for any other text.
+    """
+    return (
+        min(float(value), 1e9) if value and re.fullmatch(r"\d{1,19}(\.\d{1,9})?", value) else None
+    )

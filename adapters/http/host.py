@@ -1,4 +1,6 @@
-"""The base class of hosts: `request` says what to send, `response` reads the answer, the engine here does the rest."""
+"""The base class of hosts: `request` says what to send, `response` reads the answer, the engine
+here does the rest.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ Config = TypeVar("Config", bound=Prompted)
 Result = TypeVar("Result")
 Request = RandomRequest | VariationRequest
 Sending = tuple[str, dict[str, Any]]
-"""Path of a POST, and its headers, content, form or files, as `httpx2.Client.request` takes them."""
+"""Path of a POST, and its headers, content, form or files, as `httpx2.Client.request` takes
+them."""
 
 REST = 10.0
 """Seconds that an endpoint which did not answer is left alone while another does."""
@@ -68,14 +71,19 @@ def non_null(**fields: object) -> dict[str, Any]:
 class ImageCall:
     """One call for images."""
 
-    prompt: str  # the prompt of all its images; for variations it includes the wording of the degree
+    prompt: (
+        str  # the prompt of all its images; for variations it includes the wording of the degree
+    )
     seeds: Seeds  # uint64, one per image
     parents: Sequence[bytes] = ()  # PNG files to be varied, one per image; empty for new images
-    # field → degree of the variations; empty if no field of the endpoint takes the degree as a number
+    # field → degree of the variations; empty if no field of the endpoint takes the degree as a
+    # number
     degree: Mapping[str, float] = field(default_factory=dict)
     # where a host's job, or an answer that names images by their addresses, is noted
     job: JobNote = field(default_factory=JobNote)
-    images: dict[str, bytes] = field(default_factory=dict)  # address → file that an earlier try has fetched
+    images: dict[str, bytes] = field(
+        default_factory=dict
+    )  # address → file that an earlier try has fetched
 
     @property
     def seed(self) -> int:
@@ -84,19 +92,25 @@ class ImageCall:
 
 
 class Host(Generator, ABC, Generic[Config]):
-    """RANDOM_API and VARIATION_API by an endpoint that draws from prompts, which samples carry as condition `prompt`.
+    """RANDOM_API and VARIATION_API by an endpoint that draws from prompts, which samples carry as
+    condition `prompt`.
 
     Attributes:
-        shares: what all images of one request have in common: their prompt (condition), or their parent, too.
-        batch: name of the setting that holds the most images of one request; empty: a request is for one image.
-        key_hosts: names of further hosts that are asked with the key, at addresses that the endpoint names.
+        shares: what all images of one request have in common: their prompt (condition), or their
+            parent, too.
+        batch: name of the setting that holds the most images of one request; empty: a request is
+            for one image.
+        key_hosts: names of further hosts that are asked with the key, at addresses that the
+            endpoint names.
     """
 
     Settings: type[Config]
     shares: ClassVar[Literal["condition", "parent"]] = "condition"
     batch: ClassVar[str] = ""
     key_hosts: ClassVar[tuple[str, ...]] = ()
-    info = PluginInfo(machine_settings=tuple(Concurrent.model_fields), code_settings=("key_command",))
+    info = PluginInfo(
+        machine_settings=tuple(Concurrent.model_fields), code_settings=("key_command",)
+    )
 
     def __init__(self, **settings: Any) -> None:
         self._config = config = read_settings(self.Settings, settings, type(self).__name__)
@@ -121,7 +135,9 @@ class Host(Generator, ABC, Generic[Config]):
 
     @abstractmethod
     def response(self, call: ImageCall, answer: Any) -> Received:
-        """Return the images of an answer, which is what `_send` returned; raise Fault if the answer holds none."""
+        """Return the images of an answer, which is what `_send` returned; raise Fault if the answer
+        holds none.
+        """
 
     @property
     def capabilities(self) -> Capabilities:
@@ -156,13 +172,17 @@ class Host(Generator, ABC, Generic[Config]):
         return self._ask(request, ImageCall(_prompt(request), request.seeds, job=request.job))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent, from its copy at the drawn size if kept; at degree 0 return the parents, without a call."""
+        """Vary each parent, from its copy at the drawn size if kept; at degree 0 return the
+        parents, without a call.
+        """
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
         pixels = request.conditions.get(DRAWN) if self._rule.kept_size else None
         parents = encode_picture(request.samples if pixels is None else Images(pixels))
 
-        prompt, degree = self._ladder.tell(request.degree, _prompt(request), int(request.seeds[0] >> 8))
+        prompt, degree = self._ladder.tell(
+            request.degree, _prompt(request), int(request.seeds[0] >> 8)
+        )
         return self._ask(request, ImageCall(prompt, request.seeds, parents, degree, request.job))
 
     @property
@@ -171,7 +191,10 @@ class Host(Generator, ABC, Generic[Config]):
 
     @property
     def _requested_size(self) -> tuple[int, int] | None:
-        """(height, width) asked for new images, though they may come in another size. None: the endpoint's default."""
+        """(height, width) asked for new images, though they may come in another size.
+
+        None: the endpoint's default.
+        """
         return self._config.fixed_size
 
     def _credentials(self) -> Credentials:
@@ -179,15 +202,21 @@ class Host(Generator, ABC, Generic[Config]):
 
     def _open(self) -> HTTPClient:
         config = self._config
-        return HTTPClient(config.url, config, config.concurrency, self._credentials(), self.key_hosts)
+        return HTTPClient(
+            config.url, config, config.concurrency, self._credentials(), self.key_hosts
+        )
 
     def _send(self, call: ImageCall) -> Any:
         """Make a call and return its answer; raise Fault if there is none."""
         path, request = self.request(call)
         return self._client.ask("POST", path, **request)
 
-    def _image_at(self, call: ImageCall, url: object, addresses: Addresses, remedy: str = "") -> Pixels | Failed:
-        """Return the pixels of a data URI, or of an address that is asked without credentials; or Failed."""
+    def _image_at(
+        self, call: ImageCall, url: object, addresses: Addresses, remedy: str = ""
+    ) -> Pixels | Failed:
+        """Return the pixels of a data URI, or of an address that is asked without credentials; or
+        Failed.
+        """
         if not isinstance(url, str) or url.startswith("data:"):
             return self._rule.decode_text(url)
         if refusal := addresses.refusal(url):
@@ -196,7 +225,9 @@ class Host(Generator, ABC, Generic[Config]):
 
     def _ask(self, request: Request, call: ImageCall) -> Answer:
         outcome = self._client.policy.call(
-            lambda: self._send(call), lambda answer: self.response(call, answer), request.job.check_stop
+            lambda: self._send(call),
+            lambda answer: self.response(call, answer),
+            request.job.check_stop,
         )
         answer = answer_of(len(request), outcome, self._rule, request.conditions)
         calls = request.job.calls
@@ -209,12 +240,18 @@ def _prompt(request: Request) -> str:
 
 
 class Endpoints:
-    """Servers of one kind at several addresses, with one key and one policy. `concurrency` is per server."""
+    """Servers of one kind at several addresses, with one key and one policy.
+
+    `concurrency` is per server.
+    """
 
     def __init__(self, urls: Sequence[str], connection: Connection, concurrency: int) -> None:
         credentials = Credentials(connection)
         self._places = [
-            _Place(HTTPClient(url, connection, concurrency, credentials), ConcurrencyLimiter(concurrency))
+            _Place(
+                HTTPClient(url, connection, concurrency, credentials),
+                ConcurrencyLimiter(concurrency),
+            )
             for url in urls
         ]
         name = ", ".join(urlsplit(url).netloc for url in urls)
@@ -228,14 +265,19 @@ class Endpoints:
         check_stop: CheckStop = lambda: None,
         **request: Any,
     ) -> Outcome[Result]:
-        """POST `request`, or GET if it is empty, at the least busy server. Return what `Policy.call_one_of` does."""
+        """POST `request`, or GET if it is empty, at the least busy server.
+
+        Return what `Policy.call_one_of` does.
+        """
 
         def choose() -> tuple[ConcurrencyLimiter, Callable[[], httpx2.Response]]:
             with self._choosing:
                 now = time.monotonic()
                 place = min(self._places, key=lambda each: (each.rests_until > now, each.under_way))
                 place.under_way += 1
-            return place.limiter, lambda: self._ask(place, path if path.startswith("/") else f"/{path}", request)
+            return place.limiter, lambda: self._ask(
+                place, path if path.startswith("/") else f"/{path}", request
+            )
 
         return self._policy.call_one_of(choose, read, check_stop)
 
@@ -258,7 +300,9 @@ class Endpoints:
 
 @dataclass(eq=False)
 class _Place:
-    """One server, its requests under way, and the time until which it is left alone after a fault."""
+    """One server, its requests under way, and the time until which it is left alone after a
+    fault.
+    """
 
     client: HTTPClient
     limiter: ConcurrencyLimiter

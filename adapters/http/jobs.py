@@ -1,4 +1,6 @@
-"""Hosts that answer by jobs: a job is noted before anybody waits for it, so that after a kill it is not paid again."""
+"""Hosts that answer by jobs: a job is noted before anybody waits for it, so that after a kill it is
+not paid again.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +24,24 @@ from pe.plugins.settings import Count
 
 Value = TypeVar("Value")
 JobStatus = Literal["waiting", "unknown"] | Mapping[str, Any]
-"""The state of a job: queued or at work, not known to the host, or, once it is done, what the host says of it."""
+"""The state of a job: queued or at work, not known to the host, or, once it is done, what the host
+says of it."""
 
 log = logging.getLogger(__name__)
 
 GRACE = 15.0
-"""Seconds that a job may be unknown before it counts as forgotten: not all machines of a host know it at once."""
+"""Seconds that a job may be unknown before it counts as forgotten: not all machines of a host know
+it at once."""
 
 RARER = 1.5, 10.0
 """Factor from each wait for a job to the next, and the longest wait in units of the first."""
 
 
 class Ended(Exception):  # no Fault: the policy would make the request again
-    """A job that ended without a result. `is_refusal`: a content filter withheld it, even if `words` do not say so."""
+    """A job that ended without a result.
+
+    `is_refusal`: a content filter withheld it, even if `words` do not say so.
+    """
 
     def __init__(self, words: str, *, is_refusal: bool = False) -> None:
         super().__init__(words)
@@ -43,7 +50,10 @@ class Ended(Exception):  # no Fault: the policy would make the request again
 
 
 def for_free(ask: Callable[[], Value]) -> Value:
-    """Return what `ask` returns. Mark a Fault that it raises as free, since asking again costs nothing."""
+    """Return what `ask` returns.
+
+    Mark a Fault that it raises as free, since asking again costs nothing.
+    """
     try:
         return ask()
     except Fault as fault:
@@ -62,16 +72,21 @@ def wait_for_job(
     timeout: float = float("inf"),
     cancel: Callable[[str], None] = lambda job: None,
 ) -> Mapping[str, Any]:
-    """Wait for the noted job, or start one and wait for that. Return what the host says of the job once it is done.
+    """Wait for the noted job, or start one and wait for that.
+
+    Return what the host says of the job once it is done.
 
     Args:
         host: the host's name in messages.
         note: where the job is noted.
         policy: the policy for asking the host about the job; a host that is away is waited for.
         start: makes the host start a job, and notes that job.
-        look: returns a job's state; raises `Ended` if the job ended without a result, `Fault` if the host does not say.
-        poll: seconds before the first look at the job; the pauses between looks grow, up to ten times as long.
-        timeout: seconds that the job is waited for, before `Ended` is raised; infinity: until the host ends it.
+        look: returns a job's state; raises `Ended` if the job ended without a result, `Fault` if
+            the host does not say.
+        poll: seconds before the first look at the job; the pauses between looks grow, up to ten
+            times as long.
+        timeout: seconds that the job is waited for, before `Ended` is raised; infinity: until the
+            host ends it.
         cancel: tells the host that nobody waits for a job any longer.
     """
     limiter = ConcurrencyLimiter(1)  # the job has passed the endpoint's
@@ -80,7 +95,9 @@ def wait_for_job(
         def send() -> JobStatus:
             return for_free(lambda: look(note.job))
 
-        outcome = policy.call_one_of(lambda: (limiter, send), lambda status: status, note.check_stop)
+        outcome = policy.call_one_of(
+            lambda: (limiter, send), lambda status: status, note.check_stop
+        )
         if outcome.result is None:
             assert outcome.fault is not None
             raise outcome.fault
@@ -125,10 +142,13 @@ class ByJobs(Prompted):
 
     Attributes:
         base_url: the host's address.
-        poll: seconds before the first look at a job; the pauses between looks grow, up to ten times as long.
+        poll: seconds before the first look at a job; the pauses between looks grow, up to ten times
+            as long.
         job_timeout: seconds that a job is waited for, before its samples count as failed.
-        result_hosts: hosts, besides that in `base_url`, from which images may be fetched; None: the documented hosts.
-        wordings: degree → text, as for `openai_images`; None: the shipped ones, or none if the degree goes as a number.
+        result_hosts: hosts, besides that in `base_url`, from which images may be fetched; None: the
+            documented hosts.
+        wordings: degree → text, as for `openai_images`; None: the shipped ones, or none if the
+            degree goes as a number.
         concurrency: most jobs at once.
     """
 
@@ -146,7 +166,8 @@ Config = TypeVar("Config", bound=ByJobs)
 class JobHost(Host[Config]):
     """RANDOM_API and VARIATION_API by a host that answers by jobs. A request is one job.
 
-    `response` reads what the host says of a finished job. After a Fault of `job_status` the host is asked again.
+    `response` reads what the host says of a finished job. After a Fault of `job_status` the host is
+    asked again.
 
     Attributes:
         job_field: the field, in the answer to a request, that names the job.
@@ -163,19 +184,27 @@ class JobHost(Host[Config]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """One parent, or one prompt, per request. Each of `concurrency` workers waits for one job at a time."""
+        """One parent, or one prompt, per request.
+
+        Each of `concurrency` workers waits for one job at a time.
+        """
         return replace(super().capabilities, concurrency=self._config.concurrency)
 
     @abstractmethod
     def job_status(self, job: str) -> JobStatus:
-        """Return the state of a job; raise Ended if the job ended without a result, Fault if the host does not say."""
+        """Return the state of a job; raise Ended if the job ended without a result, Fault if the
+        host does not say.
+        """
 
     def cancel(self, job: str) -> None:
         """Tell the host that nobody waits for a job any longer. This class tells it nothing."""
         return
 
     def _submit(self, call: ImageCall) -> None:
-        """Make the host start a job, and note it. An override that chooses the job's id notes it before sending."""
+        """Make the host start a job, and note it.
+
+        An override that chooses the job's id notes it before sending.
+        """
         answer = object_of(super()._send(call))
         job = answer.get(self.job_field)
         if not isinstance(job, str):
@@ -204,7 +233,9 @@ class JobHost(Host[Config]):
         except Ended as ended:
             fault = ended.fault
             fault.words = self._client.policy.clean(fault.words)
-            answer = answer_of(len(request), Outcome(None, fault, 0), self._rule, request.conditions)
+            answer = answer_of(
+                len(request), Outcome(None, fault, 0), self._rule, request.conditions
+            )
         return replace(answer, usage=replace(answer.bill, calls=request.job.calls))
 
     def _find(self, where: str) -> dict[str, Any] | None:
@@ -217,7 +248,11 @@ class JobHost(Host[Config]):
             return None
 
     def _image(self, call: ImageCall, url: object) -> Pixels | Failed:
-        """Return the pixels of a data URI, or of an address at one of the `result_hosts`; or Failed."""
+        """Return the pixels of a data URI, or of an address at one of the `result_hosts`; or
+        Failed.
+        """
         hosts = self._config.result_hosts
-        addresses = Addresses(self._config.url, self.result_hosts if hosts is None else tuple(hosts))
+        addresses = Addresses(
+            self._config.url, self.result_hosts if hosts is None else tuple(hosts)
+        )
         return self._image_at(call, url, addresses, " (`result_hosts` names others)")

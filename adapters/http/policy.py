@@ -41,15 +41,20 @@ SHRINK = 0.8
 
 
 def workers_for(concurrency: int) -> int:
-    """Return how many threads keep `concurrency` requests under way while some threads read and decode answers."""
+    """Return how many threads keep `concurrency` requests under way while some threads read and
+    decode answers.
+    """
     return concurrency + max(1, concurrency // 8)
 
 
 class ConcurrencyLimiter:
-    """Lets at most `width` requests through at once, at first `most` ≥ 1. Shared by all workers of an endpoint.
+    """Lets at most `width` requests through at once, at first `most` ≥ 1.
 
-    A throttled request reduces the width by a fifth, unless the request had started before the last reduction. As many
-    successes as the width raise it by one (as TCP does: Chiu and Jain, 1989). During a pause no request passes.
+    Shared by all workers of an endpoint.
+
+    A throttled request reduces the width by a fifth, unless the request had started before the last
+    reduction. As many successes as the width raise it by one (as TCP does: Chiu and Jain, 1989).
+    During a pause no request passes.
     """
 
     def __init__(self, most: int) -> None:
@@ -67,7 +72,10 @@ class ConcurrencyLimiter:
 
     @contextmanager
     def passing(self, check_stop: CheckStop = lambda: None) -> Iterator[int]:
-        """Wait for a place, unless `check_stop` raises. Yield the number of reductions so far, for `throttle`."""
+        """Wait for a place, unless `check_stop` raises.
+
+        Yield the number of reductions so far, for `throttle`.
+        """
         with self._condition:
             while (rest := self._pause_ends - time.monotonic()) > 0 or self._inside >= self.width:
                 self._condition.wait(_until_check(rest))
@@ -88,7 +96,10 @@ class ConcurrencyLimiter:
             self._condition.notify()
 
     def throttle(self, since: int, pause: float) -> None:
-        """Reduce the width, unless it was since `passing` gave `since`. Let nothing pass for `pause` seconds."""
+        """Reduce the width, unless it was since `passing` gave `since`.
+
+        Let nothing pass for `pause` seconds.
+        """
         with self._condition:
             if since == self._reductions:
                 self._width = max(1.0, self._width * SHRINK)
@@ -99,12 +110,14 @@ class ConcurrencyLimiter:
 class CircuitBreaker:
     """Holds requests back while a server is away. Shared by all workers of an endpoint.
 
-    Closed, it lets every request pass. After `limit` faults in a row, of any requests, it is open: one request at a
-    time is made as a probe, after waits that double from FIRST to MOST. An answer to any request closes it.
+    Closed, it lets every request pass. After `limit` faults in a row, of any requests, it is open:
+    one request at a time is made as a probe, after waits that double from FIRST to MOST. An answer
+    to any request closes it.
 
     Attributes:
         answers: how many requests were answered.
-        is_over: whether the server was away for `patience` seconds at the last fault; a wait that it named is added.
+        is_over: whether the server was away for `patience` seconds at the last fault; a wait that
+            it named is added.
     """
 
     def __init__(self, limit: int, patience: float) -> None:
@@ -136,10 +149,13 @@ class CircuitBreaker:
 
     @contextmanager
     def passing(self, check_stop: CheckStop) -> Iterator[None]:
-        """Wait while the circuit is open, unless `check_stop` raises or it is this thread's turn to probe."""
+        """Wait while the circuit is open, unless `check_stop` raises or it is this thread's turn to
+        probe.
+        """
         me = get_ident()
         with self._condition:
-            # A probe may make further requests: it asks for the state of the job that it has started.
+            # A probe may make further requests: it asks for the state of the job that it has
+            # started.
             while self.is_open and (self.rest > 0 or self._prober not in (None, me)):
                 self._condition.wait(_until_check(self.rest))
                 check_stop()
@@ -168,7 +184,9 @@ class CircuitBreaker:
             self._condition.notify_all()
 
     def fail(self, wait: float | None) -> None:
-        """Note a fault that may heal, and the seconds that the server asks to wait before the next request, if any."""
+        """Note a fault that may heal, and the seconds that the server asks to wait before the next
+        request, if any.
+        """
         with self._condition:
             now = time.monotonic()
             if not self._faults:
@@ -178,7 +196,9 @@ class CircuitBreaker:
             self.is_over = now >= self._patience_ends
             self._patience_ends = max(self._patience_ends, now + (wait or 0.0))
             if self.is_open:
-                self._next_probe = now + (backoff(self._faults - self._limit) if wait is None else wait)
+                self._next_probe = now + (
+                    backoff(self._faults - self._limit) if wait is None else wait
+                )
 
 
 @dataclass(frozen=True)
@@ -192,7 +212,10 @@ class Outcome(Generic[Result]):
 
     @property
     def miss(self) -> Refused | Failed | None:
-        """The fault as `Refused` or `Failed`, for every item of the request. None if there is no fault."""
+        """The fault as `Refused` or `Failed`, for every item of the request.
+
+        None if there is no fault.
+        """
         if self.fault is None:
             return None
         if self.fault.refusal:
@@ -202,7 +225,10 @@ class Outcome(Generic[Result]):
 
 @dataclass
 class _Request:
-    """What happened to a request so far. It holds no fault, whose traceback would be a cycle of references."""
+    """What happened to a request so far.
+
+    It holds no fault, whose traceback would be a cycle of references.
+    """
 
     answers: int  # of the endpoint, at the request's start or last fault
     is_patient: bool
@@ -214,12 +240,13 @@ class _Request:
 class Policy:
     """One endpoint's rate and patience, shared by all of its workers.
 
-    A request whose fault may pass (`Fault.heals`) is made again, after a random wait that doubles from FIRST to MOST,
-    or the wait that the server asked for. A 429 slows all workers down, and its wait holds all of them back.
+    A request whose fault may pass (`Fault.heals`) is made again, after a random wait that doubles
+    from FIRST to MOST, or the wait that the server asked for. A 429 slows all workers down, and its
+    wait holds all of them back.
 
-    A request can end in two ways without a result. Either its items failed: they were refused or rejected, or the
-    request failed 2 × `tries` times while others were answered. Or the run stops, and can be resumed: the server was
-    away for `patience` seconds, or no request will succeed.
+    A request can end in two ways without a result. Either its items failed: they were refused or
+    rejected, or the request failed 2 × `tries` times while others were answered. Or the run stops,
+    and can be resumed: the server was away for `patience` seconds, or no request will succeed.
 
     Args:
         name: what messages call the endpoint.
@@ -250,7 +277,9 @@ class Policy:
         self._under_way = set[int]()
 
     @classmethod
-    def of(cls, connection: Connection, name: str, concurrency: int, credentials: Credentials) -> Policy:
+    def of(
+        cls, connection: Connection, name: str, concurrency: int, credentials: Credentials
+    ) -> Policy:
         """Return the policy of an endpoint with these connection settings."""
         return cls(
             name,
@@ -262,7 +291,10 @@ class Policy:
 
     @property
     def wait(self) -> str:
-        """The reason why requests wait now, if the wait is long, in a clause. Empty if there is none."""
+        """The reason why requests wait now, if the wait is long, in a clause.
+
+        Empty if there is none.
+        """
         return self._wait if self._breaker.is_open or time.monotonic() < self._wait_ends else ""
 
     def call(
@@ -274,7 +306,9 @@ class Policy:
         is_patient: bool = True,
     ) -> Outcome[Result]:
         """Make a request until it is answered, refused or given up; see `call_one_of`."""
-        return self.call_one_of(lambda: (self._limiter, send), read, check_stop, is_patient=is_patient)
+        return self.call_one_of(
+            lambda: (self._limiter, send), read, check_stop, is_patient=is_patient
+        )
 
     def call_one_of(
         self,
@@ -284,22 +318,28 @@ class Policy:
         *,
         is_patient: bool = True,
     ) -> Outcome[Result]:
-        """Make a request as `call` does, where several endpoints, each with its own limiter, give the same answer.
+        """Make a request as `call` does, where several endpoints, each with its own limiter, give
+        the same answer.
 
         Args:
-            choose: for each try, the limiter to pass and the function that makes the request, or raises `Fault`.
-            read: makes the result from the answer, after the limiter's place is free again, or raises `Fault`.
+            choose: for each try, the limiter to pass and the function that makes the request, or
+                raises `Fault`.
+            read: makes the result from the answer, after the limiter's place is free again, or
+                raises `Fault`.
             check_stop: called by a request that waits; raises what ends the waiting.
             is_patient: false to return the fault after `tries`, even if the server is away.
 
         Raises:
-            Rejected: neither this request nor any other will succeed (401, 402, 403, 404, a spent quota …).
+            Rejected: neither this request nor any other will succeed (401, 402, 403, 404, a spent
+                quota …).
             Unavailable: the server was away, or throttled, for longer than the patience.
         """
         tenacity = import_library("tenacity", "http", "Calling an endpoint")
         request = _Request(self._breaker.answers, is_patient)
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(lambda error: isinstance(error, Fault) and error.heals),
+            retry=tenacity.retry_if_exception(
+                lambda error: isinstance(error, Fault) and error.heals
+            ),
             stop=lambda state: self._gives_up(state, request),
             wait=self._pause,
             before_sleep=self._tell,
@@ -369,32 +409,38 @@ class Policy:
         return request.alone >= 2 * self._tries
 
     def _end(self, fault: Fault, request: _Request) -> Outcome[Result]:
-        """Return the outcome of a request whose items failed; or raise what stops the run, which can be resumed."""
+        """Return the outcome of a request whose items failed; or raise what stops the run, which
+        can be resumed.
+        """
         failed = Outcome[Result](None, fault, request.calls)
         if fault.refusal or fault.whole or fault.rejects:
             return failed
         if fault.bad_certificate:
             raise Rejected(
-                f"{self.name} is not trusted ({fault}): name its authority's file in SSL_CERT_FILE, "
-                "or give the address that its certificate is for."
+                f"{self.name} is not trusted ({fault}): name its authority's file in "
+                "SSL_CERT_FILE, or give the address that its certificate is for."
             ) from None
         if not fault.heals:
             raise Rejected(f"{self.name} rejects the request with {fault}", fault.status) from None
         if not request.is_patient:
             return failed
         if (fault.wait or 0.0) > self._longest:
-            raise Unavailable(f"{self.name} asks to wait for {fault.wait:,.0f} s ({fault}).") from None
+            raise Unavailable(
+                f"{self.name} asks to wait for {fault.wait:,.0f} s ({fault})."
+            ) from None
         if not request.has_answer:
             if self._is_alone(request):
                 return Outcome(None, fault, request.calls, alone=True)
-            # No other request tells whether the server is away for all. Another seed may help; the circuit stays open,
-            # so that a server that is away is not waited for once more.
+            # No other request tells whether the server is away for all. Another seed may help; the
+            # circuit stays open, so that a server that is away is not waited for once more.
             if fault.own and len(self._under_way) == 1:
                 return failed
         seconds = self._breaker.seconds
         self._breaker.reset()
         duration = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"
-        raise Unavailable(f"{self.name} gave no answer for {duration} (the last fault: {fault}).") from None
+        raise Unavailable(
+            f"{self.name} gave no answer for {duration} (the last fault: {fault})."
+        ) from None
 
     def _pause(self, state: RetryCallState) -> float:
         """Return the seconds until a request is made again."""
@@ -415,20 +461,26 @@ class Policy:
             reason = "rate limited by the server until"
             seconds = max(seconds, fault.wait or 0.0)
         words = f"{reason} {datetime.now() + timedelta(seconds=seconds):%H:%M:%S}"
-        log.log(logging.WARNING if is_away else logging.INFO, "%s: %s", self.name, words)  # a warning shows at once
+        log.log(
+            logging.WARNING if is_away else logging.INFO, "%s: %s", self.name, words
+        )  # a warning shows at once
         if is_away or seconds >= WORTH_TELLING:
             self._wait = words
             self._wait_ends = time.monotonic() + seconds
 
 
 def backoff(faults: int) -> float:
-    """Return the seconds of a random wait that doubles with each fault before the last one, from FIRST to MOST."""
+    """Return the seconds of a random wait that doubles with each fault before the last one, from
+    FIRST to MOST.
+    """
     longest = min(MOST, FIRST * 2 ** min(faults, 30))
     return random.uniform(longest / 4, longest)
 
 
 def _until_check(rest: float) -> float:
-    """Return the seconds to sleep until the next look at a condition that may hold after `rest` seconds."""
+    """Return the seconds to sleep until the next look at a condition that may hold after `rest`
+    seconds.
+    """
     return min(EVERY, rest) if rest > 0 else EVERY
 
 

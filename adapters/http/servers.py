@@ -25,12 +25,20 @@ from pe.version import __version__
 if TYPE_CHECKING:
     import httpx2
 
-_OWNERS = {"sglang": "sglang", "vllm": "vllm-omni", "xinference": "xinference", "OVMS": "ovms", "pe": "pe"}
+_OWNERS = {
+    "sglang": "sglang",
+    "vllm": "vllm-omni",
+    "xinference": "xinference",
+    "OVMS": "ovms",
+    "pe": "pe",
+}
 """`owned_by` of a server's models → the server's name."""
 
 
 class Served(Prompted):
-    """Settings of an endpoint whose server may have a `Profile`, which sets what the recipe does not state."""
+    """Settings of an endpoint whose server may have a `Profile`, which sets what the recipe does
+    not state.
+    """
 
     api: ClassVar[API]
     server: str | None = None
@@ -71,7 +79,9 @@ class ServedHost(Host[Config]):
         return look_at(cls.Settings, settings)
 
     def check_machine(self) -> None:
-        """Raise RecipeError if the key is not there, or the recipe does not say which server answers."""
+        """Raise RecipeError if the key is not there, or the recipe does not say which server
+        answers.
+        """
         super().check_machine()
         self._check_server()
 
@@ -82,14 +92,18 @@ class ServedHost(Host[Config]):
     def _check_server(self) -> None:
         if "server" not in self._config.model_fields_set:
             raise RecipeError(
-                f"`server` is missing: write the name that `pe doctor RECIPE` gives for {self._host}, or null for "
-                f"another server. Since version {__version__} a run does not ask the server itself; a run that did "
-                "goes on with `pe run RUN --set api.server=NAME`."
+                "`server` is missing: write the name that `pe doctor RECIPE` gives for "
+                f"{self._host}, or null for another server. Since version {__version__} a run does "
+                "not ask the server itself; a run that did goes on with `pe run RUN --set "
+                "api.server=NAME`."
             )
 
 
 def server_by_address(url: str) -> str | None:
-    """Return `openai` or `azure` for an address at one of their hosts. None for another host, which must be asked."""
+    """Return `openai` or `azure` for an address at one of their hosts.
+
+    None for another host, which must be asked.
+    """
     host = urlsplit(url).hostname or ""
     if host.endswith((".azure.com", ".azure.us", ".azure.cn")):
         return "azure"
@@ -105,7 +119,9 @@ def _json_at(client: httpx2.Client, url: str) -> Any:
 
 
 def _profiles(root: str, entries: list[dict[str, Any]], client: httpx2.Client) -> Iterator[Profile]:
-    """Yield the profiles of the server at `root`, which lists these models: one for each API that it speaks."""
+    """Yield the profiles of the server at `root`, which lists these models: one for each API that
+    it speaks.
+    """
     owners = {str(entry.get("owned_by")) for entry in entries}
     owner = _OWNERS.get(owners.pop()) if len(owners) == 1 else None
     if [entry.get("id") for entry in entries] == ["sd-cpp-local"]:
@@ -138,9 +154,12 @@ def _sd_server(options: Mapping[str, Any], version: Any) -> str:
     return "a1111" if "samples_save" in options else ""
 
 
-# A look at an endpoint: can it be reached, does it take the key, who answers, what does that server heed.
+# A look at an endpoint: can it be reached, does it take the key, who answers, what does that server
+# heed.
 
-_KEY = "name what holds its key: --key-env NAME, or key_env, key_file … in a recipe: pe doctor RECIPE"
+_KEY = (
+    "name what holds its key: --key-env NAME, or key_env, key_file … in a recipe: pe doctor RECIPE"
+)
 _REMEDIES = {
     None: "see whether it runs, and whether this machine may reach it",
     401: _KEY,
@@ -158,11 +177,14 @@ def look_at(
     ours: bool = False,
     recognise: bool = True,
 ) -> Iterator[Finding]:
-    """Yield what an examination of an endpoint, or of each of several, finds. No sample is asked for.
+    """Yield what an examination of an endpoint, or of each of several, finds.
+
+    No sample is asked for.
 
     Args:
         model: the settings' class, whose default of `key_env` holds if the recipe states none.
-        settings: a recipe's settings: the connection, `base_url`, and those that are compared with the served model.
+        settings: a recipe's settings: the connection, `base_url`, and those that are compared with
+            the served model.
         url: the address, if the settings name none.
         ours: true if the server must be one of `pe serve`.
         recognise: true to tell which kind of image server answers, and what it heeds.
@@ -171,12 +193,18 @@ def look_at(
     own = {name: settings[name] for name in Connection.model_fields if name in settings}
     for address in urls if isinstance(urls, list) else [urls]:
         if urlsplit(address).scheme not in ("http", "https"):
-            yield Finding("problem", f"endpoint {address}: no address", "give it as https://HOST or http://HOST:PORT")
+            yield Finding(
+                "problem",
+                f"endpoint {address}: no address",
+                "give it as https://HOST or http://HOST:PORT",
+            )
             continue
         try:
             connection = Connection.model_validate(own | _BRIEF)
             if "key_env" not in own:
-                connection = connection.model_copy(update={"key_env": model.model_fields["key_env"].default})
+                connection = connection.model_copy(
+                    update={"key_env": model.model_fields["key_env"].default}
+                )
             credentials = Credentials(connection)
             with closing(open_client(connection, 1, credentials)) as client:
                 for finding in _findings(address.rstrip("/"), client, settings, ours, recognise):
@@ -185,13 +213,17 @@ def look_at(
             yield Finding("problem", f"endpoint {address}: {error}")
 
 
-def _findings(base: str, client: Any, settings: Mapping[str, Any], ours: bool, recognise: bool) -> Iterator[Finding]:
+def _findings(
+    base: str, client: Any, settings: Mapping[str, Any], ours: bool, recognise: bool
+) -> Iterator[Finding]:
     root = re.sub(r"/v\d+$", "", base)
     began = time.monotonic()
     entries: list[dict[str, Any]] = []
     try:
         entries = _list_models(client, base if base != root else f"{base}/v1")
-        serves = f"serves {', '.join([str(entry.get('id')) for entry in entries[:5]]) or 'no model'}"
+        serves = (
+            f"serves {', '.join([str(entry.get('id')) for entry in entries[:5]]) or 'no model'}"
+        )
     except Fault as fault:
         if fault.status != 404 or _json_at(client, f"{root}/sdapi/v1/options") is None:
             words = f"no answer ({fault.words})" if fault.status is None else str(fault)
@@ -199,13 +231,17 @@ def _findings(base: str, client: Any, settings: Mapping[str, Any], ours: bool, r
             yield Finding("problem", f"endpoint {root}: {words}", remedy)
             return
         serves = "speaks /sdapi/v1"
-    yield Finding("ok", f"endpoint {root}: {serves}, answers in {1000 * (time.monotonic() - began):.0f} ms")
+    yield Finding(
+        "ok", f"endpoint {root}: {serves}, answers in {1000 * (time.monotonic() - began):.0f} ms"
+    )
     names = [str(entry.get("id")) for entry in entries]
     for key in ("model", "variation_model"):
         name = settings.get(key)
         if names and name not in (None, *names):
             yield Finding(
-                "problem", f"{key} {name}: the endpoint lists none of this name", nearest_name(str(name), names)
+                "problem",
+                f"{key} {name}: the endpoint lists none of this name",
+                nearest_name(str(name), names),
             )
     own = entries[0].get("pe") if entries else None
     if isinstance(own, dict) and "vary" in own:
@@ -219,7 +255,9 @@ def _findings(base: str, client: Any, settings: Mapping[str, Any], ours: bool, r
             yield Finding("ok", f"endpoint {root}: ready")
     except Fault as fault:
         if fault.status == 503:
-            yield Finding("problem", f"endpoint {root}: {fault}", "wait until a replica has its model loaded")
+            yield Finding(
+                "problem", f"endpoint {root}: {fault}", "wait until a replica has its model loaded"
+            )
 
 
 def _list_models(client: httpx2.Client, url: str) -> list[dict[str, Any]]:
@@ -238,14 +276,25 @@ def _recognise(profiles: list[Profile], settings: Mapping[str, Any]) -> Iterator
         yield Finding("ok", f"{its.title}, by `kind: {its.api}`: {_heeds(its)}", remedy)
     if not profiles:
         remedy = "" if "server" in settings else "write `server: null` in the recipe"
-        yield Finding("ok", "the server is not known: it gets one parent a request and the degree in words", remedy)
+        yield Finding(
+            "ok",
+            "the server is not known: it gets one parent a request and the degree in words",
+            remedy,
+        )
 
 
 def _compare(own: Mapping[str, Any], settings: Mapping[str, Any], ours: bool) -> Iterator[Finding]:
     """Yield findings that compare a recipe with the model of a server of `pe serve`."""
-    words = f"the server varies images by {own['vary']}, the degree {_DEGREES[own.get('degree') == 'wording']}"
+    words = (
+        f"the server varies images by {own['vary']}, the degree "
+        f"{_DEGREES[own.get('degree') == 'wording']}"
+    )
     same = not ours or own["vary"] == settings.get("vary", "noise")
-    yield Finding("ok", words) if same else Finding("problem", words, f"put `vary: {own['vary']}` in the recipe")
+    yield (
+        Finding("ok", words)
+        if same
+        else Finding("problem", words, f"put `vary: {own['vary']}` in the recipe")
+    )
     prompts = settings.get("prompts")
     guidance = settings.get("guidance")
     size = settings.get("size")
@@ -253,10 +302,18 @@ def _compare(own: Mapping[str, Any], settings: Mapping[str, Any], ours: bool) ->
     if ours and own.get("prompts") and not prompts:
         yield Finding("problem", "the model takes prompts, and the recipe has none", "give prompts")
     if not own.get("prompts") and prompts:
-        remedy = "leave prompts out, or name classes: {label: class}" if ours else "use `kind: diffusion_server`"
+        remedy = (
+            "leave prompts out, or name classes: {label: class}"
+            if ours
+            else "use `kind: diffusion_server`"
+        )
         yield Finding("problem", "the model takes no prompts, and the recipe has some", remedy)
     if not own.get("guidance", True) and guidance not in (None, 1):
-        yield Finding("problem", f"the model has no guidance, and the recipe sets {guidance}", "leave guidance out")
+        yield Finding(
+            "problem",
+            f"the model has no guidance, and the recipe sets {guidance}",
+            "leave guidance out",
+        )
     sides: Any = size if isinstance(size, list | tuple) else [size, size]
     if isinstance(size, str):  # OpenAI's: width first
         sides = size.split("x")[::-1]
@@ -270,4 +327,7 @@ def _heeds(its: Profile) -> str:
     if not its.varies:
         return "it cannot vary an image"
     sets = ", ".join(f"{name}: {str(value).lower()}" for name, value in its.sets.items())
-    return f"degree {its.degree}; seed {its.seed}; several parents: {its.several}{f'; sets {sets}' if sets else ''}"
+    return (
+        f"degree {its.degree}; seed {its.seed}; several parents: "
+        f"{its.several}{f'; sets {sets}' if sets else ''}"
+    )

@@ -1,4 +1,6 @@
-"""The settings of endpoints; and profiles, which tell what parts of a request each known server heeds."""
+"""The settings of endpoints; and profiles, which tell what parts of a request each known server
+heeds.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,18 @@ SDServer = Literal["a1111", "forge", "sdnext", "stable-diffusion.cpp", "xinferen
 
 @dataclass(frozen=True)
 class Profile:
-    """The facts that we use about a server that speaks an API. Docs/endpoints.md has the whole table and sources."""
+    """The facts that we use about a server that speaks an API.
+
+    Docs/endpoints.md has the whole table and sources.
+    """
 
     server: str  # the server's name in the setting `server`
     title: str  # the name that people use
     degree: str = "no field"  # what the server does with a degree that is sent as a number
     seed: str = "no field"  # what the server does with a seed
-    several: str = "references for one image"  # what the server does with several parents in one request
+    several: str = (
+        "references for one image"  # what the server does with several parents in one request
+    )
     # settings that the server implies, in place of their defaults
     sets: Mapping[str, Any] = field(default_factory=dict)
     # ways to vary a sample: `edit`, `variations`, `img2img`; empty: the server cannot vary one
@@ -62,17 +69,30 @@ PROFILES = (
     Profile("openai", "OpenAI", sets=_NO_FORMAT),
     Profile("azure", "Azure OpenAI", sets=_NO_FORMAT),
     _seeded("sglang", "SGLang", "dropped", sets={"seed_field": "seed"}),
-    _seeded("vllm-omni", "vLLM-Omni", "`strength`, by Z-Image alone", sets=_STRENGTH | {"seed_field": "seed"}),
+    _seeded(
+        "vllm-omni",
+        "vLLM-Omni",
+        "`strength`, by Z-Image alone",
+        sets=_STRENGTH | {"seed_field": "seed"},
+    ),
     Profile("xinference", "Xinference", "dropped: always 0.75", "dropped", varies=_BOTH),
     _seeded("localai", "LocalAI", "–", several="–", sets={"seed_field": "seed"}, varies=()),
     Profile(
         *("ovms", "OpenVINO Model Server", "exact (`strength`)", "heeded (`rng_seed`)", "refused"),
         sets=_EXACT | {"seed_field": "rng_seed"},
     ),
-    Profile("stable-diffusion.cpp", "stable-diffusion.cpp", "dropped", "dropped: always 42, or what `--seed` says"),
+    Profile(
+        "stable-diffusion.cpp",
+        "stable-diffusion.cpp",
+        "dropped",
+        "dropped: always 42, or what `--seed` says",
+    ),
     Profile("litellm", "LiteLLM's proxy", "handed on", "handed on", "handed on", sets=_NO_FORMAT),
     _seeded(
-        *("pe", "our own `pe serve`", _IN_WORDS), several="refused", sets=_EXACT | {"seed_field": "seed"}, varies=_BOTH
+        *("pe", "our own `pe serve`", _IN_WORDS),
+        several="refused",
+        sets=_EXACT | {"seed_field": "seed"},
+        varies=_BOTH,
     ),
     _sdapi("a1111", "AUTOMATIC1111", several="each is varied", sets={"several_parents": True}),
     _sdapi("forge", "Forge", several="each is varied", sets={"several_parents": True}),
@@ -91,7 +111,8 @@ def profile(api: API, server: str) -> Profile | None:
     return next((each for each in PROFILES if (each.api, each.server) == (api, server)), None)
 
 
-# The sections that recipes of endpoints share: how it is reached, what is asked of it, what its images become.
+# The sections that recipes of endpoints share: how it is reached, what is asked of it, what its
+# images become.
 
 Scalar = str | int | float | bool
 Seconds = Annotated[float, Field(gt=0)]
@@ -105,7 +126,9 @@ def _check_sides(size: tuple[int, int]) -> tuple[int, int]:
 
 Size = Annotated[
     tuple[int, int],
-    BeforeValidator(lambda size: (size, size) if isinstance(size, int) else size, int | tuple[int, int]),
+    BeforeValidator(
+        lambda size: (size, size) if isinstance(size, int) else size, int | tuple[int, int]
+    ),
     AfterValidator(_check_sides),
 ]
 """(height, width) in pixels; a recipe may give one number for both."""
@@ -115,17 +138,23 @@ class Connection(Settings):
     """Connection settings. They may differ between machines.
 
     Attributes:
-        key_env: the environment variable that holds the key; None: no key, unless another setting brings one.
+        key_env: the environment variable that holds the key; None: no key, unless another setting
+            brings one.
         key_file: a file that holds the key, read before each request.
-        key_command: a program and its arguments, whose output is the key; run again when the key is refused.
-        basic_auth_env: the environment variable that holds user:password, for HTTP Basic authentication.
+        key_command: a program and its arguments, whose output is the key; run again when the key is
+            refused.
+        basic_auth_env: the environment variable that holds user:password, for HTTP Basic
+            authentication.
         headers_env: further headers, each with the environment variable that holds its value.
         client_cert: a file with this client's certificate (PEM).
-        client_key: a file with the certificate's private key (PEM); None: the key stands in `client_cert`.
+        client_key: a file with the certificate's private key (PEM); None: the key stands in
+            `client_cert`.
         timeout: most seconds to connect, and from one byte to the next.
-        total_timeout: seconds until the last byte of an answer's body; None: 900, or twice `timeout` if that is more.
+        total_timeout: seconds until the last byte of an answer's body; None: 900, or twice
+            `timeout` if that is more.
         tries: how often a request is made before the server counts as away.
-        patience: seconds that a server which is away, or throttles, is waited for; then the run stops, to be resumed.
+        patience: seconds that a server which is away, or throttles, is waited for; then the run
+            stops, to be resumed.
     """
 
     key_env: str | None = None
@@ -152,13 +181,19 @@ class Connection(Settings):
 
     @model_validator(mode="after")
     def _check_one_key(self) -> Self:
-        names = [name for name in ("key_file", "key_command", "basic_auth_env") if getattr(self, name) is not None]
+        names = [
+            name
+            for name in ("key_file", "key_command", "basic_auth_env")
+            if getattr(self, name) is not None
+        ]
         if self.key_env is not None and "key_env" in self.model_fields_set:
             names = ["key_env", *names]
         if len(names) > 1:
             raise RecipeError(f"{' and '.join(names)} are given: an endpoint takes one of them.")
         if self.client_key is not None and self.client_cert is None:
-            raise RecipeError("client_key is given without client_cert: name the certificate's file, too.")
+            raise RecipeError(
+                "client_key is given without client_cert: name the certificate's file, too."
+            )
         return self
 
     @model_validator(mode="after")
@@ -168,8 +203,9 @@ class Connection(Settings):
             for url in urls if isinstance(urls, list) else [urls or ""]:
                 if "@" in urlsplit(url).netloc:
                     raise RecipeError(
-                        f"{name} holds a user or a password, which a run would store: take them out of it, and name "
-                        "in basic_auth_env an environment variable that holds user:password."
+                        f"{name} holds a user or a password, which a run would store: take them "
+                        "out of it, and name in basic_auth_env an environment variable that holds "
+                        "user:password."
                     )
         return self
 
@@ -189,7 +225,8 @@ class Pictures(Settings):
 
     Attributes:
         prompts: a text, a list to draw from, or either for each label; `{label}` is replaced.
-        image_size: height and width of the samples, pixels, or one number for both; images that come are resized to it.
+        image_size: height and width of the samples, pixels, or one number for both; images that
+            come are resized to it.
         resize: how an image is brought to `image_size`: crop, fit or stretch.
         channels: 3, or 1 for grey samples.
     """
@@ -204,9 +241,10 @@ class Prompted(Concurrent, Pictures):
     """An endpoint that draws from prompts.
 
     Attributes:
-        keep_size: keep, beside each sample, the image as it was drawn, and vary that image: true, where the endpoint
-            draws at one known `size`; or height and width in pixels, to which drawn images are resized. False: samples
-            are varied at `image_size`, and detail is lost in every iteration.
+        keep_size: keep, beside each sample, the image as it was drawn, and vary that image: true,
+            where the endpoint draws at one known `size`; or height and width in pixels, to which
+            drawn images are resized. False: samples are varied at `image_size`, and detail is lost
+            in every iteration.
     """
 
     default_url: ClassVar[str] = ""
@@ -221,8 +259,8 @@ class Prompted(Concurrent, Pictures):
     def _check_drawn(self) -> Self:
         if self.keep_size is True and self.fixed_size is None:
             raise RecipeError(
-                "keep_size: true needs one known size at which the endpoint draws: give size, or the pixels to keep "
-                "(keep_size: 512)."
+                "keep_size: true needs one known size at which the endpoint draws: give size, or "
+                "the pixels to keep (keep_size: 512)."
             )
         return self
 
@@ -239,7 +277,9 @@ class Prompted(Concurrent, Pictures):
     @property
     def ladder(self) -> Ladder:
         """Wordings and fields that tell the endpoint a degree of variation."""
-        return Ladder.of(getattr(self, "wordings", None), self.exact_field, exact=self.exact_field is not None)
+        return Ladder.of(
+            getattr(self, "wordings", None), self.exact_field, exact=self.exact_field is not None
+        )
 
     @property
     def fixed_size(self) -> tuple[int, int] | None:
@@ -248,7 +288,10 @@ class Prompted(Concurrent, Pictures):
 
     @property
     def kept_size(self) -> tuple[int, int] | None:
-        """(height, width) of a second copy of each sample, which variations start from. None: there is no such copy."""
+        """(height, width) of a second copy of each sample, which variations start from.
+
+        None: there is no such copy.
+        """
         size = self.fixed_size if self.keep_size is True else self.keep_size or None
         return None if size == self.image_size else size
 
@@ -257,10 +300,12 @@ class Worded(Prompted):
     """An endpoint that takes a degree of variation in words, and perhaps in a field of its own.
 
     Attributes:
-        wordings: degree → text; a degree is put in the text of the first entry at or above it. None: the shipped
-            ones, or no words if `degree_exact` is true.
-        degree_field: a field in which the degree is sent as a number, too (`strength`); many servers ignore it.
-        degree_exact: the server is known to heed `degree_field`: the number tells the degree, without words.
+        wordings: degree → text; a degree is put in the text of the first entry at or above it.
+            None: the shipped ones, or no words if `degree_exact` is true.
+        degree_field: a field in which the degree is sent as a number, too (`strength`); many
+            servers ignore it.
+        degree_exact: the server is known to heed `degree_field`: the number tells the degree,
+            without words.
     """
 
     wordings: dict[float, Texts] | None = None

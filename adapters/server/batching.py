@@ -1,7 +1,8 @@
 """Batches across requests: images of one job and shape share a forward pass, whoever asked.
 
-Ray's `@serve.batch` forms a batch while the engine is busy with another: requests that come one by one would be made
-one by one. Here items wait until the engine is free, and the next batch takes all that can share it.
+Ray's `@serve.batch` forms a batch while the engine is busy with another: requests that come one by
+one would be made one by one. Here items wait until the engine is free, and the next batch takes all
+that can share it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _WAIT = 0.004
 """Seconds that an idle engine waits for more items before it starts a batch that is not full."""
 
 BatchObserver = Callable[[int, float, float], object]
-"""Takes the number of images in a batch, the seconds its oldest item had waited, and the seconds the batch took."""
+"""Takes the number of images in a batch, the seconds its oldest item had waited, and the seconds
+the batch took."""
 
 
 @dataclass(eq=False)
@@ -44,17 +46,24 @@ class QueuedItem:
 class Batcher:
     """Runs an engine on batches of at most `most` items, one batch at a time."""
 
-    def __init__(self, engine: Callable[[Sequence[Item]], list[Outcome]], most: int, observe: BatchObserver) -> None:
+    def __init__(
+        self, engine: Callable[[Sequence[Item]], list[Outcome]], most: int, observe: BatchObserver
+    ) -> None:
         self._engine = engine
         self._most = most
         self._observe = observe
         self._queue: list[QueuedItem] = []
         self._worker: asyncio.Task[None] | None = None
-        self._began: float | None = None  # time at which the engine began its present batch; None: idle
+        self._began: float | None = (
+            None  # time at which the engine began its present batch; None: idle
+        )
         self.failures = 0  # batches that broke the engine, in a row
 
     async def make(self, items: Sequence[Item]) -> list[Outcome]:
-        """Return the outcome of each item, all of one job and shape. If cancelled, drop the items that still wait."""
+        """Return the outcome of each item, all of one job and shape.
+
+        If cancelled, drop the items that still wait.
+        """
         loop = asyncio.get_running_loop()
         image = items[0].image
         kind = items[0].job, None if image is None else image.shape
@@ -65,11 +74,15 @@ class Batcher:
         return await asyncio.gather(*(each.outcome for each in queued))
 
     def check_health(self, longest: float) -> None:
-        """Raise RuntimeError if the last batches all broke the engine, or the present one took `longest` seconds."""
+        """Raise RuntimeError if the last batches all broke the engine, or the present one took
+        `longest` seconds.
+        """
         if self.failures >= _HOPELESS:
             raise RuntimeError("the engine breaks down over every batch")
         if self._began is not None and time.monotonic() - self._began >= longest:
-            raise RuntimeError(f"the engine has been at one batch for more than {longest:g} seconds")
+            raise RuntimeError(
+                f"the engine has been at one batch for more than {longest:g} seconds"
+            )
 
     async def _work(self) -> None:
         """Make batches until nothing waits."""
@@ -81,7 +94,10 @@ class Batcher:
                 await self._make(batch)
 
     def _next_batch(self) -> list[QueuedItem]:
-        """Take from the queue the items that can be made together with the oldest one. Cancelled items are dropped."""
+        """Take from the queue the items that can be made together with the oldest one.
+
+        Cancelled items are dropped.
+        """
         waiting = [each for each in self._queue if not each.outcome.done()]
         batch = [each for each in waiting if each.kind == waiting[0].kind][: self._most]
         taken = set(batch)
@@ -96,22 +112,34 @@ class Batcher:
             if not each.outcome.done():  # its client went away
                 each.outcome.set_result(outcome)
         try:
-            self._observe(len(batch), start - min(each.since for each in batch), time.monotonic() - start)
+            self._observe(
+                len(batch), start - min(each.since for each in batch), time.monotonic() - start
+            )
         except Exception as error:  # the images are there all the same
             log.error("batch not counted", extra={"error": type(error).__name__})
 
     async def _outcomes(self, items: list[Item]) -> list[Outcome]:
-        """Run the engine. If it breaks down over a batch, run each item alone, so that one spoils no other."""
+        """Run the engine.
+
+        If it breaks down over a batch, run each item alone, so that one spoils no other.
+        """
         try:
             outcomes = await asyncio.to_thread(self._engine, items)
             if len(outcomes) != len(items):
-                raise ContractError(f"The engine was given {len(items)} items and made {len(outcomes)}.")
+                raise ContractError(
+                    f"The engine was given {len(items)} items and made {len(outcomes)}."
+                )
             self.failures = 0
             return outcomes
         except (Exception, SystemExit) as error:  # a library that exits must not end the event loop
             self.failures += 1
-            frame = traceback.extract_tb(error.__traceback__)[-1]  # not the message, which may hold a prompt
-            log.error("engine broke", extra={"error": type(error).__name__, "at": f"{frame.name}:{frame.lineno}"})
+            frame = traceback.extract_tb(error.__traceback__)[
+                -1
+            ]  # not the message, which may hold a prompt
+            log.error(
+                "engine broke",
+                extra={"error": type(error).__name__, "at": f"{frame.name}:{frame.lineno}"},
+            )
         if len(items) == 1:
             return [_BROKEN]
         return [outcome for item in items for outcome in await self._outcomes([item])]

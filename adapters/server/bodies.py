@@ -1,4 +1,6 @@
-"""What is sent to the routes: bodies, read within limits and never written to disk, and the fields of OpenAI's form."""
+"""What is sent to the routes: bodies, read within limits and never written to disk, and the fields
+of OpenAI's form.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,16 @@ _SILENCE = 30.0  # seconds between two pieces of a body
 _PATIENCE = 20.0  # seconds for a body
 _PACE = 2**14  # bytes of a body that buy a second more
 
-MultiPartParser.spool_max_size = 2**40  # files of a form stay in memory; `read_body` has counted their bytes
+MultiPartParser.spool_max_size = (
+    2**40
+)  # files of a form stay in memory; `read_body` has counted their bytes
 
 
 async def read_body(request: Request, kind: str, most: int) -> bytes:
-    """Return the body. Refuse one of another content type, too large, or so slow that it holds others up."""
+    """Return the body.
+
+    Refuse one of another content type, too large, or so slow that it holds others up.
+    """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
         raise Refusal(415, f"Send the body as {kind}.")
     too_large = Refusal(413, f"The body is larger than {most} bytes.")
@@ -68,7 +75,10 @@ async def read_json_body(request: Request) -> Any:
 
 
 async def read_form(request: Request, most: int) -> dict[str, Any]:
-    """Return a form's fields and the bytes of its file `image`. Refuse a form in which one comes twice."""
+    """Return a form's fields and the bytes of its file `image`.
+
+    Refuse a form in which one comes twice.
+    """
     body = await read_body(request, FORM, most)
 
     async def receive() -> Message:
@@ -77,39 +87,57 @@ async def read_form(request: Request, most: int) -> dict[str, Any]:
     whole = Request(request.scope, receive)
     try:
         async with whole.form(max_part_size=MOST_OF_FIELDS) as form:
-            parts = [("image" if name == "image[]" else name, value) for name, value in form.multi_items()]
+            parts = [
+                ("image" if name == "image[]" else name, value)
+                for name, value in form.multi_items()
+            ]
             fields: dict[str, Any] = dict(parts)
             image = fields.pop("image", None)
-            is_once = len(fields) == len(parts) - 1 and all(isinstance(value, str) for value in fields.values())
+            is_once = len(fields) == len(parts) - 1 and all(
+                isinstance(value, str) for value in fields.values()
+            )
             if is_once and isinstance(image, UploadFile):
                 return fields | {"image": await image.read()}
     except Exception as error:  # the parser lets almost any exception out of malformed forms
         raise Refusal(400, "The form cannot be read.") from error
     raise Refusal(
         400,
-        "Send one image as 'image' and no mask (all of it is varied), and every other field once, as text.",
+        "Send one image as 'image' and no mask (all of it is varied), and every other field once, "
+        "as text.",
         "image",
     )
 
 
-def pixels_of(data: bytes, shape: tuple[int, int, int] | None, size: tuple[int, int] | None, most: int) -> Pixels:
-    """Return an image file's pixels, scaled and cut to the model's `shape`, else to `size`, else to multiples of GRID.
+def pixels_of(
+    data: bytes, shape: tuple[int, int, int] | None, size: tuple[int, int] | None, most: int
+) -> Pixels:
+    """Return an image file's pixels, scaled and cut to the model's `shape`, else to `size`, else to
+    multiples of GRID.
 
     Raises:
-        Refusal: the file is no image, or its header, read before any pixel, states too few or too many pixels.
+        Refusal: the file is no image, or its header, read before any pixel, states too few or too
+            many pixels.
     """
     try:
         with quiet(), Image.open(io.BytesIO(data), formats=FORMATS) as image:
             width, height = image.size
     except Exception as error:  # Pillow's parsers let almost any exception out of a malformed file
-        raise Refusal(400, "The file is no PNG, JPEG, WebP, BMP, GIF or TIFF image.", "image") from error
+        raise Refusal(
+            400, "The file is no PNG, JPEG, WebP, BMP, GIF or TIFF image.", "image"
+        ) from error
     if width * height > most:
         raise Refusal(400, f"The image has more than {most} pixels.", "image")
     sides = shape[:2] if shape else size or (height // GRID * GRID, width // GRID * GRID)
     if 0 in sides or sides[0] * sides[1] > most:
-        raise Refusal(400, f"An image has sides of {GRID} pixels at least, and {most} pixels at the most.", "size")
+        raise Refusal(
+            400,
+            f"An image has sides of {GRID} pixels at least, and {most} pixels at the most.",
+            "size",
+        )
     try:
-        return decode_image(data, size=sides, resize="crop", channels=1 if shape and shape[2] == 1 else 3)
+        return decode_image(
+            data, size=sides, resize="crop", channels=1 if shape and shape[2] == 1 else 3
+        )
     except BadImage as error:
         raise Refusal(400, str(error), "image") from error
 
@@ -123,13 +151,19 @@ class ImageFields(BaseModel):
     model: str | None = Field(None, description="the name of the model; there is one")
     n: int = Field(1, ge=1, description="images")
     size: str | None = Field(
-        None, pattern=r"^(auto|[1-9][0-9]{0,4}x[1-9][0-9]{0,4})$", description="WIDTHxHEIGHT, or auto"
+        None,
+        pattern=r"^(auto|[1-9][0-9]{0,4}x[1-9][0-9]{0,4})$",
+        description="WIDTHxHEIGHT, or auto",
     )
-    seed: int | None = Field(None, ge=0, lt=2**64, description="of the first image; the others follow; random without")
+    seed: int | None = Field(
+        None, ge=0, lt=2**64, description="of the first image; the others follow; random without"
+    )
     num_inference_steps: int | None = Field(None, description="of a new image")
     guidance_scale: Guidance | None = None
     negative_prompt: str | None = Field(None, description="what the image should not be like")
-    class_label: int | str | None = Field(None, description="the model's own class, by number or name")
+    class_label: int | str | None = Field(
+        None, description="the model's own class, by number or name"
+    )
     response_format: Literal["b64_json"] | None = None
     output_format: Literal["png"] | None = None
     stream: Literal[False] | None = None
@@ -146,17 +180,28 @@ class ImageFields(BaseModel):
         return (int(height), int(width)) if x else None
 
     def to_request(
-        self, model: ModelDescription, most: int, image: Pixels | None = None, degree: float | None = None
+        self,
+        model: ModelDescription,
+        most: int,
+        image: Pixels | None = None,
+        degree: float | None = None,
     ) -> BatchRequest:
-        """Return the request that these fields make: for new images, or for variations of `image` to `degree`."""
+        """Return the request that these fields make: for new images, or for variations of `image`
+        to `degree`.
+        """
         if self.n > most:
             raise Refusal(400, f"n lies from 1 to {most}; POST /v1/batch/images takes more.", "n")
         first = secrets.randbits(64) if self.seed is None else self.seed
         label = self.class_label
-        # A client of OpenAI's can name a class by the prompt alone. Other words would be lost, so they are refused.
+        # A client of OpenAI's can name a class by the prompt alone. Other words would be lost, so
+        # they are refused.
         if not model.prompts and self.prompt:
             if self.prompt not in model.classes:
-                raise Refusal(400, "The model knows no words: name a class by prompt or class_label.", "prompt")
+                raise Refusal(
+                    400,
+                    "The model knows no words: name a class by prompt or class_label.",
+                    "prompt",
+                )
             if label is None:
                 label = self.prompt
         return BatchRequest(
@@ -164,9 +209,13 @@ class ImageFields(BaseModel):
             degree=degree,
             steps=self.num_inference_steps,
             guidance=self.guidance_scale,
-            size=self.sides if image is None or model.shape is not None else (image.shape[0], image.shape[1]),
+            size=self.sides
+            if image is None or model.shape is not None
+            else (image.shape[0], image.shape[1]),
             images=None if image is None else np.stack([image] * self.n),
-            classes=None if label is None else np.full(self.n, model.class_of(label), dtype=np.int64),
+            classes=None
+            if label is None
+            else np.full(self.n, model.class_of(label), dtype=np.int64),
             prompts=(self.prompt,) * self.n if model.prompts else None,
             negative_prompts=(self.negative_prompt,) * self.n if self.negative_prompt else None,
             model=self.model,

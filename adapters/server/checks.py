@@ -58,20 +58,27 @@ class RequestLimits(BaseModel):
 
 
 class ServeSettings(BaseModel):
-    """A server's settings. As JSON they are the arguments of the application in a file for `serve deploy`.
+    """A server's settings.
+
+    As JSON they are the arguments of the application in a file for `serve deploy`.
 
     Attributes:
         model: `small`, a folder, a checkpoint's file, or a repository of the Hugging Face hub.
         precision: of the network's arithmetic; auto: bf16 on a GPU that computes in it, else fp32.
-        generator: further settings of the local generator for the model: `diffusion`, `pixel_diffusion` or
-            `improved_diffusion`.
+        generator: further settings of the local generator for the model: `diffusion`,
+            `pixel_diffusion` or `improved_diffusion`.
         steps: denoising steps for a request that names none.
-        guidance: scale for a request that names none; None: the pipeline's own, or no guidance for a model with
-            classes. Any number, even 1, says that such a model's last class means "no class", which guidance needs.
-        max_batch: most images per forward pass; None: what suits the kind of model. Memory may make it fewer.
-        replicas: copies of the engine; None: more with the load, at least 1, while the cluster has room.
-        gpus_per_replica: below 1, a share of a GPU and of its memory; 0: the CPU; None: 1 where there are GPUs, else 0.
-        key_digests: SHA-256 of each API key; without any, only connections from the machine itself are answered.
+        guidance: scale for a request that names none; None: the pipeline's own, or no guidance for
+            a model with classes. Any number, even 1, says that such a model's last class means "no
+            class", which guidance needs.
+        max_batch: most images per forward pass; None: what suits the kind of model. Memory may make
+            it fewer.
+        replicas: copies of the engine; None: more with the load, at least 1, while the cluster has
+            room.
+        gpus_per_replica: below 1, a share of a GPU and of its memory; 0: the CPU; None: 1 where
+            there are GPUs, else 0.
+        key_digests: SHA-256 of each API key; without any, only connections from the machine itself
+            are answered.
         limits: see `RequestLimits`.
     """
 
@@ -95,7 +102,9 @@ def digest_of(key: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return true if a host is localhost or a loopback address, which only this machine can reach."""
+    """Return true if a host is localhost or a loopback address, which only this machine can
+    reach.
+    """
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -103,7 +112,10 @@ def is_loopback(host: str) -> bool:
 
 
 def names_loopback(url: str) -> bool:
-    """Return true if a URL's host is localhost or a loopback address. Other names may be a foreign site's."""
+    """Return true if a URL's host is localhost or a loopback address.
+
+    Other names may be a foreign site's.
+    """
     try:
         return is_loopback(urlsplit(url).hostname or "")
     except ValueError:
@@ -131,21 +143,37 @@ class ModelDescription:
         return degree_of(self.vary)
 
     def class_of(self, label: int | str) -> int:
-        """Return the number of the class with this number or name. Refuse a class that the model lacks."""
+        """Return the number of the class with this number or name.
+
+        Refuse a class that the model lacks.
+        """
         numbers = {str(number): number for number in range(self.class_count or 0)}
-        names = {} if isinstance(label, int) else {name: number for number, name in enumerate(self.classes)}
+        names = (
+            {}
+            if isinstance(label, int)
+            else {name: number for number, name in enumerate(self.classes)}
+        )
         number = (numbers | names).get(str(label))
         if number is None:
-            raise Refusal(400, f"The model has {len(numbers)} classes, and none is that.", "class_label")
+            raise Refusal(
+                400, f"The model has {len(numbers)} classes, and none is that.", "class_label"
+            )
         return number
 
 
-def check_request(request: BatchRequest, model: ModelDescription, settings: ServeSettings) -> BatchRequest:
-    """Return the request with the server's values filled in. Refuse what the model or the limits do not allow."""
+def check_request(
+    request: BatchRequest, model: ModelDescription, settings: ServeSettings
+) -> BatchRequest:
+    """Return the request with the server's values filled in.
+
+    Refuse what the model or the limits do not allow.
+    """
     if request.model not in (None, model.name):
         raise Refusal(404, f"The model served here is '{model.name}'.", "model", "model_not_found")
     classes = request.classes
-    if classes is None and model.class_count is not None:  # drawn by the seeds, as local adapters do
+    if (
+        classes is None and model.class_count is not None
+    ):  # drawn by the seeds, as local adapters do
         classes = ((request.seeds >> np.uint64(16)) % np.uint64(model.class_count)).astype(np.int64)
     guidance = settings.guidance if request.guidance is None else request.guidance
     if guidance is None and not model.prompts:
@@ -174,17 +202,25 @@ def _rules(request: BatchRequest, model: ModelDescription, limits: RequestLimits
         (
             request.vary not in (None, model.vary),
             "vary",
-            f"The server varies images by {model.vary}, not by {str(request.vary)[:20]}: "
-            f"put `vary: {model.vary}` in the recipe, or ask another server.",
+            f"The server varies images by {model.vary}, not by {str(request.vary)[:20]}: put "
+            f"`vary: {model.vary}` in the recipe, or ask another server.",
         ),
         (not 1 <= len(request) <= limits.images, "n", f"n lies from 1 to {limits.images}."),
-        (not 1 <= steps <= limits.steps, "num_inference_steps", f"num_inference_steps lies from 1 to {limits.steps}."),
+        (
+            not 1 <= steps <= limits.steps,
+            "num_inference_steps",
+            f"num_inference_steps lies from 1 to {limits.steps}.",
+        ),
         (
             (request.degree is None) != (request.images is None),
             "strength",
             "Images are varied by a degree: send both, or neither for new images.",
         ),
-        (model.prompts and prompts is None, "prompt", "The model takes prompts: send one for each image."),
+        (
+            model.prompts and prompts is None,
+            "prompt",
+            "The model takes prompts: send one for each image.",
+        ),
         (
             not model.prompts and prompts is not None,
             "prompt",
@@ -195,7 +231,11 @@ def _rules(request: BatchRequest, model: ModelDescription, limits: RequestLimits
             "prompt",
             f"A prompt is longer than {limits.prompt} characters.",
         ),
-        (any(map(_SURROGATE.search, texts)), "prompt", "A prompt holds half of a surrogate pair, which is no text."),
+        (
+            any(map(_SURROGATE.search, texts)),
+            "prompt",
+            "A prompt holds half of a surrogate pair, which is no text.",
+        ),
         (
             not model.guidance and guidance not in (None, 1),
             "guidance_scale",
@@ -204,18 +244,26 @@ def _rules(request: BatchRequest, model: ModelDescription, limits: RequestLimits
         (
             any(negative) and not (model.negative_prompts and is_guided),
             "negative_prompt",
-            "A negative prompt has no effect here: leave it out, or take a guidance above 1 if the model has one.",
+            "A negative prompt has no effect here: leave it out, or take a guidance above 1 if the "
+            "model has one.",
         ),
-        (model.class_count is None and classes is not None, "class_label", "The model has no classes: leave them out."),
         (
-            classes is not None and bool(((classes < 0) | (classes >= (model.class_count or 0))).any()),
+            model.class_count is None and classes is not None,
+            "class_label",
+            "The model has no classes: leave them out.",
+        ),
+        (
+            classes is not None
+            and bool(((classes < 0) | (classes >= (model.class_count or 0))).any()),
             "class_label",
             f"The model has {model.class_count} classes, from 0 on.",
         ),
     ]
 
 
-def _rules_of_sizes(request: BatchRequest, model: ModelDescription, limits: RequestLimits) -> Iterator[Rule]:
+def _rules_of_sizes(
+    request: BatchRequest, model: ModelDescription, limits: RequestLimits
+) -> Iterator[Rule]:
     """Yield the rules for the size of new images and of images to vary."""
     shape = None if request.images is None else request.images.shape[1:]
     for field, sides in (("size", request.size), ("image", shape)):
@@ -223,10 +271,19 @@ def _rules_of_sizes(request: BatchRequest, model: ModelDescription, limits: Requ
             continue
         if model.shape is not None:
             whole = "×".join(map(str, model.shape))
-            message = f"The model makes and varies images of {whole} (height, width, channels) alone."
+            message = (
+                f"The model makes and varies images of {whole} (height, width, channels) alone."
+            )
             yield tuple(sides) != model.shape[: len(sides)], field, message
             continue
         off_grid = any(side < GRID or side % GRID for side in sides[:2])
-        message = f"The sides are multiples of {GRID} pixels, and an image has {limits.pixels} at the most."
+        message = (
+            f"The sides are multiples of {GRID} pixels, and an image has {limits.pixels} at the "
+            "most."
+        )
         yield off_grid or sides[0] * sides[1] > limits.pixels, field, message
-        yield len(sides) == 3 and sides[2] != 3, field, "The model varies images of 3 channels, red, green and blue."
+        yield (
+            len(sides) == 3 and sides[2] != 3,
+            field,
+            "The model varies images of 3 channels, red, green and blue.",
+        )

@@ -21,26 +21,64 @@ _PLACES = (
     *("model", "variation_model", "controlnet", "single_file", "components", "lora"),
     "pretrained_model_name_or_path_or_dict",  # in ip_adapter
 )
-"""Settings that hold paths or repositories of models; in a `lora` with weights they are the keys."""
+"""Settings that hold paths or repositories of models; in a `lora` with weights they are the
+keys."""
 
 
 @click.command()
 @click.argument("model")
 @click.option(
-    "--set", "changes", multiple=True, metavar="NAME=VALUE", help="Of the local generator's settings, in YAML."
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Of the local generator's settings, in YAML.",
 )
-@click.option("--replicas", default="auto", show_default=True, metavar="N|auto", help="Copies of the model.")
-@click.option("--gpus-per-replica", type=float, help="May be a share of one, or 0; 1 where there are GPUs.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="With any other than loopback a key is required.")
+@click.option(
+    "--replicas", default="auto", show_default=True, metavar="N|auto", help="Copies of the model."
+)
+@click.option(
+    "--gpus-per-replica", type=float, help="May be a share of one, or 0; 1 where there are GPUs."
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="With any other than loopback a key is required.",
+)
 @click.option("--port", type=int, default=8000, show_default=True)
-@click.option("--max-batch", type=click.IntRange(1), help="Images per forward pass; as many as memory takes.")
-@click.option("--api-key-env", metavar="NAME", help="The variable with the API key, or several between commas.")
-@click.option("--precision", type=click.Choice(get_args(Precision)), default="auto", show_default=True)
-@click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="For requests that name none.")
+@click.option(
+    "--max-batch", type=click.IntRange(1), help="Images per forward pass; as many as memory takes."
+)
+@click.option(
+    "--api-key-env",
+    metavar="NAME",
+    help="The variable with the API key, or several between commas.",
+)
+@click.option(
+    "--precision", type=click.Choice(get_args(Precision)), default="auto", show_default=True
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="For requests that name none.",
+)
 @click.option("--guidance", type=float, help="For requests that name none.")
-@click.option("--limit", "limits", multiple=True, metavar="NAME=N", help="Change a limit; docs/server.md lists them.")
-@click.option("--address", help="Of a Ray cluster to join; without it Ray is started on this machine.")
-@click.option("--print-config", is_flag=True, help="Print a file for `serve deploy`, and start nothing.")
+@click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="NAME=N",
+    help="Change a limit; docs/server.md lists them.",
+)
+@click.option(
+    "--address", help="Of a Ray cluster to join; without it Ray is started on this machine."
+)
+@click.option(
+    "--print-config", is_flag=True, help="Print a file for `serve deploy`, and start nothing."
+)
 def serve(
     model: str,
     changes: tuple[str, ...],
@@ -55,8 +93,9 @@ def serve(
 ) -> None:
     """Serve MODEL, a diffusion model of your own, over HTTP.
 
-    MODEL is `small`, a folder in diffusers' format, a checkpoint, or OWNER/NAME of the hub. It answers OpenAI's images
-    API, and POST /v1/batch/images for thousands. Ctrl-C ends it when all is answered.
+    MODEL is `small`, a folder in diffusers' format, a checkpoint, or OWNER/NAME of the hub. It
+    answers OpenAI's images API, and POST /v1/batch/images for thousands. Ctrl-C ends it when all is
+    answered.
     """
     from adapters.server import deploy
     from adapters.server.checks import ServeSettings, is_loopback
@@ -65,7 +104,10 @@ def serve(
 
     digests = _digests(api_key_env)
     if not digests and not is_loopback(host):
-        raise RecipeError(f"--host {host} lets others in, so name the variable that holds a key: --api-key-env NAME.")
+        raise RecipeError(
+            f"--host {host} lets others in, so name the variable that holds a key: --api-key-env "
+            "NAME."
+        )
     content = options | {
         "model": model if model == SMALL else _absolute("model", model),
         "generator": _generator(changes),
@@ -83,10 +125,15 @@ def serve(
     try:
         deploy.deploy(settings)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # in place of Ray's
-        click.echo(f"Serving {model} at http://{host}:{port} (metrics at /metrics). Ctrl-C ends it.", err=True)
+        click.echo(
+            f"Serving {model} at http://{host}:{port} (metrics at /metrics). Ctrl-C ends it.",
+            err=True,
+        )
         threading.Event().wait()
     except KeyboardInterrupt:
-        click.echo("Ending when the requests under way are answered; once more to end at once.", err=True)
+        click.echo(
+            "Ending when the requests under way are answered; once more to end at once.", err=True
+        )
     finally:
         deploy.stop(settings.limits.seconds)
 
@@ -99,9 +146,14 @@ def _digests(name: str | None) -> list[str]:
         return []
     keys = [key.strip() for key in os.environ.get(name, "").split(",") if key.strip()]
     if not keys:
-        raise RecipeError(f"--api-key-env: the environment variable {name} is not set: export a key in it.")
+        raise RecipeError(
+            f"--api-key-env: the environment variable {name} is not set: export a key in it."
+        )
     if short := [key for key in keys if len(key) < 16]:
-        raise RecipeError(f"{name} holds a key of {len(short[0])} characters: take at least 16 that nobody guesses.")
+        raise RecipeError(
+            f"{name} holds a key of {len(short[0])} characters: take at least 16 that nobody "
+            "guesses."
+        )
     return [digest_of(key) for key in keys]
 
 
@@ -123,13 +175,22 @@ def _config(settings: ServeSettings, host: str, port: int) -> str:
         "proxy_location": "EveryNode",
         "http_options": {"host": host, "port": port},
         "logging_config": deploy.LOGGING,
-        "applications": [{"name": deploy.APP, "route_prefix": "/", "import_path": deploy.IMPORT_PATH, "args": args}],
+        "applications": [
+            {
+                "name": deploy.APP,
+                "route_prefix": "/",
+                "import_path": deploy.IMPORT_PATH,
+                "args": args,
+            }
+        ],
     }
     return yaml.safe_dump(content, sort_keys=False)
 
 
 def _generator(changes: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of `--set NAME=VALUE`, with absolute paths, since replicas run in other folders."""
+    """Return the settings of `--set NAME=VALUE`, with absolute paths, since replicas run in other
+    folders.
+    """
     import yaml
 
     settings: dict[str, Any] = {}
@@ -140,18 +201,24 @@ def _generator(changes: Sequence[str]) -> dict[str, Any]:
         try:
             settings[name] = _absolute(name, yaml.safe_load(value))
         except (yaml.YAMLError, RecursionError) as error:
-            raise RecipeError(f"--set {name}: '{value}' is no YAML; put texts with : or # in quotes.") from error
+            raise RecipeError(
+                f"--set {name}: '{value}' is no YAML; put texts with : or # in quotes."
+            ) from error
     return settings
 
 
 def _absolute(name: str, value: Any) -> Any:
-    """Return the value of setting `name`, in which paths that exist on this machine are absolute."""
+    """Return the value of setting `name`, in which paths that exist on this machine are
+    absolute.
+    """
     if isinstance(value, list):
         return [_absolute(name, each) for each in value]
     if isinstance(value, dict):
         is_keyed_by_place = name == "lora"
         return {
-            _absolute(name, key) if is_keyed_by_place else key: _absolute(key if name == "ip_adapter" else name, each)
+            _absolute(name, key) if is_keyed_by_place else key: _absolute(
+                key if name == "ip_adapter" else name, each
+            )
             for key, each in value.items()
         }
     path = Path(value).expanduser() if name in _PLACES and isinstance(value, str) else None

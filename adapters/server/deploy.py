@@ -1,4 +1,6 @@
-"""The Ray Serve application: one deployment with its replicas, on a Ray started here or on a running cluster."""
+"""The Ray Serve application: one deployment with its replicas, on a Ray started here or on a
+running cluster.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ LOGGING = {"encoding": "JSON", "enable_access_log": False}
 _START = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": MIDDLEWARES,
     "RAY_SERVE_LOG_TO_STDERR": "0",
-    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "100",  # of each of 3 checks before Ray kills a proxy; 5 by default
+    # of each of 3 checks before Ray kills a proxy; 5 by default
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "100",
 }
 """Environment of Ray's processes, if they are started here."""
 
@@ -35,7 +38,8 @@ _PATIENCE = 300.0
 _CLASS = re.compile(r"^[\w.]*Error: ")
 
 _ONGOING = 4096
-"""Requests that Ray hands to one replica at once: more than `RequestLimits` allows, so that those apply first."""
+"""Requests that Ray hands to one replica at once: more than `RequestLimits` allows, so that those
+apply first."""
 
 _BUSY = 2.0
 """Requests under way at a replica, on average, beyond which Ray should start another replica."""
@@ -69,7 +73,9 @@ def build(settings: ServeSettings | Mapping[str, Any]) -> Application:
 
 
 def room_for(settings: ServeSettings, resources: Mapping[str, float]) -> tuple[float, float, int]:
-    """Return a replica's GPUs and cores, and the most replicas that a cluster with these resources has room for."""
+    """Return a replica's GPUs and cores, and the most replicas that a cluster with these resources
+    has room for.
+    """
     cards = resources.get("GPU", 0.0)
     cores = max(1.0, resources.get("CPU", 1.0) - 1)  # one for Ray
     gpus = min(1.0, cards) if settings.gpus_per_replica is None else settings.gpus_per_replica
@@ -79,10 +85,15 @@ def room_for(settings: ServeSettings, resources: Mapping[str, float]) -> tuple[f
 
 
 def start(address: str | None, host: str, port: int) -> None:
-    """Start Ray on this machine, or join the cluster at `address`. Then start Serve on `host` and `port`."""
+    """Start Ray on this machine, or join the cluster at `address`.
+
+    Then start Serve on `host` and `port`.
+    """
     if address is None:
         try:
-            with socket.create_server((host, port)):  # Ray's own words for a port that is taken fill a page
+            with socket.create_server(
+                (host, port)
+            ):  # Ray's own words for a port that is taken fill a page
                 pass
         except OSError as error:
             raise RecipeError(
@@ -96,12 +107,18 @@ def start(address: str | None, host: str, port: int) -> None:
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     options = {"host": host, "port": port}
     place = "HeadOnly" if address is None else "EveryNode"
-    with ray_errors(), suppress(TimeoutError):  # Serve waits for its proxies for a minute; `deploy` waits longer
+    with (
+        ray_errors(),
+        suppress(TimeoutError),
+    ):  # Serve waits for its proxies for a minute; `deploy` waits longer
         serve.start(proxy_location=place, http_options=options, logging_config=LOGGING)
 
 
 def deploy(settings: ServeSettings) -> None:
-    """Return when all replicas, and a proxy of Ray's, can answer. Raise RecipeError with the reason if they cannot."""
+    """Return when all replicas, and a proxy of Ray's, can answer.
+
+    Raise RecipeError with the reason if they cannot.
+    """
     from ray import serve
 
     try:
@@ -109,17 +126,21 @@ def deploy(settings: ServeSettings) -> None:
     except RuntimeError as error:
         raise RecipeError(f"The server cannot start: {_reason() or error}.") from error
     deadline = time.monotonic() + _PATIENCE
-    while "HEALTHY" not in serve.status().proxies.values():  # others, of hosts without a replica, are drained
+    while (
+        "HEALTHY" not in serve.status().proxies.values()
+    ):  # others, of hosts without a replica, are drained
         if time.monotonic() > deadline:
             raise RecipeError(
-                f"The server cannot start: Ray's HTTP proxy did not come up within {_PATIENCE:g} seconds; try again "
-                "when the machine has less to do."
+                f"The server cannot start: Ray's HTTP proxy did not come up within {_PATIENCE:g} "
+                "seconds; try again when the machine has less to do."
             )
         time.sleep(0.2)
 
 
 def stop(patience: float) -> None:
-    """Take no more requests, wait at most `patience` seconds for those under way, and end Ray or leave its cluster."""
+    """Take no more requests, wait at most `patience` seconds for those under way, and end Ray or
+    leave its cluster.
+    """
     import ray
     from ray import serve
 

@@ -29,7 +29,8 @@ CODES: Mapping[int, tuple[str, str]] = {
 
 _WORDS = {404: "There is no such path; see /openapi.json.", 405: "This path takes another method."}
 _PASSED = frozenset(
-    b"accept authorization content-length content-type host origin transfer-encoding user-agent".split()
+    b"accept authorization content-length content-type host origin transfer-encoding"
+    b" user-agent".split()
 )
 
 
@@ -60,11 +61,18 @@ class Refusal(HTTPException):
     """
 
     def __init__(
-        self, status: int, message: str, param: str | None = None, code: str = "", wait: int | None = None
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str = "",
+        wait: int | None = None,
     ) -> None:
         super().__init__(status, message, {} if wait is None else {"Retry-After": str(wait)})
         kind, usual = CODES[status]
-        self._error = Error(error=Detail(message=message, type=kind, param=param, code=code or usual))
+        self._error = Error(
+            error=Detail(message=message, type=kind, param=param, code=code or usual)
+        )
 
     def response(self) -> JSONResponse:
         """Return the HTTP response."""
@@ -77,7 +85,10 @@ def unavailable(why: str, wait: int = 2) -> Refusal:
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """Return the refusal for an error of any kind. It repeats nothing of the request but the name of a field."""
+    """Return the refusal for an error of any kind.
+
+    It repeats nothing of the request but the name of a field.
+    """
     if isinstance(error, Refusal):
         return error
     if isinstance(error, ValidationError):
@@ -86,20 +97,25 @@ def refusal_of(error: Exception) -> Refusal:
         return Refusal(400, f"{name or 'The body'}: {fault['msg'][:200]}.", name or None)
     if isinstance(error, HTTPException) and error.status_code in _WORDS:
         return Refusal(error.status_code, _WORDS[error.status_code])
-    log.error("server broke", extra={"error": type(error).__name__})  # the message may hold a prompt
+    log.error(
+        "server broke", extra={"error": type(error).__name__}
+    )  # the message may hold a prompt
     return unavailable("The server failed on this request")
 
 
 def middlewares() -> list[Middleware]:
-    """Return the middleware of Ray's proxies, which load it by RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH."""
+    """Return the middleware of Ray's proxies, which load it by
+    RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH.
+    """
     return [Middleware(ProxyMiddleware)]
 
 
 class ProxyMiddleware:
-    """Passes on only the headers that this server reads, and replaces errors of Ray's proxy by a Refusal.
+    """Passes on only the headers that this server reads, and replaces errors of Ray's proxy by a
+    Refusal.
 
-    The proxy acts on other headers of anybody's request (deadlines, routing), fails on bytes that are no text, and
-    answers in its own words, or not at all, when a replica has died.
+    The proxy acts on other headers of anybody's request (deadlines, routing), fails on bytes that
+    are no text, and answers in its own words, or not at all, when a replica has died.
     """
 
     def __init__(self, app: ASGIApp) -> None:

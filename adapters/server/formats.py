@@ -1,7 +1,7 @@
 """Many images in one body: safetensors files, in which texts and numbers are JSON in the metadata.
 
-A file holds plain arrays and text: nothing in it is run, and nothing is decompressed. docs/server.md lists the
-arrays and the keys.
+A file holds plain arrays and text: nothing in it is run, and nothing is decompressed.
+docs/server.md lists the arrays and the keys.
 """
 
 from __future__ import annotations
@@ -62,13 +62,17 @@ class BatchRequest:
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _TYPES = get_type_hints(BatchRequest, include_extras=True)
-_KEYS: dict[str, Any] = {name: (kind, None) for name, kind in _TYPES.items() if name not in _REQUEST}
+_KEYS: dict[str, Any] = {
+    name: (kind, None) for name, kind in _TYPES.items() if name not in _REQUEST
+}
 _Job = create_model("_Job", __config__=_STRICT, **_KEYS)
 """The JSON of a request: the fields of `BatchRequest` that are no arrays."""
 
 
 class _Misses(BaseModel):
-    """The JSON of an answer: place, reason, refused and retryable of each image that was not made."""
+    """The JSON of an answer: place, reason, refused and retryable of each image that was
+    not made.
+    """
 
     model_config = _STRICT
 
@@ -81,7 +85,9 @@ class BatchAnswer:
 
     images: Pixels  # uint8 m×h×w×c
     places: Int64Array  # int64 (m,): their places in the request
-    missing: Mapping[int, Refused | Failed] = field(default_factory=dict)  # place → why there is no image
+    missing: Mapping[int, Refused | Failed] = field(
+        default_factory=dict
+    )  # place → why there is no image
 
 
 def pack_request(request: BatchRequest) -> bytes:
@@ -91,32 +97,46 @@ def pack_request(request: BatchRequest) -> bytes:
 
 
 def read_request(data: bytes) -> BatchRequest:
-    """Return the request in a body, not checked against a model. Raise FormatError if there is none."""
+    """Return the request in a body, not checked against a model.
+
+    Raise FormatError if there is none.
+    """
     arrays, job = _read(data, _REQUEST, _Job)
     if "seeds" not in arrays:
-        raise FormatError("The array 'seeds' is missing: send a uint64 for each image that is wanted.")
+        raise FormatError(
+            "The array 'seeds' is missing: send a uint64 for each image that is wanted."
+        )
     fields: dict[str, Any] = arrays | job.model_dump(exclude_none=True)
     count = len(arrays["seeds"])
     for name in _COLUMNS:
         if name in fields and len(fields[name]) != count:
-            raise FormatError(f"There are {len(fields[name])} {name.replace('_', ' ')} for {count} seeds.")
+            raise FormatError(
+                f"There are {len(fields[name])} {name.replace('_', ' ')} for {count} seeds."
+            )
     return BatchRequest(**fields)
 
 
 def pack_answer(outcomes: Sequence[Pixels | Refused | Failed]) -> bytes:
     """Return the body of an answer with the outcome of each place, in order."""
-    images = {place: outcome for place, outcome in enumerate(outcomes) if isinstance(outcome, np.ndarray)}
+    images = {
+        place: outcome for place, outcome in enumerate(outcomes) if isinstance(outcome, np.ndarray)
+    }
     missing = [
         (place, miss.reason, isinstance(miss, Refused), isinstance(miss, Failed) and miss.retryable)
         for place, miss in enumerate(outcomes)
         if not isinstance(miss, np.ndarray)
     ]
     pixels = np.stack(list(images.values())) if images else np.empty((0, 1, 1, 1))
-    return _write({"images": pixels, "places": np.array(list(images))}, _ANSWER, {"missing": missing})
+    return _write(
+        {"images": pixels, "places": np.array(list(images))}, _ANSWER, {"missing": missing}
+    )
 
 
 def read_answer(data: bytes, count: int) -> BatchAnswer:
-    """Return the answer to a request for `count` images. Raise FormatError if `data` is no such answer."""
+    """Return the answer to a request for `count` images.
+
+    Raise FormatError if `data` is no such answer.
+    """
     arrays, misses = _read(data, _ANSWER, _Misses)
     if len(arrays) < len(_ANSWER):
         raise FormatError(f"An array is missing: an answer holds {' and '.join(_ANSWER)}.")
@@ -127,18 +147,31 @@ def read_answer(data: bytes, count: int) -> BatchAnswer:
     images = arrays["images"]
     places = arrays["places"]
     if sorted([*places.tolist(), *missing]) != list(range(count)) or len(places) != len(images):
-        raise FormatError(f"The answer does not hold each of {count} images, or why there is none, once.")
+        raise FormatError(
+            f"The answer does not hold each of {count} images, or why there is none, once."
+        )
     return BatchAnswer(images, places, missing)
 
 
-def _write(arrays: Mapping[str, Any], kinds: Mapping[str, tuple[str, int]], job: Mapping[str, Any]) -> bytes:
-    content = {name: np.ascontiguousarray(each, kinds[name][0]) for name, each in arrays.items() if each is not None}
+def _write(
+    arrays: Mapping[str, Any], kinds: Mapping[str, tuple[str, int]], job: Mapping[str, Any]
+) -> bytes:
+    content = {
+        name: np.ascontiguousarray(each, kinds[name][0])
+        for name, each in arrays.items()
+        if each is not None
+    }
     text = json.dumps({name: value for name, value in job.items() if value is not None})
     return save(content, {"job": text})
 
 
-def _read(data: bytes, kinds: Mapping[str, tuple[str, int]], model: type[Text]) -> tuple[dict[str, Array], Text]:
-    """Return a file's arrays and its JSON as a `model`. Raise FormatError if they are of other kinds."""
+def _read(
+    data: bytes, kinds: Mapping[str, tuple[str, int]], model: type[Text]
+) -> tuple[dict[str, Array], Text]:
+    """Return a file's arrays and its JSON as a `model`.
+
+    Raise FormatError if they are of other kinds.
+    """
     try:
         arrays = load(data)
         head = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
@@ -147,10 +180,14 @@ def _read(data: bytes, kinds: Mapping[str, tuple[str, int]], model: type[Text]) 
         raise FormatError("The body is not a whole safetensors file.") from error
     for name, array in arrays.items():
         if kinds.get(name) != (array.dtype.str[1:], array.ndim):
-            raise FormatError(f"The arrays must be these, with their types and dimensions: {dict(kinds)}.")
+            raise FormatError(
+                f"The arrays must be these, with their types and dimensions: {dict(kinds)}."
+            )
     try:
         return arrays, model.model_validate_json(text)
     except ValidationError as error:
         fault = error.errors()[0]
         name = next((part for part in fault["loc"] if isinstance(part, str)), "job")[:40]
-        raise FormatError(f"The field '{name}' cannot be read: {fault['msg'][:100].rstrip('.')}.") from error
+        raise FormatError(
+            f"The field '{name}' cannot be read: {fault['msg'][:100].rstrip('.')}."
+        ) from error

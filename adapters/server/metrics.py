@@ -1,4 +1,7 @@
-"""The engine's metrics. Ray exports them on each node beside its own of requests, and /metrics gathers both."""
+"""The engine's metrics.
+
+Ray exports them on each node beside its own of requests, and /metrics gathers both.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,14 @@ class Metrics:
     def __init__(self) -> None:
         from ray.serve.metrics import Counter, Histogram
 
-        self._images = Counter(f"{PREFIX}images", "Images made by the engine, refused and failed ones included.")
+        self._images = Counter(
+            f"{PREFIX}images", "Images made by the engine, refused and failed ones included."
+        )
         self._engine = Counter(f"{PREFIX}engine_seconds", "Seconds that the engine was at work.")
         self._batch = Histogram(f"{PREFIX}batch_images", "Images in a batch.", _SIZES)
-        self._queue = Histogram(f"{PREFIX}queue_seconds", "Seconds that a batch's oldest waited.", _SECONDS)
+        self._queue = Histogram(
+            f"{PREFIX}queue_seconds", "Seconds that a batch's oldest waited.", _SECONDS
+        )
 
     def count_batch(self, images: int, waiting: float, seconds: float) -> None:
         """Count a batch."""
@@ -42,7 +49,10 @@ def exported() -> str:
         # A node that does not answer is missing here, and soon from Ray's own view.
         with (
             suppress(OSError),
-            direct.open(f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics", timeout=5) as page,
+            direct.open(
+                f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics",
+                timeout=5,
+            ) as page,
         ):
             lines += page.read().decode().replace(f"ray_{PREFIX}", PREFIX).splitlines()
     chosen = [line for line in lines if PREFIX in line or "ray_serve_" in line]

@@ -53,7 +53,10 @@ class PixelModelSettings(BaseModel):
 
 
 def load_served_model(settings: ServeSettings) -> tuple[Engine, ModelDescription]:
-    """Load the model on its devices, and describe it. Raise RecipeError if it cannot obey the settings."""
+    """Load the model on its devices, and describe it.
+
+    Raise RecipeError if it cannot obey the settings.
+    """
     model = find_model(settings)
     device = "cpu" if settings.gpus_per_replica == 0 else "auto"  # Ray then hides no GPU
     devices = choose_devices(device)
@@ -68,12 +71,17 @@ def load_served_model(settings: ServeSettings) -> tuple[Engine, ModelDescription
     engine = Engine(load_on, device=device, most=most, most_on_cpu=most)
     engine.load()
     description = replace(model.describe(loaded[0]), batch=most * len(devices))
-    log.info("ready", extra={"devices": [str(device) for device in devices], "batch": description.batch})
+    log.info(
+        "ready", extra={"devices": [str(device) for device in devices], "batch": description.batch}
+    )
     return engine, description
 
 
 def find_model(settings: ServeSettings) -> ServedModel:
-    """Find the model, and its kind by its index, fetched if need be. Raise RecipeError if a setting is wrong."""
+    """Find the model, and its kind by its index, fetched if need be.
+
+    Raise RecipeError if a setting is wrong.
+    """
     from huggingface_hub import snapshot_download
 
     model = settings.model
@@ -84,7 +92,10 @@ def find_model(settings: ServeSettings) -> ServedModel:
     revision = settings.generator.get("revision")
     offline = bool(settings.generator.get("offline"))
     folder = model_folder(
-        model, revision, offline, lambda: snapshot_download(model, revision=revision, allow_patterns=[INDEX])
+        model,
+        revision,
+        offline,
+        lambda: snapshot_download(model, revision=revision, allow_patterns=[INDEX]),
     )
     index = folder / INDEX
     if index.is_file() and "text_encoder" in read_config(index):
@@ -101,7 +112,9 @@ def check_model(settings: ServeSettings) -> None:
     model = settings.model
     is_known = model == SMALL or is_improved(model) or local_model(model) is not None
     if is_known or cached_model(model, settings.generator.get("revision")) is not None:
-        find_model(settings.model_copy(update={"generator": settings.generator | {"offline": True}}))
+        find_model(
+            settings.model_copy(update={"generator": settings.generator | {"offline": True}})
+        )
 
 
 def _pixel(settings: ServeSettings) -> ServedModel:
@@ -124,7 +137,9 @@ def _pixel(settings: ServeSettings) -> ServedModel:
     )
 
     def load_on(device: torch.device) -> PixelModel:
-        return files.load(device, settings.precision, sampler=config.sampler, eta=config.eta, classes=count)
+        return files.load(
+            device, settings.precision, sampler=config.sampler, eta=config.eta, classes=count
+        )
 
     return ServedModel(load_on, lambda _: description)
 
@@ -137,7 +152,9 @@ def _improved(settings: ServeSettings) -> ServedModel:
         raise _no_guidance(settings, "was not trained for it")
     return ServedModel(
         lambda device: files.load(device, settings.precision),
-        lambda model: ModelDescription(settings.model, class_count=model.classes, shape=(files.size, files.size, 3)),
+        lambda model: ModelDescription(
+            settings.model, class_count=model.classes, shape=(files.size, files.size, 3)
+        ),
     )
 
 
@@ -149,13 +166,18 @@ def _text_to_image(settings: ServeSettings) -> ServedModel:
 
     def describe(model: TextModel) -> ModelDescription:
         negative = model.heeds_negative_prompts
-        return ModelDescription(settings.model, prompts=True, negative_prompts=negative, guidance=True, vary=loader.way)
+        return ModelDescription(
+            settings.model, prompts=True, negative_prompts=negative, guidance=True, vary=loader.way
+        )
 
     return ServedModel(loader.load, describe, most=64, most_on_cpu=4)
 
 
 def _arguments(factory: Any, model: str, generator: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of `--set` as arguments for `factory`. Raise RecipeError if one is wrong."""
+    """Return the settings of `--set` as arguments for `factory`.
+
+    Raise RecipeError if one is wrong.
+    """
     if "model" in generator:
         raise RecipeError(f"{_SET}: model is the argument MODEL itself, so leave it out.")
     config = read_settings(settings_of(factory), {"model": model, **generator}, _SET)
@@ -163,11 +185,16 @@ def _arguments(factory: Any, model: str, generator: dict[str, Any]) -> dict[str,
 
 
 def _no_guidance(settings: ServeSettings, why: str) -> RecipeError:
-    return RecipeError(f"--guidance is {settings.guidance:g}, but the model '{settings.model}' {why}: leave it out.")
+    return RecipeError(
+        f"--guidance is {settings.guidance:g}, but the model '{settings.model}' {why}: leave it "
+        "out."
+    )
 
 
 def _limit_memory(devices: Sequence[torch.device], share: float | None) -> None:
-    """Limit this replica to its share of a GPU's memory, all of which it would fill in search of a batch size."""
+    """Limit this replica to its share of a GPU's memory, all of which it would fill in search of a
+    batch size.
+    """
     if share is None or share >= 1 or devices[0].type != "cuda":
         return
     import torch

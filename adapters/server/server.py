@@ -1,6 +1,8 @@
-"""The one Ray Serve deployment: a replica answers over HTTP, and makes images with its own copy of the model.
+"""The one Ray Serve deployment: a replica answers over HTTP, and makes images with its own copy of
+the model.
 
-The log says of a request its path, status, number of images, seconds and shortened key digest, nothing more.
+The log says of a request its path, status, number of images, seconds and shortened key digest,
+nothing more.
 """
 
 from __future__ import annotations
@@ -49,7 +51,14 @@ from adapters.server.checks import (
     names_loopback,
 )
 from adapters.server.errors import Error, Refusal, refusal_of, unavailable
-from adapters.server.formats import ARRAYS, BatchRequest, FormatError, Pixels, pack_answer, read_request
+from adapters.server.formats import (
+    ARRAYS,
+    BatchRequest,
+    FormatError,
+    Pixels,
+    pack_answer,
+    read_request,
+)
 from adapters.server.metrics import Metrics, exported
 from adapters.server.models import load_served_model
 from pe.plugins.protocols import Failed, Refused
@@ -87,7 +96,9 @@ class Server:
         self._images = 0  # images under way
 
     def check_health(self) -> None:
-        """Raise RuntimeError if the engine is broken (see `Batcher.check_health`): Ray then replaces the replica."""
+        """Raise RuntimeError if the engine is broken (see `Batcher.check_health`): Ray then
+        replaces the replica.
+        """
         self._batcher.check_health(self._settings.limits.seconds)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
@@ -101,12 +112,15 @@ class Server:
             responses={"default": {"model": Error, "description": "An error."}},
             exception_handlers={HTTPException: _answer_error},
         )
-        # The routes read their bodies themselves: FastAPI would read them before `_admit` has checked the key.
+        # The routes read their bodies themselves: FastAPI would read them before `_admit` has
+        # checked the key.
         routes = APIRouter(dependencies=[Depends(self._admit), _KEY_IN_OPENAPI])
         routes.post("/v1/images/generations", **_takes(JSON, GenerationFields))(self.generations)
         routes.post("/v1/images/edits", **_takes(FORM, EditFields))(self.edits)
         routes.post("/v1/images/variations", **_takes(FORM, VariationFields))(self.variations)
-        routes.post("/v1/batch/images", response_class=Response, **_takes(ARRAYS), responses=_GIVES_FILE)(self.batch)
+        routes.post(
+            "/v1/batch/images", response_class=Response, **_takes(ARRAYS), responses=_GIVES_FILE
+        )(self.batch)
         routes.get("/v1/models")(self.models)
         routes.get("/v1/models/{model:path}")(self.model)
         routes.get("/metrics", response_class=PlainTextResponse)(self.metrics)
@@ -133,11 +147,12 @@ class Server:
     async def batch(self, request: Request) -> Response:
         """Make many images of one job: a safetensors file each way.
 
-        Arrays for n images: seeds uint64 (n,), and as needed images uint8 (n,h,w,c) and classes int64 (n,). The key
-        `job` of the metadata holds JSON, all keys as needed: degree of `images`; steps; guidance; size [height, width];
-        prompts and negative_prompts, n each; model; vary, the way in which the server must vary images. The answer:
-        images uint8 (m,h,w,c); places int64 (m,), their places among the n; in `job` the key `missing`: a list of
-        [place, reason, refused, retryable] for each image that was not made.
+        Arrays for n images: seeds uint64 (n,), and as needed images uint8 (n,h,w,c) and classes
+        int64 (n,). The key `job` of the metadata holds JSON, all keys as needed: degree of
+        `images`; steps; guidance; size [height, width]; prompts and negative_prompts, n each;
+        model; vary, the way in which the server must vary images. The answer: images uint8
+        (m,h,w,c); places int64 (m,), their places among the n; in `job` the key `missing`: a list
+        of [place, reason, refused, retryable] for each image that was not made.
         """
         body = await read_body(request, ARRAYS, self._settings.limits.body)
         try:
@@ -154,19 +169,26 @@ class Server:
     async def model(self, model: str) -> dict[str, Any]:
         """Describe the model by its name."""
         if model != self._entry["id"]:
-            raise Refusal(404, f"The model served here is '{self._entry['id']}'.", "model", "model_not_found")
+            raise Refusal(
+                404, f"The model served here is '{self._entry['id']}'.", "model", "model_not_found"
+            )
         return self._entry
 
     async def metrics(self) -> PlainTextResponse:
         """Return the metrics of all nodes for Prometheus."""
-        return PlainTextResponse(await asyncio.to_thread(exported), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(
+            await asyncio.to_thread(exported), media_type="text/plain; version=0.0.4"
+        )
 
     async def healthz(self) -> dict[str, str]:
         """Answer that a replica is ready."""
         return {"status": "ok"}
 
     async def _admit(self, request: Request) -> AsyncIterator[None]:
-        """Check the key and how many of its requests are under way, before a body is read. Log the answer."""
+        """Check the key and how many of its requests are under way, before a body is read.
+
+        Log the answer.
+        """
         began = time.monotonic()
         status = 499  # the client went away
         key = ""
@@ -181,14 +203,22 @@ class Server:
             status = refusal.status_code
             raise refusal from None
         finally:
-            facts = {"path": request.scope["route"].path, "status": status, "images": request.state.images, "key": key}
+            facts = {
+                "path": request.scope["route"].path,
+                "status": status,
+                "images": request.state.images,
+                "key": key,
+            }
             log.info("answered", extra=facts | {"seconds": round(time.monotonic() - began, 4)})
 
     @contextmanager
     def _counted(self, key: str) -> Iterator[None]:
         """Count a request while it is under way. Refuse it (429) at the key's limit."""
         if self._requests[key] >= self._settings.limits.requests:
-            why = f"This key has {self._requests[key]} requests under way, as many as it may: wait for one."
+            why = (
+                f"This key has {self._requests[key]} requests under way, as many as it may: wait "
+                "for one."
+            )
             raise Refusal(429, why, wait=1)
         self._requests[key] += 1
         try:
@@ -197,20 +227,34 @@ class Server:
             self._requests[key] -= 1
 
     def _key_of(self, request: Request) -> str:
-        """Return eight hex digits of the key's digest, or "local" on a server without keys. Refuse strangers (401)."""
+        """Return eight hex digits of the key's digest, or "local" on a server without keys.
+
+        Refuse strangers (401).
+        """
         digests = self._settings.key_digests
         if not digests:
             if not is_loopback((request.scope.get("server") or ("",))[0]):
-                raise Refusal(401, "This server has no API keys, so it answers its own machine alone.")
-            addresses = f"//{request.headers.get('host', '')}", request.headers.get("origin", "//localhost")
-            if not all(map(names_loopback, addresses)):  # else a page of another site could ask, in a browser here
                 raise Refusal(
-                    401, "This server has no API keys, so call it 127.0.0.1 or localhost, from no other site."
+                    401, "This server has no API keys, so it answers its own machine alone."
+                )
+            addresses = (
+                f"//{request.headers.get('host', '')}",
+                request.headers.get("origin", "//localhost"),
+            )
+            if not all(
+                map(names_loopback, addresses)
+            ):  # else a page of another site could ask, in a browser here
+                raise Refusal(
+                    401,
+                    "This server has no API keys, so call it 127.0.0.1 or localhost, from no other "
+                    "site.",
                 )
             return "local"
         kind, _, key = request.headers.get("authorization", "").partition(" ")
         digest = digest_of(key.strip())
-        matches = [hmac.compare_digest(digest, each) for each in digests]  # all of them, so that the time tells nothing
+        matches = [
+            hmac.compare_digest(digest, each) for each in digests
+        ]  # all of them, so that the time tells nothing
         if kind.lower() != "bearer" or not any(matches):
             raise Refusal(401, "Send an API key of this server: Authorization: Bearer KEY.")
         return digest[:8]
@@ -219,11 +263,17 @@ class Server:
         limits = self._settings.limits
         form = await read_form(request, min(limits.body, 8 * limits.pixels + MOST_OF_FIELDS))
         fields = kind.model_validate(form)
-        image = await asyncio.to_thread(pixels_of, fields.image, self._model.shape, fields.sides, limits.pixels)
+        image = await asyncio.to_thread(
+            pixels_of, fields.image, self._model.shape, fields.sides, limits.pixels
+        )
         return await self._in_openai_form(request, fields, image, fields.strength)
 
     async def _in_openai_form(
-        self, request: Request, fields: ImageFields, image: Pixels | None = None, degree: float | None = None
+        self,
+        request: Request,
+        fields: ImageFields,
+        image: Pixels | None = None,
+        degree: float | None = None,
     ) -> ImagesAnswer:
         wanted = fields.to_request(self._model, self._settings.limits.n, image, degree)
         outcomes = await self._make(request, wanted)
@@ -231,10 +281,15 @@ class Server:
         if not images:
             raise _refusal_of_image(outcomes[0])
         texts = await asyncio.to_thread(lambda: [_png(pixels) for pixels in images])
-        return ImagesAnswer(created=int(time.time()), data=[EncodedImage(b64_json=text) for text in texts])
+        return ImagesAnswer(
+            created=int(time.time()), data=[EncodedImage(b64_json=text) for text in texts]
+        )
 
     async def _make(self, request: Request, wanted: BatchRequest) -> list[Outcome]:
-        """Make the images, or say of each why not. Refuse the request if there is no room or it takes too long."""
+        """Make the images, or say of each why not.
+
+        Refuse the request if there is no room or it takes too long.
+        """
         limits = self._settings.limits
         wanted = check_request(wanted, self._model, self._settings)
         if self._images and self._images + len(wanted) > limits.waiting:
@@ -256,13 +311,25 @@ _KEY_IN_OPENAPI = Security(HTTPBearer(auto_error=False, scheme_name="key"))
 
 def _entry(model: ModelDescription, settings: ServeSettings) -> dict[str, Any]:
     """Return what /v1/models says of the model: OpenAI's fields, and ours under `pe`."""
-    defaults = {"steps": settings.steps, "guidance_scale": settings.guidance, "limits": settings.limits.model_dump()}
+    defaults = {
+        "steps": settings.steps,
+        "guidance_scale": settings.guidance,
+        "limits": settings.limits.model_dump(),
+    }
     own = asdict(model) | {"degree": model.degree} | defaults
-    return {"id": model.name, "object": "model", "created": int(time.time()), "owned_by": "pe", "pe": own}
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": int(time.time()),
+        "owned_by": "pe",
+        "pe": own,
+    }
 
 
 def _takes(kind: str, fields: type[BaseModel] | None = None) -> dict[str, Any]:
-    """Return what OpenAPI says of a body that the route reads itself: JSON or a form of these fields, or a file."""
+    """Return what OpenAPI says of a body that the route reads itself: JSON or a form of these
+    fields, or a file.
+    """
     content = {"schema": fields.model_json_schema()} if fields else _FILE
     return {"openapi_extra": {"requestBody": {"required": True, "content": {kind: content}}}}
 
@@ -287,14 +354,20 @@ def _items(wanted: BatchRequest) -> list[Item]:
 def _refusal_of_image(miss: Outcome) -> Refusal:
     """Return the refusal that says why none of a request's images was made."""
     if isinstance(miss, Failed):
-        return unavailable(miss.reason) if miss.retryable else Refusal(400, f"{miss.reason.rstrip('.')}.")
+        return (
+            unavailable(miss.reason)
+            if miss.retryable
+            else Refusal(400, f"{miss.reason.rstrip('.')}.")
+        )
     assert isinstance(miss, Refused)
     return Refusal(400, f"{miss.reason}.", code="content_policy_violation")
 
 
 def _png(pixels: Pixels) -> str:
     buffer = io.BytesIO()
-    Image.fromarray(np.squeeze(pixels, 2) if pixels.shape[2] == 1 else pixels).save(buffer, "PNG", compress_level=1)
+    Image.fromarray(np.squeeze(pixels, 2) if pixels.shape[2] == 1 else pixels).save(
+        buffer, "PNG", compress_level=1
+    )
     return base64.b64encode(buffer.getvalue()).decode()
 
 

@@ -1,6 +1,8 @@
-"""RANDOM_API and VARIATION_API of generators that make an image from a label and a standard normal code z.
+"""RANDOM_API and VARIATION_API of generators that make an image from a label and a standard normal
+code z.
 
-A sample carries its code z. A variation of degree d carries √(1−d²)·z + d·ξ with a new code ξ: 0 keeps z, 1 gives ξ.
+A sample carries its code z. A variation of degree d carries √(1−d²)·z + d·ξ with a new code ξ: 0
+keeps z, 1 gives ξ.
 """
 
 from __future__ import annotations
@@ -38,13 +40,20 @@ _SETTINGS = "settings.json"
 
 def draw_codes(seeds: UInt64Array, length: int) -> Codes:
     """Return standard normal codes, float32 (n, length), one drawn from each of the n seeds."""
-    return np.stack([rng_of(int(seed)).standard_normal(length) for seed in seeds]).astype(np.float32)
+    return np.stack([rng_of(int(seed)).standard_normal(length) for seed in seeds]).astype(
+        np.float32
+    )
 
 
 def move_codes(codes: Codes, seeds: UInt64Array, degree: float) -> Codes:
-    """Return √(1−d²)·z + d·ξ for each code z, with a new ξ drawn by its seed. The result is standard normal if z is."""
+    """Return √(1−d²)·z + d·ξ for each code z, with a new ξ drawn by its seed.
+
+    The result is standard normal if z is.
+    """
     d = np.float32(degree)
-    return np.asarray(np.sqrt(1 - d**2) * codes + d * draw_codes(seeds, codes.shape[1]), dtype=np.float32)
+    return np.asarray(
+        np.sqrt(1 - d**2) * codes + d * draw_codes(seeds, codes.shape[1]), dtype=np.float32
+    )
 
 
 class CodedModel(Protocol):
@@ -56,12 +65,17 @@ class CodedModel(Protocol):
         ...
 
     def images(self, codes: Codes, labels: Int64Array) -> UInt8Array:
-        """Return an image for each code and its label, uint8 (n, h, w, c), which depends on these two alone."""
+        """Return an image for each code and its label, uint8 (n, h, w, c), which depends on these
+        two alone.
+        """
         ...
 
 
 class AnswersByCodes:
-    """RANDOM_API and VARIATION_API of a fitted `CodedModel`. Conditions: `code` (float32, n×length)."""
+    """RANDOM_API and VARIATION_API of a fitted `CodedModel`.
+
+    Conditions: `code` (float32, n×length).
+    """
 
     info = PluginInfo(hosts=(), by_label=True)
     capabilities = Capabilities(max_chunk=1024)
@@ -70,7 +84,10 @@ class AnswersByCodes:
     _classes: tuple[str, ...] = ()
 
     def load(self, folder: Path) -> None:
-        """Answer from the model in `folder`. Raise RecipeError if there is none, or it is damaged."""
+        """Answer from the model in `folder`.
+
+        Raise RecipeError if there is none, or it is damaged.
+        """
         from safetensors.torch import load_file
 
         from adapters.trained.gan_networks import ImageGenerator
@@ -89,8 +106,13 @@ class AnswersByCodes:
     def variation_api(self, request: VariationRequest) -> Answer:
         """Make each variation from its parent's code, moved by `move_codes`."""
         if "code" not in request.conditions:
-            raise APIError("A variation needs the parent's code: evolve samples that the fitted generator made itself.")
-        return self._answer(move_codes(request.conditions["code"], request.seeds, request.degree), request.labels)
+            raise APIError(
+                "A variation needs the parent's code: evolve samples that the fitted generator "
+                "made itself."
+            )
+        return self._answer(
+            move_codes(request.conditions["code"], request.seeds, request.degree), request.labels
+        )
 
     def _answer(self, codes: Codes, labels: Sequence[str]) -> Answer:
         images = self._parts().images(codes, label_numbers(labels, self._classes))

@@ -1,6 +1,8 @@
-"""A start near the private texts: how often each value of each public attribute fits them, asked once under DP.
+"""A start near the private texts: how often each value of each public attribute fits them, asked
+once under DP.
 
-After DP-KPS (Wu et al. 2025) and MAPLE (Xie et al. 2026), which draw a language model's prompts from a DP histogram.
+After DP-KPS (Wu et al. 2025) and MAPLE (Xie et al. 2026), which draw a language model's prompts
+from a DP histogram.
 """
 
 from __future__ import annotations
@@ -44,9 +46,11 @@ _PUBLIC = "encoder.public"  # the encoder knows its public texts again
 GRID = 2**12
 """Length of a text's vector in whole numbers."""
 ASTRAY = 0.3
-"""A text of one value votes for another exp((their likeness − 1)/ASTRAY) times as often as for its own."""
+"""A text of one value votes for another exp((their likeness − 1)/ASTRAY) times as often as for its
+own."""
 SHARE = 0.4
-"""Share of ε that the votes for attributes get where the recipe names none (benchmarks/results/text_start.md)."""
+"""Share of ε that the votes for attributes get where the recipe names none
+(benchmarks/results/text_start.md)."""
 ROUNDS = 500
 """Rounds of expectation and maximisation."""
 
@@ -54,15 +58,17 @@ ROUNDS = 500
 _VALUES = """\
   prompts: "Write a short text on {{topic}}."\t# public: it names each attribute, and {{label}} where texts have labels
   attributes: {{topic: [sports, politics, health]}}\t# public: values for the private texts to vote for; list many
-"""
+"""  # noqa: E501
 
 
 def noisy_attribute_votes(
     records: PrivateRecords, votes: Places, classes: int, cells: int, release: Release, noise: Noise
 ) -> Places:
-    """Return noisy votes by label, int64 (classes, cells), in grid steps: see `noisy_sums`, whose guarantee it has.
+    """Return noisy votes by label, int64 (classes, cells), in grid steps: see `noisy_sums`, whose
+    guarantee it has.
 
-    `votes`, (n, k), holds the different cells that each record votes for, and −1 for none: each has 1/√k of a vote.
+    `votes`, (n, k), holds the different cells that each record votes for, and −1 for none: each has
+    1/√k of a vote.
     """
 
     def vector(own: Places) -> Float64Array:
@@ -70,7 +76,9 @@ def noisy_attribute_votes(
         whole[own[own >= 0]] = 1 / np.sqrt(len(own))
         return whole
 
-    sums: Places = noisy_sums(replace(records, samples=votes), classes, vector, cells, release, noise)[0]
+    sums: Places = noisy_sums(
+        replace(records, samples=votes), classes, vector, cells, release, noise
+    )[0]
     return sums
 
 
@@ -78,8 +86,8 @@ class VoteSettings(Settings):
     """Settings of a start by votes.
 
     Attributes:
-        encoder: the embedding under which a private text votes for the nearest values of each attribute; it runs here;
-            None: the run's own.
+        encoder: the embedding under which a private text votes for the nearest values of each
+            attribute; it runs here; None: the run's own.
         votes: how many values of each attribute a text votes for.
     """
 
@@ -88,10 +96,11 @@ class VoteSettings(Settings):
 
 
 class VotesForAttributes(FittedMethod):
-    """RANDOM_API draws each attribute's values as often as the private texts of the label voted for them.
+    """RANDOM_API draws each attribute's values as often as the private texts of the label voted for
+    them.
 
-    A text votes for the values that are nearest to it under the encoder; counts by label are released once, with noise.
-    Variations keep their attributes.
+    A text votes for the values that are nearest to it under the encoder; counts by label are
+    released once, with noise. Variations keep their attributes.
     """
 
     info: PluginInfo
@@ -112,39 +121,56 @@ class VotesForAttributes(FittedMethod):
 
     def _check(self, terms: FitTerms) -> None:
         if not self._asking.prompts.attributes:
-            raise RecipeError("api.attributes is missing: list values, such as topics, for the private texts to vote.")
+            raise RecipeError(
+                "api.attributes is missing: list values, such as topics, for the private texts to "
+                "vote."
+            )
         most = max(map(len, chain.from_iterable(self._values(terms.classes))))
         if self._config.votes >= most:
             raise RecipeError(
-                f"`api.votes` is {self._config.votes}, but no attribute has more than {most} values, so votes would "
-                "choose nothing. List more values, or let a text vote for fewer."
+                f"`api.votes` is {self._config.votes}, but no attribute has more than {most} "
+                "values, so votes would choose nothing. List more values, or let a text vote for "
+                "fewer."
             )
         wordings = str((self._config.prompts, self._config.wordings, self._config.expansion))
         for name, values in self._asking.prompts.attributes.items():
             if f"{{{name}}}" not in wordings:
-                raise RecipeError(f"api.attributes.{name} is in no prompt: write {{{name}}} there, or leave it out.")
+                raise RecipeError(
+                    f"api.attributes.{name} is in no prompt: write {{{name}}} there, or leave it "
+                    "out."
+                )
             for label in terms.classes:
-                if repeated := [one for one, count in Counter(values.of_label(label)).items() if count > 1]:
+                if repeated := [
+                    one for one, count in Counter(values.of_label(label)).items() if count > 1
+                ]:
                     raise RecipeError(
-                        f"api.attributes.{name} lists '{repeated[0]}' more than once: list each value once."
+                        f"api.attributes.{name} lists '{repeated[0]}' more than once: list each "
+                        "value once."
                     )
         # Private texts are embedded by it, so it must not send them anywhere.
         encoder = info_of(self._encoder(terms))
         if encoder.hosts != ():
             hosts = ", ".join(encoder.hosts or ["hosts that it does not declare"])
-            raise RecipeError(f"api.encoder would send private texts to {hosts}: take one that runs here.")
+            raise RecipeError(
+                f"api.encoder would send private texts to {hosts}: take one that runs here."
+            )
         if encoder.modality != self.info.modality:
             raise RecipeError(f"api.encoder embeds {encoder.modality}: name an encoder of texts.")
 
     def _encoder(self, terms: FitTerms) -> Embedding:
         spec: PluginSpec | None = self._config.encoder or terms.embedding
         if spec is None:
-            raise RecipeError("api.encoder is missing, and the run's embedding is an object: name an encoder of texts.")
+            raise RecipeError(
+                "api.encoder is missing, and the run's embedding is an object: name an encoder of "
+                "texts."
+            )
         encoder: Embedding = construct("pe.embeddings", spec.kind, spec.settings)
         return encoder
 
     def public_paths(self) -> tuple[Path, ...]:
-        """See `ReadsPublicSamples`: the encoder's, on which no private text may have an influence."""
+        """See `ReadsPublicSamples`: the encoder's, on which no private text may have an
+        influence.
+        """
         return paths_of(self._own_encoder)
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
@@ -171,22 +197,30 @@ class VotesForAttributes(FittedMethod):
 
         def draw(records: PrivateRecords, noise: Noise) -> Places:
             votes = _votes(encoder, records, vectors, ends[:-1], self._config.votes)
-            return noisy_attribute_votes(records, votes, len(terms.classes), int(ends[-1]), release, noise)
+            return noisy_attribute_votes(
+                records, votes, len(terms.classes), int(ends[-1]), release, noise
+            )
 
         noisy = fit.release(release, draw) / release.grid
         deviation = release.noise_multiplier * release.sensitivity
         parts = zip(ends, ends[1:], values, vectors, strict=False)
         model = {}
-        for name, (start, end, texts, of_label) in zip(self._asking.prompts.attributes, parts, strict=True):
+        for name, (start, end, texts, of_label) in zip(
+            self._asking.prompts.attributes, parts, strict=True
+        ):
             shares = map(_correct, _split(noisy[:, start:end], texts, deviation), of_label)
             model[name] = {
                 label: dict(zip(of, one.tolist(), strict=True))
                 for label, of, one in zip(terms.classes, texts, shares, strict=True)
             }
-        (fit.folder / _MODEL).write_text(json.dumps(model, indent=1, ensure_ascii=False), encoding="utf-8")
+        (fit.folder / _MODEL).write_text(
+            json.dumps(model, indent=1, ensure_ascii=False), encoding="utf-8"
+        )
 
     def dry_run(self, terms: FitTerms, measured: bool = True) -> Sequence[DryRun]:
-        """See `Rehearsing.dry_run`: made-up texts stand for the private ones, a tenth more than are declared."""
+        """See `Rehearsing.dry_run`: made-up texts stand for the private ones, a tenth more than are
+        declared.
+        """
         if not measured:
             return []
         encoder = self._encoder(terms)
@@ -195,29 +229,43 @@ class VotesForAttributes(FittedMethod):
         _embed(encoder, texts)  # loads its vectors
         started = time.perf_counter()
         _embed(encoder, texts)
-        seconds = (time.perf_counter() - started) * (1.1 * terms.declared_size / encoder.batch_size + 1)
+        seconds = (time.perf_counter() - started) * (
+            1.1 * terms.declared_size / encoder.batch_size + 1
+        )
         counts = len(terms.classes) * sum(max(map(len, lists)) for lists in values)
         return [DryRun(f"{FIT}{_COUNTS}", 1, seconds, counts, memory=None)]
 
     def load(self, folder: Path) -> None:
-        """Draw by the shares in `folder` from now on. Raise RecipeError if there are none, or they are damaged."""
+        """Draw by the shares in `folder` from now on.
+
+        Raise RecipeError if there are none, or they are damaged.
+        """
         prompts = self._asking.prompts
         with reading(folder, "shares of attributes"):
             model: Mapping[str, Any] = load_json(folder / _MODEL)
             for name, values in prompts.attributes.items():
                 for label, shares in model[name].items():
-                    if [*shares] != [text.replace("{label}", label) for text in values.of_label(label)]:
+                    if [*shares] != [
+                        text.replace("{label}", label) for text in values.of_label(label)
+                    ]:
                         raise ValueError("other values")
-                prompts.shares[name] = {label: _ends([*shares.values()]) for label, shares in model[name].items()}
+                prompts.shares[name] = {
+                    label: _ends([*shares.values()]) for label, shares in model[name].items()
+                }
 
 
 def _votes(
-    encoder: Embedding, records: PrivateRecords, vectors: list[list[Float64Array]], starts: Places, count: int
+    encoder: Embedding,
+    records: PrivateRecords,
+    vectors: list[list[Float64Array]],
+    starts: Places,
+    count: int,
 ) -> Places:
     """Return the cells that each text votes for, int64 (n, attributes · count), below 0 for none.
 
-    They follow from the text, its label and the values' public vectors: texts are embedded in blocks of one size,
-    and vectors are of whole numbers, so that sums of their products are exact in any order.
+    They follow from the text, its label and the values' public vectors: texts are embedded in
+    blocks of one size, and vectors are of whole numbers, so that sums of their products are exact
+    in any order.
     """
     places = np.full((len(records.samples), len(vectors) * count), -1, np.int64)
     for i, text in enumerate(_embed(encoder, Texts(records.samples))):
@@ -233,7 +281,8 @@ def _votes(
 
 
 def _embed(embedding: Embedding, texts: Texts) -> Float64Array:
-    """Return the texts' vectors as whole numbers, float64 (n, d) of length about GRID, NaN where that fails.
+    """Return the texts' vectors as whole numbers, float64 (n, d) of length about GRID, NaN where
+    that fails.
 
     They are embedded in blocks of one size, the last one filled up with empty texts.
     """
@@ -244,12 +293,15 @@ def _embed(embedding: Embedding, texts: Texts) -> Float64Array:
         filled = np.concatenate([block, np.zeros(size - len(block), block.dtype)])
         blocks.append(embed_block(embedding, Texts(filled))[: len(block)].astype(np.float64))
     vectors: Float64Array = np.concatenate(blocks)
-    whole: Float64Array = np.rint(vectors * (GRID / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)))
+    whole: Float64Array = np.rint(
+        vectors * (GRID / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12))
+    )
     return whole
 
 
 def _split(counts: Float64Array, values: list[list[str]], deviation: float) -> list[Float64Array]:
-    """Return each label's counts of its values without numbers below 0, by noisy counts (labels, values).
+    """Return each label's counts of its values without numbers below 0, by noisy counts (labels,
+    values).
 
     Where all labels have the same values, a label's counts are drawn to those of all; see `split`.
     """
@@ -257,12 +309,15 @@ def _split(counts: Float64Array, values: list[list[str]], deviation: float) -> l
     parts = []
     for k, of_label in enumerate(values):
         some = (counts if are_alike else counts[k : k + 1])[:, : len(of_label)]
-        parts.append(split(some, np.maximum(some.sum(axis=1), deviation), deviation)[k if are_alike else 0])
+        parts.append(
+            split(some, np.maximum(some.sum(axis=1), deviation), deviation)[k if are_alike else 0]
+        )
     return parts
 
 
 def _correct(votes: Float64Array, vectors: Float64Array) -> Float64Array:
-    """Return the shares of values that explain the votes best, if some texts vote for a value like their own (ASTRAY).
+    """Return the shares of values that explain the votes best, if some texts vote for a value like
+    their own (ASTRAY).
 
     By expectation and maximisation from even shares (Richardson 1972; Lucy 1974). Post-processing.
     """
@@ -289,7 +344,8 @@ class FittedChatSettings(ChatSettings, VoteSettings):
 
 
 class FittedChat(VotesForAttributes, Chat):
-    """As `chat`, with attributes drawn as often as the private texts voted for them, once, under DP.
+    """As `chat`, with attributes drawn as often as the private texts voted for them, once, under
+    DP.
 
     Args:
         settings: see `FittedChatSettings`.
@@ -300,7 +356,9 @@ class FittedChat(VotesForAttributes, Chat):
 
     Settings = FittedChatSettings
     starter = Chat.starter.replace(PROMPTED, _VALUES)
-    info = replace(Chat.info, machine_settings=(*Chat.info.machine_settings, _PUBLIC), fit_share=SHARE)
+    info = replace(
+        Chat.info, machine_settings=(*Chat.info.machine_settings, _PUBLIC), fit_share=SHARE
+    )
 
 
 class FittedCausalSettings(CausalSettings, VoteSettings):
@@ -308,7 +366,8 @@ class FittedCausalSettings(CausalSettings, VoteSettings):
 
 
 class FittedCausalLM(VotesForAttributes, CausalLM):
-    """As `causal_lm`, with attributes drawn as often as the private texts voted for them, once, under DP.
+    """As `causal_lm`, with attributes drawn as often as the private texts voted for them, once,
+    under DP.
 
     Args:
         settings: see `FittedCausalSettings`.
@@ -319,4 +378,6 @@ class FittedCausalLM(VotesForAttributes, CausalLM):
 
     Settings = FittedCausalSettings
     starter = CausalLM.starter.replace(PROMPTED, _VALUES)
-    info = replace(CausalLM.info, machine_settings=(*CausalLM.info.machine_settings, _PUBLIC), fit_share=SHARE)
+    info = replace(
+        CausalLM.info, machine_settings=(*CausalLM.info.machine_settings, _PUBLIC), fit_share=SHARE
+    )

@@ -1,4 +1,6 @@
-"""Central images, the first stage of DP-FETA: noisy mean images of each label in random subsets of the records."""
+"""Central images, the first stage of DP-FETA: noisy mean images of each label in random subsets of
+the records.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,12 @@ from pe.privacy.release import Poisson, Release
 Pixels = UInt8Array
 
 COUNTING = 0.2
-"""A record adds this to its label's count and a vector of norm ≤ √(1 − 0.2²) to the image sum: norm ≤ 1 in all."""
+"""A record adds this to its label's count and a vector of norm ≤ √(1 − 0.2²) to the image sum: norm
+≤ 1 in all."""
 
 _FEWEST = 0.25
-"""A label's noisy count is raised to at least this fraction of its value if all labels had equally many records."""
+"""A label's noisy count is raised to at least this fraction of its value if all labels had equally
+many records."""
 
 _CENTRES = "central.npy"
 _SETTINGS = "settings.json"
@@ -47,7 +51,9 @@ class Reading:
 
     shrink: int  # side, in pixels, of the squares that are averaged into one pixel each
     centre: float  # the brightness in [0, 1] that is subtracted from each value
-    clip: float  # the L2 norm to which a shrunken, centred image is cut, divided by the root of its number of values
+    # the L2 norm to which a shrunken, centred image is cut, divided by the root of its number of
+    # values
+    clip: float
 
     def small(self, shape: ImageShape) -> ImageShape:
         """Return height, width and channels of a shrunken image."""
@@ -55,16 +61,28 @@ class Reading:
         return -(-height // self.shrink), -(-width // self.shrink), channels
 
     def __call__(self, image: Pixels) -> Float64Array:
-        """Return float64 (D + 1,), of L2 norm ≤ 1: the shrunken, centred and cut image's D values, then COUNTING."""
+        """Return float64 (D + 1,), of L2 norm ≤ 1: the shrunken, centred and cut image's D values,
+        then COUNTING.
+        """
         height, width, _ = self.small(image.shape)
-        wide = ((0, height * self.shrink - image.shape[0]), (0, width * self.shrink - image.shape[1]), (0, 0))
-        padded = np.pad(image, wide, mode="edge").reshape(height, self.shrink, width, self.shrink, -1)
-        values = (padded.mean(axis=(1, 3)) / 255.0 - self.centre).reshape(-1) / (self.clip * self._root(image.shape))
+        wide = (
+            (0, height * self.shrink - image.shape[0]),
+            (0, width * self.shrink - image.shape[1]),
+            (0, 0),
+        )
+        padded = np.pad(image, wide, mode="edge").reshape(
+            height, self.shrink, width, self.shrink, -1
+        )
+        values = (padded.mean(axis=(1, 3)) / 255.0 - self.centre).reshape(-1) / (
+            self.clip * self._root(image.shape)
+        )
         values *= np.sqrt(1 - COUNTING**2) / max(1.0, float(np.linalg.norm(values)))
         return np.append(values, COUNTING)
 
     def images(self, sums: Int64Array, release: Release, size: float, shape: ImageShape) -> Pixels:
-        """Return the central images, uint8 (subsets, classes, h, w, c), computed from noisy sums. Post-processing.
+        """Return the central images, uint8 (subsets, classes, h, w, c), computed from noisy sums.
+
+        Post-processing.
 
         Args:
             sums: int64 (subsets, classes, D + 1), in grid steps.
@@ -75,8 +93,12 @@ class Reading:
         vectors = sums / release.grid
         counts = np.maximum(vectors[..., -1].mean(axis=0) / COUNTING, _FEWEST * size)
         means = vectors[..., :-1] / counts[:, None] / np.sqrt(1 - COUNTING**2)
-        pixels = self.centre + self.clip * self._root(shape) * means.reshape(*sums.shape[:2], *self.small(shape))
-        wide = ndimage.zoom(pixels, (1, 1, self.shrink, self.shrink, 1), order=1, mode="nearest", grid_mode=True)
+        pixels = self.centre + self.clip * self._root(shape) * means.reshape(
+            *sums.shape[:2], *self.small(shape)
+        )
+        wide = ndimage.zoom(
+            pixels, (1, 1, self.shrink, self.shrink, 1), order=1, mode="nearest", grid_mode=True
+        )
         whole = wide[:, :, : shape[0], : shape[1]]
         return np.asarray((whole * 255).round().clip(0, 255), dtype=np.uint8)
 
@@ -88,17 +110,23 @@ class Reading:
 class CentralImages(FittedMethod):
     """Blurred means of the records: the first stage of `dp_feta` (Li et al., S&P 2025), weak alone.
 
-    Random subsets of the privacy units are drawn. For each subset and label, the sum of the images and their number are
-    released with noise. A new sample is a label's mean image in a subset, bent at random (shifted, turned, stretched);
-    a variation of degree d is its parent, bent d times as strongly. `dp_feta` trains a diffusion model on them.
+    Random subsets of the privacy units are drawn. For each subset and label, the sum of the images
+    and their number are released with noise. A new sample is a label's mean image in a subset, bent
+    at random (shifted, turned, stretched); a variation of degree d is its parent, bent d times as
+    strongly. `dp_feta` trains a diffusion model on them.
 
     Args:
         subsets: number of subsets.
-        rate: probability, in (0, 1], that a subset takes a privacy unit; with 1, the only subset holds all units.
-        shrink: side of the squares that are averaged into one pixel each before the noise; fewer pixels get less noise.
-        centre: the brightness in [0, 1] that is subtracted from each pixel before an image's norm is taken.
-        clip: largest norm of an image, divided by the root of its number of values; 0.5 with centre 0.5 cuts no image.
-        bend: standard deviation of shifts (as a fraction of the side), turns (radians) and stretches.
+        rate: probability, in (0, 1], that a subset takes a privacy unit; with 1, the only subset
+            holds all units.
+        shrink: side of the squares that are averaged into one pixel each before the noise; fewer
+            pixels get less noise.
+        centre: the brightness in [0, 1] that is subtracted from each pixel before an image's norm
+            is taken.
+        clip: largest norm of an image, divided by the root of its number of values; 0.5 with centre
+            0.5 cuts no image.
+        bend: standard deviation of shifts (as a fraction of the side), turns (radians) and
+            stretches.
     """
 
     info = PluginInfo(hosts=(), by_label=True)
@@ -116,7 +144,8 @@ class CentralImages(FittedMethod):
     def _fit(self, fit: Fit) -> None:
         if self.rate == 1 and self.subsets > 1:
             raise RecipeError(
-                f"subsets is {self.subsets}: it must be 1 where rate is 1, because all subsets would be the same."
+                f"subsets is {self.subsets}: it must be 1 where rate is 1, because all subsets "
+                "would be the same."
             )
         sampling = Poisson(self.rate) if self.rate < 1 else None
         release = fit.sum("central_images", sampling=sampling, count=self.subsets)
@@ -130,7 +159,10 @@ class CentralImages(FittedMethod):
         write_json({"classes": terms.classes}, fit.folder / _SETTINGS)
 
     def load(self, folder: Path) -> None:
-        """Answer from the central images in `folder`. Raise RecipeError if there are none, or they are damaged."""
+        """Answer from the central images in `folder`.
+
+        Raise RecipeError if there are none, or they are damaged.
+        """
         with reading(folder, "central images"):
             classes = tuple(load_json(folder / _SETTINGS)["classes"])
             centres = np.load(folder / _CENTRES, allow_pickle=False)
@@ -140,13 +172,16 @@ class CentralImages(FittedMethod):
         self._classes = classes
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Return, for each seed and label, a bent copy of one of the label's central images, drawn by the seed."""
+        """Return, for each seed and label, a bent copy of one of the label's central images, drawn
+        by the seed.
+        """
         if self._centres is None:
             raise not_fitted("central_images")
         rngs = _generators(request.seeds)
         numbers = label_numbers(request.labels, self._classes)
         parents = [
-            self._centres[rng.integers(len(self._centres)), number] for rng, number in zip(rngs, numbers, strict=True)
+            self._centres[rng.integers(len(self._centres)), number]
+            for rng, number in zip(rngs, numbers, strict=True)
         ]
         return self._answer(parents, rngs, self.bend)
 
@@ -154,9 +189,13 @@ class CentralImages(FittedMethod):
         """Bend each parent, `degree` times as strongly as a new sample is bent."""
         if not isinstance(request.samples, Images):
             raise APIError(f"central_images varies images, not {type(request.samples).__name__}.")
-        return self._answer(request.samples.pixels, _generators(request.seeds), self.bend * request.degree)
+        return self._answer(
+            request.samples.pixels, _generators(request.seeds), self.bend * request.degree
+        )
 
-    def _answer(self, parents: list[Pixels] | Pixels, rngs: list[np.random.Generator], strength: float) -> Answer:
+    def _answer(
+        self, parents: list[Pixels] | Pixels, rngs: list[np.random.Generator], strength: float
+    ) -> Answer:
         bent = [_bent(parent, rng, strength) for parent, rng in zip(parents, rngs, strict=True)]
         return Answer(Images(np.stack(bent)))
 
@@ -166,12 +205,17 @@ def _generators(seeds: UInt64Array) -> list[np.random.Generator]:
 
 
 def _bent(image: Pixels, rng: np.random.Generator, strength: float) -> Pixels:
-    """Return an image shifted, turned, stretched and sheared by normal draws times `strength`. 0 changes nothing."""
+    """Return an image shifted, turned, stretched and sheared by normal draws times `strength`.
+
+    0 changes nothing.
+    """
     matrix = np.eye(2) + strength * rng.standard_normal((2, 2))
     middle = (np.array(image.shape[:2]) - 1) / 2
     offset = middle - matrix @ (middle + strength * rng.standard_normal(2) * image.shape[:2])
     bent = [
-        ndimage.affine_transform(image[..., i].astype(np.float32), matrix, offset, order=1, mode="nearest")
+        ndimage.affine_transform(
+            image[..., i].astype(np.float32), matrix, offset, order=1, mode="nearest"
+        )
         for i in range(image.shape[2])
     ]
     return np.asarray(np.stack(bent, axis=2).round().clip(0, 255), dtype=np.uint8)

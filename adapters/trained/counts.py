@@ -1,4 +1,6 @@
-"""Noisy counts of a table's rows, by label: of values in ranges, of pairs of values, and of nearest rows."""
+"""Noisy counts of a table's rows, by label: of values in ranges, of pairs of values, and of nearest
+rows.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,15 @@ def noisy_counts(
     release: Release,
     noise: Noise,
 ) -> Integers:
-    """Return noisy counts of cells, int64 (number,), to each of which a record adds 1 if `cells` names it.
+    """Return noisy counts of cells, int64 (number,), to each of which a record adds 1 if `cells`
+    names it.
 
     A count of 1 is grid / norm steps.
 
-    Guarantee: the release's. Each record adds to at most norm² cells, which follow from it and from public values; a
-    unit's n records weigh 1/n each, rounded toward zero on the grid. So adding or removing a unit changes the sum, over
-    the grid, by at most 1 in L2 norm; replacing one by at most √2, as no number of either vector is below 0.
+    Guarantee: the release's. Each record adds to at most norm² cells, which follow from it and from
+    public values; a unit's n records weigh 1/n each, rounded toward zero on the grid. So adding or
+    removing a unit changes the sum, over the grid, by at most 1 in L2 norm; replacing one by at
+    most √2, as no number of either vector is below 0.
     """
     _, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
     weights = np.trunc(release.grid * BELOW_ONE / norm / of_unit[unit]).astype(np.int64)
@@ -59,19 +63,26 @@ def label_cells(codes: Codes, labels: Integers) -> tuple[Integers, Integers]:
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Pairs of columns, each value in one of GROUPS groups of its column, with about the same number of records."""
+    """Pairs of columns, each value in one of GROUPS groups of its column, with about the same
+    number of records.
+    """
 
     bins: Bins
     group: list[Integers]  # of each bin of each column
 
     @classmethod
     def of(cls, columns: Columns, bins: Bins, shares: list[Floats]) -> Groups:
-        """Group neighbouring bins of numbers, and the rarest categories. `shares`: of all labels."""
+        """Group neighbouring bins of numbers, and the rarest categories.
+
+        `shares`: of all labels.
+        """
         group = []
         for column, share in zip(columns.values(), shares, strict=True):
             middle = (np.cumsum(share) - share / 2) / share.sum()
             rank = np.argsort(np.argsort(-share, kind="stable"), kind="stable")
-            one = np.minimum((GROUPS * middle).astype(np.int64) if column.is_ordered else rank, GROUPS - 1)
+            one = np.minimum(
+                (GROUPS * middle).astype(np.int64) if column.is_ordered else rank, GROUPS - 1
+            )
             group.append(np.unique(one, return_inverse=True)[1].astype(np.int64))
         return cls(bins, group)
 
@@ -89,13 +100,18 @@ class Groups:
         """Return the cells label × pair × groups, see `Cells`."""
         places = self.bins.places(codes)
         groups = np.stack([one[places[:, j]] for j, one in enumerate(self.group)], axis=1)
-        cells = [i * GROUPS**2 + groups[:, a] * GROUPS + groups[:, b] for i, (a, b) in enumerate(self.pairs)]
+        cells = [
+            i * GROUPS**2 + groups[:, a] * GROUPS + groups[:, b]
+            for i, (a, b) in enumerate(self.pairs)
+        ]
         whole = labels[:, None] * self.number + np.stack(cells, axis=1)
         return np.repeat(np.arange(len(codes)), len(cells)), whole.ravel()
 
 
 def nearest_cells(columns: Columns, candidates: Sequence[Codes]) -> Cells:
-    """Return the cells label × candidate: the nearest one of the row's label, of which each label has as many."""
+    """Return the cells label × candidate: the nearest one of the row's label, of which each label
+    has as many.
+    """
     vectors = [columns.whole_vectors(one) for one in candidates]
 
     def cells(codes: Codes, labels: Integers) -> tuple[Integers, Integers]:
@@ -109,7 +125,9 @@ def nearest_cells(columns: Columns, candidates: Sequence[Codes]) -> Cells:
 
 
 def nearest_rows(vectors: Floats, candidates: Floats) -> Integers:
-    """Return the exact nearest candidate of each vector of whole numbers, the first of equals, int64 (n,)."""
+    """Return the exact nearest candidate of each vector of whole numbers, the first of equals,
+    int64 (n,).
+    """
     squares = np.square(candidates).sum(axis=1)
     blocks = (vectors[start : start + _BLOCK] for start in range(0, len(vectors), _BLOCK))
     places = [np.argmin(squares - 2 * (block @ candidates.T), axis=1) for block in blocks]

@@ -1,4 +1,7 @@
-"""Diffusion models in pixel space, fitted on the private records. The kinds differ in the training before DP-SGD."""
+"""Diffusion models in pixel space, fitted on the private records.
+
+The kinds differ in the training before DP-SGD.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ if TYPE_CHECKING:
 
 @plugin
 class DPDM(OwnNetwork, FittedDiffusion):
-    """If neither a generator nor public images are like yours: diffusion by DP-SGD alone (Dockhorn et al. 2023).
+    """If neither a generator nor public images are like yours: diffusion by DP-SGD alone (Dockhorn
+    et al. 2023).
 
     For the arguments see `FittedDiffusion`.
     """
@@ -47,8 +51,8 @@ class DPDM(OwnNetwork, FittedDiffusion):
 class LearnsFromPublic(ReadsPublic, OwnNetwork):
     """A diffusion model that is trained on public images first.
 
-    The public labels, if there are any, are its classes at first. Before DP-SGD the network gets a new class embedding,
-    for the private labels, and keeps its other weights.
+    The public labels, if there are any, are its classes at first. Before DP-SGD the network gets a
+    new class embedding, for the private labels, and keeps its other weights.
 
     Args:
         public: the public images.
@@ -69,16 +73,20 @@ class LearnsFromPublic(ReadsPublic, OwnNetwork):
 
         terms = fit.terms
         model = self.new(terms, max(1, len(self.public.label_names())))
-        pretrain_unet(fit, model, lambda: self.public.read(terms.image_shape, terms.seed), self.pretraining)
+        pretrain_unet(
+            fit, model, lambda: self.public.read(terms.image_shape, terms.seed), self.pretraining
+        )
         return with_new_classes(model, len(terms.classes), terms.seed)
 
 
 @plugin
 class PDPDiffusion(LearnsFromPublic, FittedDiffusion):
-    """If public images of the same kind exist: diffusion trained on them, then by DP-SGD (Ghalebikesabi et al. 2023).
+    """If public images of the same kind exist: diffusion trained on them, then by DP-SGD
+    (Ghalebikesabi et al. 2023).
 
-    The public labels, if there are any, are its classes at first. Before DP-SGD the network gets a new class embedding,
-    for the private labels, and keeps its other weights. For the other arguments see `FittedDiffusion`.
+    The public labels, if there are any, are its classes at first. Before DP-SGD the network gets a
+    new class embedding, for the private labels, and keeps its other weights. For the other
+    arguments see `FittedDiffusion`.
     """
 
     def _fit(self, fit: Fit) -> None:
@@ -89,7 +97,8 @@ class PDPDiffusion(LearnsFromPublic, FittedDiffusion):
 
 @plugin
 class DPLDM(LearnsFromPublic, FittedDiffusion):
-    """As `pdp_diffusion`, but DP-SGD trains the attention and the class embedding alone (Liu et al. 2023).
+    """As `pdp_diffusion`, but DP-SGD trains the attention and the class embedding alone (Liu et al.
+    2023).
 
     It works on pixels, as all models of this module do, and not on an autoencoder's latents.
     """
@@ -105,21 +114,28 @@ class DPLDM(LearnsFromPublic, FittedDiffusion):
 class Easy(PartSpec):
     """A generator that is fitted before the diffusion model, with a share of the budget."""
 
-    kind: str = Field(description="of each entry of the list: central_images, dp_gaussian, dp_merf, dp_mepf")
+    kind: str = Field(
+        description="of each entry of the list: central_images, dp_gaussian, dp_merf, dp_mepf"
+    )
     share: Share = Field(0.2, description="of the fit's ε, which this fit alone takes")
     images: Count = Field(4000, description="that it makes to train the diffusion model on")
-    training: PlainTraining = Field(PlainTraining(), description="of the diffusion model on these images")
+    training: PlainTraining = Field(
+        PlainTraining(), description="of the diffusion model on these images"
+    )
 
 
 @plugin
 class LearnsFromEasy(ReadsPublic, OwnNetwork):
-    """A diffusion model that learns from images of generators that are cheaper to fit, then by DP-SGD.
+    """A diffusion model that learns from images of generators that are cheaper to fit, then by
+    DP-SGD.
 
-    Each entry of `easy` is a generator that is fitted with a share of the budget. The network is trained on the images
-    of each, in the order of the list. For the other arguments see `FittedDiffusion`.
+    Each entry of `easy` is a generator that is fitted with a share of the budget. The network is
+    trained on the images of each, in the order of the list. For the other arguments see
+    `FittedDiffusion`.
 
     Args:
-        easy: the generators: each entry has kind, share, images, training, and the generator's own settings.
+        easy: the generators: each entry has kind, share, images, training, and the generator's own
+            settings.
     """
 
     easy: list[Easy] = field(default_factory=list)
@@ -132,7 +148,8 @@ class LearnsFromEasy(ReadsPublic, OwnNetwork):
             generator = construct("pe.adapters", one.kind, one.settings)
             if not isinstance(generator, Trainer) or isinstance(generator, FittedDiffusion):
                 raise RecipeError(
-                    f"easy: '{one.kind}' is no cheap generator that is fitted: take central_images or dp_merf."
+                    f"easy: '{one.kind}' is no cheap generator that is fitted: take central_images "
+                    "or dp_merf."
                 )
             generators.append(generator)
         return generators
@@ -147,12 +164,15 @@ class LearnsFromEasy(ReadsPublic, OwnNetwork):
         yield from samples_of(self._generators, shape, rule)
 
     def declare_easy(self, fit: Fit, taken: float = 0.0) -> None:
-        """Declare the releases of all generators. Raise RecipeError if these, and the share `taken`, leave nothing."""
+        """Declare the releases of all generators.
+
+        Raise RecipeError if these, and the share `taken`, leave nothing.
+        """
         total = taken + sum(one.share for one in self.easy)
         if total >= 1:
             raise RecipeError(
-                f"The fits before DP-SGD have shares of ε that add up to {total:g}, which leaves DP-SGD nothing: make "
-                "api.semantics_share or the shares in api.easy smaller."
+                f"The fits before DP-SGD have shares of ε that add up to {total:g}, which leaves "
+                "DP-SGD nothing: make api.semantics_share or the shares in api.easy smaller."
             )
         for one, generator in zip(self.easy, self._generators, strict=True):
             fit.declare(*generator.plan_releases(with_share(fit.terms, one.share)))
@@ -173,19 +193,23 @@ def _images_of(fit: Fit, one: Easy, generator: Trainer) -> PublicSet:
         generator.fit(replace(fit.fitting, terms=with_share(terms, one.share), folder=Path(folder)))
         generator.load(Path(folder))
     assert isinstance(generator, GenerationAPI)
-    return PublicSet.of_generator(generator, terms.classes, one.images, terms.seed, f"easy/{one.kind}")
+    return PublicSet.of_generator(
+        generator, terms.classes, one.images, terms.seed, f"easy/{one.kind}"
+    )
 
 
-# DP-FETA, from easy to hard: Li et al. 2025; FETA-Pro: 2601.06368. PrivImage: Li et al., USENIX 2024.
+# DP-FETA, from easy to hard: Li et al. 2025; FETA-Pro: 2601.06368. PrivImage: Li et al., USENIX
+# 2024.
 
 
 @plugin
 class DPFETA(LearnsFromEasy, FittedDiffusion):
     """If nothing public is like the records: cheap fits first, then a diffusion model by DP-SGD.
 
-    Each entry of `easy` is a generator that is fitted with a share of the budget, charged to the same ledger. The
-    diffusion model is trained on the images of each, in the order of the list, then by DP-SGD. DP-FETA lists
-    `central_images`, and FETA-Pro lists `dp_merf` after it. For the other arguments see `FittedDiffusion`.
+    Each entry of `easy` is a generator that is fitted with a share of the budget, charged to the
+    same ledger. The diffusion model is trained on the images of each, in the order of the list,
+    then by DP-SGD. DP-FETA lists `central_images`, and FETA-Pro lists `dp_merf` after it. For the
+    other arguments see `FittedDiffusion`.
     """
 
     public = None
@@ -205,13 +229,15 @@ class DPFETA(LearnsFromEasy, FittedDiffusion):
 
 @plugin
 class PrivImage(SelectsPublic, LearnsFromEasy, FittedDiffusion):
-    """If you do not know which public images are like yours: DP picks them, then diffusion learns by DP-SGD.
+    """If you do not know which public images are like yours: DP picks them, then diffusion learns
+    by DP-SGD.
 
-    Semantics are the public labels. A classifier of them, the semantic query function, names the k most probable
-    semantics of each private image; the counts of each semantic under each private label are released once, with noise.
-    Each private label takes the public images of its k most frequent semantics; no semantic goes to two labels. If
-    `easy` names generators, each is fitted with a share of the budget, and the network is trained on their images, too,
-    before DP-SGD; see `dp_feta`. For the other arguments see `SelectsPublic` and `FittedDiffusion`.
+    Semantics are the public labels. A classifier of them, the semantic query function, names the k
+    most probable semantics of each private image; the counts of each semantic under each private
+    label are released once, with noise. Each private label takes the public images of its k most
+    frequent semantics; no semantic goes to two labels. If `easy` names generators, each is fitted
+    with a share of the budget, and the network is trained on their images, too, before DP-SGD; see
+    `dp_feta`. For the other arguments see `SelectsPublic` and `FittedDiffusion`.
 
     Args:
         pretraining: on the selected images.

@@ -1,4 +1,6 @@
-"""A diffusion model in pixel space that answers once it is fitted, and the network that most methods fit."""
+"""A diffusion model in pixel space that answers once it is fitted, and the network that most
+methods fit.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from adapters.trained.fit import Fit, FittedMethod, label_numbers, load_json, no
 from adapters.trained.settings import NetworkSize
 from adapters.trained.trainings import ByDPSGD, PlannedTraining, declare_training, dp_sgd
 from pe.data.arrays import Float64Array, UInt8Array
-from pe.plugins.protocols import Answer, Capabilities, GenerationAPI, PluginInfo, RandomRequest, VariationRequest
+from pe.plugins.protocols import (
+    Answer,
+    Capabilities,
+    GenerationAPI,
+    PluginInfo,
+    RandomRequest,
+    VariationRequest,
+)
 from pe.plugins.settings import Count, Settings
 from pe.plugins.specs import construct, plugin
 
@@ -28,9 +37,11 @@ class Sampling(Settings):
     """Sampling of the fitted model. See `pixel_diffusion`.
 
     Attributes:
-        steps: number of denoising steps from pure noise to an image, at most 1,000 (the noise schedule's timesteps).
+        steps: number of denoising steps from pure noise to an image, at most 1,000 (the noise
+            schedule's timesteps).
         sampler: ddim or ddpm.
-        eta: randomness of ddim: with 0 the first noise determines the image, with 1 it is as random as ddpm.
+        eta: randomness of ddim: with 0 the first noise determines the image, with 1 it is as random
+            as ddpm.
         chunk: most images in one request.
     """
 
@@ -42,10 +53,12 @@ class Sampling(Settings):
 
 @plugin
 class FittedDiffusion(ByDPSGD, FittedMethod):
-    """A class-conditional diffusion model in pixel space, fine-tuned on the private records by DP-SGD.
+    """A class-conditional diffusion model in pixel space, fine-tuned on the private records by
+    DP-SGD.
 
-    Its classes are the private labels. RANDOM_API samples the class of each label; VARIATION_API noises the parent and
-    denoises it again (SDEdit), as `pixel_diffusion` does. Both use the moving average of the weights.
+    Its classes are the private labels. RANDOM_API samples the class of each label; VARIATION_API
+    noises the parent and denoises it again (SDEdit), as `pixel_diffusion` does. Both use the moving
+    average of the weights.
 
     Args:
         sampling: of images from the fitted model.
@@ -65,7 +78,10 @@ class FittedDiffusion(ByDPSGD, FittedMethod):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any mix of labels in a request. Two requests at once, of which the second waits for the first."""
+        """Any mix of labels in a request.
+
+        Two requests at once, of which the second waits for the first.
+        """
         return Capabilities(self.sampling.chunk, 2)
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
@@ -73,7 +89,10 @@ class FittedDiffusion(ByDPSGD, FittedMethod):
         return describe_steps(self.sampling.steps, degree)
 
     def load(self, folder: Path) -> None:
-        """Answer from the model in `folder`. Raise RecipeError if there is none, or it is damaged."""
+        """Answer from the model in `folder`.
+
+        Raise RecipeError if there is none, or it is damaged.
+        """
         self.load_guided(folder, 1.0)
 
     def load_guided(self, folder: Path, guidance: float) -> None:
@@ -84,7 +103,9 @@ class FittedDiffusion(ByDPSGD, FittedMethod):
             **self.sampling.model_dump(),
             "model": str(folder),
             # A label may have had several classes.
-            "classes": {label: [i for i, own in enumerate(labels) if own == label] for label in self._labels},
+            "classes": {
+                label: [i for i, own in enumerate(labels) if own == label] for label in self._labels
+            },
             "guidance": guidance,
             "device": self.device,
             "batch_size": self.batch_size,
@@ -100,12 +121,18 @@ class FittedDiffusion(ByDPSGD, FittedMethod):
         """Noise each parent and denoise it again (SDEdit)."""
         return self._answering(request.labels).variation_api(request)
 
-    def record_losses(self, folder: Path, samples: UInt8Array, labels: Sequence[str]) -> Float64Array:
-        """Return the denoising loss of each image, float64 (n,), averaged over fixed, public noise and timesteps."""
+    def record_losses(
+        self, folder: Path, samples: UInt8Array, labels: Sequence[str]
+    ) -> Float64Array:
+        """Return the denoising loss of each image, float64 (n,), averaged over fixed, public noise
+        and timesteps.
+        """
         from adapters.trained.diffusion_networks import mean_losses, stored_loss, stored_network
 
         network = stored_network(folder)
-        return mean_losses(network, stored_loss(folder), samples, labels, labels_of(folder), self.places()[0])
+        return mean_losses(
+            network, stored_loss(folder), samples, labels, labels_of(folder), self.places()[0]
+        )
 
     def _answering(self, labels: Sequence[str]) -> GenerationAPI:
         if self._model is None:
@@ -115,14 +142,19 @@ class FittedDiffusion(ByDPSGD, FittedMethod):
 
 
 def labels_of(folder: Path) -> list[str]:
-    """Return the label of each class of the model in `folder`. Raise RecipeError if there is none."""
+    """Return the label of each class of the model in `folder`.
+
+    Raise RecipeError if there is none.
+    """
     with reading(folder, "fitted diffusion model"):
         return list(map(str, load_json(folder / "classes.json")["labels"]))
 
 
 @plugin
 class OwnNetwork(ByDPSGD):
-    """A fitted diffusion model with the toolkit's own UNet. For all other arguments see `FittedDiffusion`.
+    """A fitted diffusion model with the toolkit's own UNet.
+
+    For all other arguments see `FittedDiffusion`.
 
     Args:
         network: size of the UNet.
@@ -131,7 +163,10 @@ class OwnNetwork(ByDPSGD):
     network: NetworkSize = NetworkSize()
 
     def declare_dp_sgd(self, fit: Fit) -> PlannedTraining:
-        """Declare DP-SGD, which gets what is left of the budget. Raise RecipeError for images of an unsuitable size."""
+        """Declare DP-SGD, which gets what is left of the budget.
+
+        Raise RecipeError for images of an unsuitable size.
+        """
         self.network.levels(*fit.terms.image_shape[:2])
         return declare_training(fit, self.training)
 
@@ -139,7 +174,9 @@ class OwnNetwork(ByDPSGD):
         """Return a new, untrained network with `classes` classes, on the first device."""
         from adapters.trained.diffusion_networks import unet
 
-        return unet(self.network, terms.image_shape, classes, terms.seed, "weights").to(self.places()[0])
+        return unet(self.network, terms.image_shape, classes, terms.seed, "weights").to(
+            self.places()[0]
+        )
 
     def finish(self, fit: Fit, model: UNet2DModel, training: PlannedTraining) -> None:
         """Train the model by DP-SGD, and write it."""

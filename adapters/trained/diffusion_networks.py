@@ -1,4 +1,6 @@
-"""The network of the fitted diffusion models (diffusers' UNet2DModel, conditioned on the class), its loss and files."""
+"""The network of the fitted diffusion models (diffusers' UNet2DModel, conditioned on the class),
+its loss and files.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from torch import Tensor, nn
 
 from adapters.trained.dp_sgd.gradients import Loss, Randomness
 from adapters.trained.fit import Fit, label_numbers, reading, write_json
-from adapters.trained.public import LossOf, PublicSet, drawing_by, losses_one_by_one, torch_seed, train
+from adapters.trained.public import (
+    LossOf,
+    PublicSet,
+    drawing_by,
+    losses_one_by_one,
+    torch_seed,
+    train,
+)
 from adapters.trained.settings import PUBLIC_IMAGES, NetworkSize, PlainTraining
 from adapters.trained.trainings import pretrain
 from pe.data.arrays import Float64Array, ImageShape, UInt8Array
@@ -24,8 +33,11 @@ _GROUPS = 4
 _HEAD = 8
 
 
-def unet(network: NetworkSize, shape: ImageShape, classes: int, seed: int, phase: str) -> UNet2DModel:
-    """Return a new network for images of h×w×c, with weights drawn from `seed` (the recipe's) and the name `phase`.
+def unet(
+    network: NetworkSize, shape: ImageShape, classes: int, seed: int, phase: str
+) -> UNet2DModel:
+    """Return a new network for images of h×w×c, with weights drawn from `seed` (the recipe's) and
+    the name `phase`.
 
     Raises RecipeError if the images are too small for it.
     """
@@ -43,15 +55,17 @@ def unet(network: NetworkSize, shape: ImageShape, classes: int, seed: int, phase
             up_block_types=("AttnUpBlock2D",) + ("UpBlock2D",) * deep,
             norm_num_groups=_GROUPS,
             attention_head_dim=_HEAD,
-            # Time and class scale and shift what GroupNorm has normalised: merely added before it, the norm would take
-            # a good part of them away again where a group has few channels.
+            # Time and class scale and shift what GroupNorm has normalised: merely added before it,
+            # the norm would take a good part of them away again where a group has few channels.
             resnet_time_scale_shift="scale_shift",
             num_class_embeds=classes,
         )
 
 
 def scheduler() -> DDIMScheduler:
-    """Return the noise schedule: a cosine that ends in pure noise, for predicted velocities (Salimans and Ho 2022)."""
+    """Return the noise schedule: a cosine that ends in pure noise, for predicted velocities
+    (Salimans and Ho 2022).
+    """
     return DDIMScheduler(
         num_train_timesteps=TIMESTEPS,
         beta_schedule="squaredcos_cap_v2",
@@ -63,7 +77,9 @@ def scheduler() -> DDIMScheduler:
 
 
 def with_new_classes(model: UNet2DModel, classes: int, seed: int) -> UNet2DModel:
-    """Return `model` after replacing its class embedding by a new, untrained one for `classes` classes."""
+    """Return `model` after replacing its class embedding by a new, untrained one for `classes`
+    classes.
+    """
     with drawing_by(seed, "classes"):
         embedding = nn.Embedding(classes, model.class_embedding.weight.shape[1])
     model.class_embedding = embedding.to(model.class_embedding.weight.device)
@@ -72,14 +88,17 @@ def with_new_classes(model: UNet2DModel, classes: int, seed: int) -> UNet2DModel
 
 
 def only_attention_and_classes(model: UNet2DModel) -> UNet2DModel:
-    """Return `model`, after freezing all parameters but those of attention layers and class embedding (DP-LDM)."""
+    """Return `model`, after freezing all parameters but those of attention layers and class
+    embedding (DP-LDM).
+    """
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(".attentions." in name or name.startswith("class_embedding."))
     return model
 
 
 _UNLABELLED = 0.1
-"""Share of draws without a class, in training for classifier-free guidance (Ho and Salimans 2022)."""
+"""Share of draws without a class, in training for classifier-free guidance (Ho and Salimans
+2022)."""
 
 
 PREDICTIONS = ("epsilon", "sample", "v_prediction")
@@ -87,35 +106,46 @@ PREDICTIONS = ("epsilon", "sample", "v_prediction")
 
 
 class Denoising:
-    """The squared error of what a network predicts at random timesteps. A loss for DP-SGD (`Loss`) and plain training.
+    """The squared error of what a network predicts at random timesteps.
 
-    For x_t = √ᾱ·x + √(1−ᾱ)·ε our networks predict the velocity v = √ᾱ·ε − √(1−ᾱ)·x (Salimans and Ho 2022). The squared
-    error of v is the squared error of x times 1 + ᾱ/(1−ᾱ). Like EDM's preconditioning, v gives a target of variance
-    near 1 at every timestep, and diffusers' schedulers sample from v directly.
+    A loss for DP-SGD (`Loss`) and plain training.
+
+    For x_t = √ᾱ·x + √(1−ᾱ)·ε our networks predict the velocity v = √ᾱ·ε − √(1−ᾱ)·x (Salimans and Ho
+    2022). The squared error of v is the squared error of x times 1 + ᾱ/(1−ᾱ). Like EDM's
+    preconditioning, v gives a target of variance near 1 at every timestep, and diffusers'
+    schedulers sample from v directly.
 
     Args:
-        none: number of the class that means "no class", for a network that is to be guided: this class replaces the
-            image's class in a tenth of the draws. None: the network has no such class.
+        none: number of the class that means "no class", for a network that is to be guided: this
+            class replaces the image's class in a tenth of the draws. None: the network has no such
+            class.
         levels: ᾱ of each timestep; None: as `scheduler` has them.
         predicts: what the network predicts, one of PREDICTIONS.
     """
 
-    def __init__(self, none: int | None = None, levels: Tensor | None = None, predicts: str = "v_prediction") -> None:
+    def __init__(
+        self, none: int | None = None, levels: Tensor | None = None, predicts: str = "v_prediction"
+    ) -> None:
         self._levels: Tensor = scheduler().alphas_cumprod if levels is None else levels
         self._none = none
         self._predicts = predicts
 
     @classmethod
     def of(cls, schedule: DDPMScheduler | DDIMScheduler) -> Denoising:
-        """Return the loss of a network by its noise schedule, whose `prediction_type` is one of PREDICTIONS."""
+        """Return the loss of a network by its noise schedule, whose `prediction_type` is one of
+        PREDICTIONS.
+        """
         return cls(levels=schedule.alphas_cumprod, predicts=schedule.config.prediction_type)
 
-    def draw(self, records: int, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
-        """Return timesteps, int64, their ᾱ, float32, (records, draws), and noise, float32 (records, draws, c, h, w).
+    def draw(
+        self, records: int, draws: int, shape: ImageShape, generator: torch.Generator
+    ) -> Randomness:
+        """Return timesteps, int64, their ᾱ, float32, (records, draws), and noise, float32 (records,
+        draws, c, h, w).
 
-        For a network that is to be guided, also bool (records, draws): True for a draw without a class. A record's
-        timesteps are spread: one from each of `draws` equal parts of the schedule, so that the mean gradient over the
-        draws, which is clipped, varies less.
+        For a network that is to be guided, also bool (records, draws): True for a draw without a
+        class. A record's timesteps are spread: one from each of `draws` equal parts of the
+        schedule, so that the mean gradient over the draws, which is clipped, varies less.
         """
         device = generator.device
         within = torch.rand((records, 1), generator=generator, device=device)
@@ -125,16 +155,30 @@ class Denoising:
         levels = self._levels.to(device)[steps]
         if self._none is None:
             return steps, levels, noise
-        return steps, levels, noise, torch.rand((records, draws), generator=generator, device=device) < _UNLABELLED
+        return (
+            steps,
+            levels,
+            noise,
+            torch.rand((records, draws), generator=generator, device=device) < _UNLABELLED,
+        )
 
-    def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
-        """Return the losses, (draws,). `image` and `label` are one for all draws, or one for each draw."""
+    def __call__(
+        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness
+    ) -> Tensor:
+        """Return the losses, (draws,).
+
+        `image` and `label` are one for all draws, or one for each draw.
+        """
         noisy, target, classes = self.add_noise(image, label, randomness)
         output = model(noisy, randomness[0], class_labels=classes).sample
         return square(output[:, : target.shape[1]] - target)
 
-    def add_noise(self, image: Tensor, label: Tensor, randomness: Randomness) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the network's inputs, targets and classes, one per draw, for one image or for one image per draw."""
+    def add_noise(
+        self, image: Tensor, label: Tensor, randomness: Randomness
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the network's inputs, targets and classes, one per draw, for one image or for one
+        image per draw.
+        """
         steps, level, noise, *label_draws = randomness
         share = level[:, None, None, None]
         signal = share.sqrt()
@@ -156,10 +200,14 @@ def square(difference: Tensor) -> Tensor:
 
 
 def check_prediction(prediction: str) -> None:
-    """Raise RecipeError unless `prediction`, diffusers' word for what a network predicts, is in PREDICTIONS."""
+    """Raise RecipeError unless `prediction`, diffusers' word for what a network predicts, is in
+    PREDICTIONS.
+    """
     if prediction not in PREDICTIONS:
         words = ", ".join(PREDICTIONS)
-        raise RecipeError(f"`api.model` predicts '{prediction}'. Use a model that predicts one of {words}.")
+        raise RecipeError(
+            f"`api.model` predicts '{prediction}'. Use a model that predicts one of {words}."
+        )
 
 
 def stored_loss(folder: Path) -> Denoising:
@@ -201,7 +249,8 @@ def _loss_of(model: UNet2DModel, none: int | None) -> LossOf:
     return loss_of
 
 
-# The fitted model on disk, in diffusers' format, which `pixel_diffusion` reads, too; and its loss on records.
+# The fitted model on disk, in diffusers' format, which `pixel_diffusion` reads, too; and its loss
+# on records.
 
 
 def write_model(
@@ -210,7 +259,8 @@ def write_model(
     folder: Path,
     schedule: DDIMScheduler | DDPMScheduler | None = None,
 ) -> None:
-    """Write unet/ and scheduler/ in diffusers' format, and classes.json: the name and the label of each class.
+    """Write unet/ and scheduler/ in diffusers' format, and classes.json: the name and the label of
+    each class.
 
     `schedule`: the noise schedule; None: the one that `scheduler` returns.
     """
@@ -227,7 +277,8 @@ def stored_network(folder: Path) -> UNet2DModel:
 
 
 DRAWS = 16
-"""Number of draws of timestep and noise in an image's mean loss; the draws are public, and all images share them."""
+"""Number of draws of timestep and noise in an image's mean loss; the draws are public, and all
+images share them."""
 
 
 def mean_losses(
@@ -240,8 +291,8 @@ def mean_losses(
 ) -> Float64Array:
     """Return the mean loss of each image over DRAWS draws, float64 (n,).
 
-    The network is in float32, the images are uint8 n×h×w×c, and `classes` has the label of each of the network's
-    classes. Raises RecipeError if a label of an image is not among them.
+    The network is in float32, the images are uint8 n×h×w×c, and `classes` has the label of each of
+    the network's classes. Raises RecipeError if a label of an image is not among them.
     """
     model = network.to(device).eval()
     shape = (images.shape[3], *images.shape[1:3])

@@ -1,8 +1,9 @@
-"""DP-Gaussian: a Gaussian per label, from one noisy sum of the clipped images' moments up to the second.
+"""DP-Gaussian: a Gaussian per label, from one noisy sum of the clipped images' moments up to the
+second.
 
-An image x in [0, 1]^d becomes u = (x − c)/r, cut to ‖u‖ ≤ 1, with a public centre c and a public radius r. It adds
-v = (√a, √b·u, √s·uuᵀ) to the sum, a + b + s = 1. Of the symmetric uuᵀ, v holds the diagonal, and √2 times the numbers
-above the diagonal, so ‖v‖² = a + b·‖u‖² + s·‖u‖⁴ ≤ 1.
+An image x in [0, 1]^d becomes u = (x − c)/r, cut to ‖u‖ ≤ 1, with a public centre c and a public
+radius r. It adds v = (√a, √b·u, √s·uuᵀ) to the sum, a + b + s = 1. Of the symmetric uuᵀ, v holds
+the diagonal, and √2 times the numbers above the diagonal, so ‖v‖² = a + b·‖u‖² + s·‖u‖⁴ ≤ 1.
 """
 
 from __future__ import annotations
@@ -27,15 +28,18 @@ from pe.privacy.noise import Noise
 from pe.privacy.release import Release
 
 GRID = 2**30
-"""Grid steps per 1 in v. For products, u is rounded to about √GRID steps per 1, so that a product has about GRID."""
+"""Grid steps per 1 in v. For products, u is rounded to about √GRID steps per 1, so that a product
+has about GRID."""
 
 Covariance = Literal["auto", "pooled", "per_label"]
 
 CUT = 0.25
-"""Quantile of the public images' distances from their mean: the radius to which private images are cut."""
+"""Quantile of the public images' distances from their mean: the radius to which private images are
+cut."""
 
 CLEAR = 0.1
-"""With `auto`, labels have separate covariances if the noise on one has an `edge` of at most this, in squared radii."""
+"""With `auto`, labels have separate covariances if the noise on one has an `edge` of at most this,
+in squared radii."""
 
 MOST_NUMBERS = 2**25
 
@@ -43,7 +47,8 @@ _MODEL = "gaussians.npz"
 _NAMES = ("classes", "shape", "means", "factors")
 
 _BLOCK = 1024
-"""Images in one matrix product, whose sums of integers below 2^31 are then exact in float64, in any order."""
+"""Images in one matrix product, whose sums of integers below 2^31 are then exact in float64, in any
+order."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +69,19 @@ class Ball:
 
     @classmethod
     def of_public(cls, images: UInt8Array, quantile: float) -> Ball:
-        """Return the ball around the mean of public images, uint8 (m, h, w, c). Radius: a quantile of distances."""
+        """Return the ball around the mean of public images, uint8 (m, h, w, c).
+
+        Radius: a quantile of distances.
+        """
         pixels = images.reshape(len(images), -1) / 255.0
         centre = pixels.mean(axis=0)
         distances = np.sqrt(np.square(pixels - centre).sum(axis=1))
         return cls(centre, max(float(np.quantile(distances, quantile)), 1 / 255))
 
     def inside(self, images: UInt8Array) -> Float64Array:
-        """Return vectors u, ‖u‖ ≤ 1, float64 (n, d), each a function of its own image alone, to the last bit."""
+        """Return vectors u, ‖u‖ ≤ 1, float64 (n, d), each a function of its own image alone, to the
+        last bit.
+        """
         u = (images.reshape(len(images), -1) / 255.0 - self.centre) / self.radius
         norms = np.sqrt(np.square(u).sum(axis=1, keepdims=True))
         cut: Float64Array = u / np.maximum(norms, 1)
@@ -98,8 +108,12 @@ class Layout:
         d = self.dimensions
         return self.classes * (1 + d) + self.groups * (d * (d + 1) // 2)
 
-    def split(self, total: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array, list[Int64Array]]:
-        """Return views: counts, sums (classes, d), squares (groups, d), and, per group, products above the diagonal."""
+    def split(
+        self, total: Int64Array
+    ) -> tuple[Int64Array, Int64Array, Int64Array, list[Int64Array]]:
+        """Return views: counts, sums (classes, d), squares (groups, d), and, per group, products
+        above the diagonal.
+        """
         k = self.classes
         d = self.dimensions
         g = self.groups
@@ -107,12 +121,17 @@ class Layout:
         return counts, sums.reshape(k, d), squares.reshape(g, d), list(products.reshape(g, -1))
 
 
-def noisy_sum(records: PrivateRecords, ball: Ball, layout: Layout, release: Release, noise: Noise) -> Int64Array:
-    """Return the noisy sum of all records' v, int64 (numbers,), in grid steps. `layout` gives each label its places.
+def noisy_sum(
+    records: PrivateRecords, ball: Ball, layout: Layout, release: Release, noise: Noise
+) -> Int64Array:
+    """Return the noisy sum of all records' v, int64 (numbers,), in grid steps.
 
-    Guarantee: the release's. A unit's n records weigh 1/n each. The numbers of v/n are rounded toward zero on the grid;
-    for products above the diagonal, u/√n is rounded toward zero on a coarser grid, then multiplied in integers. No
-    number grows: adding or removing a unit changes the clean sum by at most 1 in L2 norm, replacing one by at most 2.
+    `layout` gives each label its places.
+
+    Guarantee: the release's. A unit's n records weigh 1/n each. The numbers of v/n are rounded
+    toward zero on the grid; for products above the diagonal, u/√n is rounded toward zero on a
+    coarser grid, then multiplied in integers. No number grows: adding or removing a unit changes
+    the clean sum by at most 1 in L2 norm, replacing one by at most 2.
     """
     total = np.zeros(layout.numbers, dtype=np.int64)
     counts, sums, squares, products = layout.split(total)
@@ -124,8 +143,16 @@ def noisy_sum(records: PrivateRecords, ball: Ball, layout: Layout, release: Rele
     for rows, unit_sizes in _blocks(records):
         u = ball.inside(records.samples[rows])
         np.add.at(counts, labels[rows], on_grid(math.sqrt(shares.count) / unit_sizes, release.grid))
-        np.add.at(sums, labels[rows], on_grid(math.sqrt(shares.image) * u / unit_sizes[:, None], release.grid))
-        np.add.at(squares, groups[rows], on_grid(math.sqrt(shares.product) * u**2 / unit_sizes[:, None], release.grid))
+        np.add.at(
+            sums,
+            labels[rows],
+            on_grid(math.sqrt(shares.image) * u / unit_sizes[:, None], release.grid),
+        )
+        np.add.at(
+            squares,
+            groups[rows],
+            on_grid(math.sqrt(shares.product) * u**2 / unit_sizes[:, None], release.grid),
+        )
         steps = np.trunc(u * (fine / np.sqrt(unit_sizes))[:, None])
         for group in np.unique(groups[rows]):
             some = steps[groups[rows] == group]
@@ -134,7 +161,9 @@ def noisy_sum(records: PrivateRecords, ball: Ball, layout: Layout, release: Rele
 
 
 def _blocks(records: PrivateRecords) -> Iterator[tuple[slice, Float64Array]]:
-    """Yield slices of the records and, for each record of a slice, the number of records in its privacy unit."""
+    """Yield slices of the records and, for each record of a slice, the number of records in its
+    privacy unit.
+    """
     _, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
     unit_sizes = of_unit[unit].astype(np.float64)
     for rows in slices(len(unit_sizes), _BLOCK):
@@ -145,10 +174,12 @@ def _blocks(records: PrivateRecords) -> Iterator[tuple[slice, Float64Array]]:
 
 
 def edge(layout: Layout, deviation: float, records: float) -> float:
-    """Return, from public or released numbers, about the largest eigenvalue that noise alone gives a covariance.
+    """Return, from public or released numbers, about the largest eigenvalue that noise alone gives
+    a covariance.
 
-    The noise on the mean of uuᵀ over `records` records is a symmetric matrix. Its numbers off the diagonal have the
-    standard deviation t = deviation/(√2·√s·records), so its largest eigenvalue is about 2·t·√d (Wigner).
+    The noise on the mean of uuᵀ over `records` records is a symmetric matrix. Its numbers off the
+    diagonal have the standard deviation t = deviation/(√2·√s·records), so its largest eigenvalue is
+    about 2·t·√d (Wigner).
     """
     return deviation * math.sqrt(2 * layout.dimensions / layout.shares.product) / records
 
@@ -160,7 +191,8 @@ class Gaussians:
     classes: tuple[str, ...]  # the label names
     shape: ImageShape  # height, width, channels
     means: Float64Array  # float64 (labels, d), of pixels in [0, 1]
-    factors: Float64Array  # float64 (labels, d, r), or (1, d, r) for all labels: F, which gives the covariance F·Fᵀ
+    # float64 (labels, d, r), or (1, d, r) for all labels: F, which gives the covariance F·Fᵀ
+    factors: Float64Array
 
     @property
     def code_length(self) -> int:
@@ -168,18 +200,24 @@ class Gaussians:
         return int(self.factors.shape[2])
 
     def images(self, codes: Float32Array, labels: Int64Array) -> UInt8Array:
-        """Return mean + F·z for each code, uint8 (n, h, w, c). An image depends on its own code and label alone."""
+        """Return mean + F·z for each code, uint8 (n, h, w, c).
+
+        An image depends on its own code and label alone.
+        """
         images = np.empty((len(codes), self.means.shape[1]), dtype=np.uint8)
         for image, code, label in zip(images, codes, labels, strict=True):
-            pixels = self.means[label] + self.factors[label % len(self.factors)] @ code.astype(np.float64)
+            pixels = self.means[label] + self.factors[label % len(self.factors)] @ code.astype(
+                np.float64
+            )
             image[:] = np.rint(np.clip(pixels, 0, 1) * 255)
         return images.reshape(-1, *self.shape)
 
     def surprises(self, images: UInt8Array, labels: Int64Array) -> Float64Array:
         """Return −2·log density of each image, uint8 (n, h, w, c), up to a constant: float64 (n,).
 
-        In the directions that noise hid, which F lacks, the variance is taken to be σ²: the least of the variances that
-        F has, at most 1. With F = U·S·Vᵀ and y = x − mean, return Σ (uᵢ·y)²/sᵢ² + (‖y‖² − Σ (uᵢ·y)²)/σ² + log det.
+        In the directions that noise hid, which F lacks, the variance is taken to be σ²: the least
+        of the variances that F has, at most 1. With F = U·S·Vᵀ and y = x − mean, return Σ
+        (uᵢ·y)²/sᵢ² + (‖y‖² − Σ (uᵢ·y)²)/σ² + log det.
         """
         losses = np.empty(len(images))
         parts = [_directions(factor) for factor in self.factors]
@@ -206,12 +244,18 @@ class Gaussians:
 
     @classmethod
     def read(cls, file: Path) -> Gaussians:
-        """Read a file that `write` wrote. Raise ValueError or another error if it is missing or damaged."""
+        """Read a file that `write` wrote.
+
+        Raise ValueError or another error if it is missing or damaged.
+        """
         with np.load(file, allow_pickle=False) as archive:
             classes, shape, means, factors = (archive[name] for name in _NAMES)
         height, width, channels = map(int, shape)
         model = cls(tuple(map(str, classes)), (height, width, channels), means, factors)
-        fits = means.shape == (len(classes), height * width * channels) and factors.shape[1] == means.shape[1]
+        fits = (
+            means.shape == (len(classes), height * width * channels)
+            and factors.shape[1] == means.shape[1]
+        )
         if not fits or len(factors) not in (1, len(classes)):
             raise ValueError("arrays of other shapes")
         return model
@@ -227,39 +271,52 @@ def gaussians_of(
     classes: tuple[str, ...],
     shape: ImageShape,
 ) -> Gaussians:
-    """Return the Gaussians that follow from the noisy sums. Eigenvalues up to the `edge` of the noise are dropped.
+    """Return the Gaussians that follow from the noisy sums.
+
+    Eigenvalues up to the `edge` of the noise are dropped.
 
     A label's noisy count is raised to at least the standard deviation of the count's noise.
     `deviation`: the standard deviation of the noise, in units of ‖v‖.
     """
     counts, sums, squares, products = layout.split(total)
-    a, b, s = (math.sqrt(share) * grid for share in (layout.shares.count, layout.shares.image, layout.shares.product))
+    a, b, s = (
+        math.sqrt(share) * grid
+        for share in (layout.shares.count, layout.shares.image, layout.shares.product)
+    )
     sizes = np.maximum(counts / a, deviation / math.sqrt(layout.shares.count))
     means = sums / b / sizes[:, None]
     each = []
     for group, (diagonal, above) in enumerate(zip(squares, products, strict=True)):
-        # Of uuᵀ only one half was released, times √2: the covariance is the mean of uuᵀ less that of the means.
+        # Of uuᵀ only one half was released, times √2: the covariance is the mean of uuᵀ less that
+        # of the means.
         of = slice(group, group + 1) if layout.per_label else slice(None)
         second = np.zeros((layout.dimensions, layout.dimensions))
         second[np.triu_indices(layout.dimensions, 1)] = above / (s * math.sqrt(2))
         second = (second + second.T + np.diag(diagonal / s)) / sizes[of].sum()
         second -= (means[of].T * sizes[of]) @ means[of] / sizes[of].sum()
         each.append(_factor(second, edge(layout, deviation, float(sizes[of].sum()))))
-    factors = np.zeros((len(each), layout.dimensions, max(1, *(factor.shape[1] for factor in each))))
+    factors = np.zeros(
+        (len(each), layout.dimensions, max(1, *(factor.shape[1] for factor in each)))
+    )
     for factor_row, factor in zip(factors, each, strict=True):
         factor_row[:, : factor.shape[1]] = factor
     return Gaussians(classes, shape, ball.centre + ball.radius * means, ball.radius * factors)
 
 
 def _directions(factor: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """Return the r' directions, unit vectors float64 (d, r'), in which F·Fᵀ has variance above 0, and the variances."""
+    """Return the r' directions, unit vectors float64 (d, r'), in which F·Fᵀ has variance above 0,
+    and the variances.
+    """
     along, deviations, _ = np.linalg.svd(factor, full_matrices=False)
     columns = deviations > 1e-9
     return along[:, columns], np.square(deviations[columns])
 
 
 def _factor(covariance: Float64Array, least: float) -> Float64Array:
-    """Return F such that F·Fᵀ is the covariance without eigenvalues up to `least`. Columns go by falling eigenvalue."""
+    """Return F such that F·Fᵀ is the covariance without eigenvalues up to `least`.
+
+    Columns go by falling eigenvalue.
+    """
     from scipy.linalg import eigh
 
     values, vectors = eigh(covariance, subset_by_value=(least, np.inf))
@@ -269,20 +326,24 @@ def _factor(covariance: Float64Array, least: float) -> Float64Array:
 
 @plugin
 class DPGaussian(ReadsPublic, AnswersByCodes, FittedMethod):
-    """The fit to try first, as it takes seconds: Gaussians, the baseline of all fits. For small aligned images.
+    """The fit to try first, as it takes seconds: Gaussians, the baseline of all fits.
 
-    Every private image is cut to a ball around the mean of public images. One noisy sum releases, for each label, the
-    number of images, their sum, and the sum of their products xxᵀ, or one sum of products for all labels. Means and
-    covariances follow; eigenvalues that noise alone could cause are dropped. A sample carries the code z that it was
-    made from; a variation of degree d carries √(1−d²)·z + d·ξ with a new code ξ: 0 changes nothing, 1 gives ξ.
+    For small aligned images.
+
+    Every private image is cut to a ball around the mean of public images. One noisy sum releases,
+    for each label, the number of images, their sum, and the sum of their products xxᵀ, or one sum
+    of products for all labels. Means and covariances follow; eigenvalues that noise alone could
+    cause are dropped. A sample carries the code z that it was made from; a variation of degree d
+    carries √(1−d²)·z + d·ξ with a new code ξ: 0 changes nothing, 1 gives ξ.
 
     Conditions: `code` (float32, n×r).
 
     Args:
-        public: images, of which only the mean and a quantile of the distances from it are used; `kind: noise` if you
-            have none.
-        covariance: `per_label`, `pooled` for one that all labels share, or `auto`: per label if the noise is small
-            enough, judged by the declared size, the number of labels, the images' size and the budget.
+        public: images, of which only the mean and a quantile of the distances from it are used;
+            `kind: noise` if you have none.
+        covariance: `per_label`, `pooled` for one that all labels share, or `auto`: per label if the
+            noise is small enough, judged by the declared size, the number of labels, the images'
+            size and the budget.
     """
 
     public: Public
@@ -296,20 +357,22 @@ class DPGaussian(ReadsPublic, AnswersByCodes, FittedMethod):
         layout = self._layout(terms, deviation)
         if layout.numbers > MOST_NUMBERS:
             raise RecipeError(
-                f"api.covariance is {self.covariance}: of images of {layout.dimensions:,} pixel values with "
-                f"{layout.classes} labels that takes {layout.numbers:,} numbers, more than {MOST_NUMBERS:,}: make "
-                "private.size smaller, or take covariance: auto."
+                f"api.covariance is {self.covariance}: of images of {layout.dimensions:,} pixel "
+                f"values with {layout.classes} labels that takes {layout.numbers:,} numbers, more "
+                f"than {MOST_NUMBERS:,}: make private.size smaller, or take covariance: auto."
             )
         # With more noise than records on the counts, the means would be noise alone.
         noise_of_count = deviation / np.sqrt(layout.shares.count)
         if noise_of_count > terms.declared_size:
             raise PrivacyError(
-                f"dp_gaussian would add noise of {noise_of_count:,.0f} to the number of records, of which "
-                f"{terms.declared_size:,} are declared: raise epsilon."
+                f"dp_gaussian would add noise of {noise_of_count:,.0f} to the number of records, "
+                f"of which {terms.declared_size:,} are declared: raise epsilon."
             )
         fit.begin()
         ball = Ball.of_public(self.public.read(terms.image_shape, terms.seed).images, CUT)
-        total = fit.release(release, lambda records, noise: noisy_sum(records, ball, layout, release, noise))
+        total = fit.release(
+            release, lambda records, noise: noisy_sum(records, ball, layout, release, noise)
+        )
         model = gaussians_of(
             total,
             layout,
@@ -322,13 +385,20 @@ class DPGaussian(ReadsPublic, AnswersByCodes, FittedMethod):
         model.write(fit.folder / _MODEL)
 
     def load(self, folder: Path) -> None:
-        """Answer from the model in `folder`. Raise RecipeError if there is none, or it is damaged."""
+        """Answer from the model in `folder`.
+
+        Raise RecipeError if there is none, or it is damaged.
+        """
         with reading(folder, "fitted Gaussians"):
             self._model = Gaussians.read(folder / _MODEL)
         self._classes = self._model.classes
 
-    def record_losses(self, folder: Path, samples: UInt8Array, labels: Sequence[str]) -> Float64Array:
-        """Return −2·log density of each image under its label's Gaussian, up to a constant: float64 (n,)."""
+    def record_losses(
+        self, folder: Path, samples: UInt8Array, labels: Sequence[str]
+    ) -> Float64Array:
+        """Return −2·log density of each image under its label's Gaussian, up to a constant: float64
+        (n,).
+        """
         self.load(folder)
         assert isinstance(self._model, Gaussians)
         return self._model.surprises(samples, label_numbers(labels, self._classes))

@@ -1,4 +1,6 @@
-"""DP-ImgSyn: public images, changed until a classifier sees in them the moments that it saw in the private images."""
+"""DP-ImgSyn: public images, changed until a classifier sees in them the moments that it saw in the
+private images.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from adapters.trained.fit import Fit, FittedMethod, label_numbers, load_json, not_fitted, reading, write_json
+from adapters.trained.fit import (
+    Fit,
+    FittedMethod,
+    label_numbers,
+    load_json,
+    not_fitted,
+    reading,
+    write_json,
+)
 from adapters.trained.public import Public, ReadsPublic
 from adapters.trained.settings import Alignment, FineTuning, Fraction, Rate, Share
 from adapters.trained.trainings import ByDPSGD, declare_training, dp_sgd
@@ -37,8 +47,10 @@ class TeacherTraining(FineTuning):
     """DP-SGD of the classifier.
 
     Attributes:
-        draws: number of shifted copies of each record; the record's gradient is averaged over them, then clipped.
-        ema: decay of the moving average of the weights, which the teacher gets; with 0 it gets the last weights.
+        draws: number of shifted copies of each record; the record's gradient is averaged over them,
+            then clipped.
+        ema: decay of the moving average of the weights, which the teacher gets; with 0 it gets the
+            last weights.
         shift: most pixels by which a copy is moved, along each side.
     """
 
@@ -52,26 +64,30 @@ class TeacherTraining(FineTuning):
 
 @plugin
 class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
-    """For training sets that must not look private: public images, changed for a classifier (Roy et al. 2024).
+    """For training sets that must not look private: public images, changed for a classifier (Roy et
+    al. 2024).
 
     The guarantee is one that the published code lacks.
 
-    A classifier, the teacher, is trained on the private images by DP-SGD. The moments of the channels that enter its
-    GroupNorm layers are released once, as a noisy sum. The pixels of public images are then changed until the teacher
-    sees in them the moments of the private images, and is sure of the label that they are to have. Such images need not
-    look like private ones, nor like their label: train with the teacher's soft labels, not with `labels`.
-    RANDOM_API aligns a public image drawn by the sample's seed, of whatever public label. With probability d²,
-    VARIATION_API of degree d begins anew with another public image; otherwise it adds low-pass noise in proportion to d
-    to the parent, and runs the last ⌈d·k⌉ of the k steps of alignment: degree 0 changes nothing, 1 always begins anew.
+    A classifier, the teacher, is trained on the private images by DP-SGD. The moments of the
+    channels that enter its GroupNorm layers are released once, as a noisy sum. The pixels of public
+    images are then changed until the teacher sees in them the moments of the private images, and is
+    sure of the label that they are to have. Such images need not look like private ones, nor like
+    their label: train with the teacher's soft labels, not with `labels`. RANDOM_API aligns a public
+    image drawn by the sample's seed, of whatever public label. With probability d², VARIATION_API
+    of degree d begins anew with another public image; otherwise it adds low-pass noise in
+    proportion to d to the parent, and runs the last ⌈d·k⌉ of the k steps of alignment: degree 0
+    changes nothing, 1 always begins anew.
 
-    Conditions: `public` (int64: the public image that a sample began as), `soft_label` (float32, n×classes: the
-    teacher's probabilities), with which to train a classifier.
+    Conditions: `public` (int64: the public image that a sample began as), `soft_label` (float32,
+    n×classes: the teacher's probabilities), with which to train a classifier.
 
     Args:
-        public: the images to begin with; their labels are not used. They are read again when the model is loaded:
-            `path` may have changed by then, the images may not.
-        teacher: `small`, or `package.module:function` for a function of the numbers of channels and of classes that
-            returns a classifier. The classifier must keep nothing between calls, and normalise by GroupNorm.
+        public: the images to begin with; their labels are not used. They are read again when the
+            model is loaded: `path` may have changed by then, the images may not.
+        teacher: `small`, or `package.module:function` for a function of the numbers of channels and
+            of classes that returns a classifier. The classifier must keep nothing between calls,
+            and normalise by GroupNorm.
         training: of the teacher, on the private records.
         moments_share: the share of the fit's ε that the release of the moments costs, taken alone.
         alignment: of public images.
@@ -99,7 +115,10 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
         steps = int(np.ceil(degree * self.alignment.steps))
-        return f"another public image with probability {degree**2:.2g}, else {steps} steps from a noisy parent"
+        return (
+            f"another public image with probability {degree**2:.2g}, else {steps} steps from a "
+            "noisy parent"
+        )
 
     def _fit(self, fit: Fit) -> None:
         terms = fit.terms
@@ -108,8 +127,9 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         noise = sum_of_moments.sensitivity * sum_of_moments.noise_multiplier
         if noise > terms.declared_size:
             raise PrivacyError(
-                f"moments_share is {self.moments_share:g}, which asks for noise of {noise:,.0f} on a sum to which "
-                f"{terms.declared_size} records add at most 1 each: take a larger share, or raise epsilon."
+                f"moments_share is {self.moments_share:g}, which asks for noise of {noise:,.0f} on "
+                f"a sum to which {terms.declared_size} records add at most 1 each: take a larger "
+                "share, or raise epsilon."
             )
         training = declare_training(fit, self.training)
         fit.begin()
@@ -128,20 +148,24 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         companions = self.alignment.companions
         if len(public.images) < companions:
             raise RecipeError(
-                f"alignment.companions is {companions}, and the public set has {len(public.images)} images: take fewer "
-                "companions, or more public images."
+                f"alignment.companions is {companions}, and the public set has "
+                f"{len(public.images)} images: take fewer companions, or more public images."
             )
         places = self.places()
         teacher = make_teacher(self.teacher, terms.image_shape[2], len(terms.classes), terms.seed)
         dp_sgd(fit, teacher, CrossEntropy(self.training.shift), training, places)
         reader = Reader(teacher, places[0])
         with raising_for_memory(_too_many(f"batch_size is {self.batch_size}")):
-            parts = [reader.moments(public.images[part]) for part in slices(len(public.images), self.batch_size)]
+            parts = [
+                reader.moments(public.images[part])
+                for part in slices(len(public.images), self.batch_size)
+            ]
             means, squares = (np.concatenate(part) for part in zip(*parts, strict=True))
             factors = factors_of(means, squares, reader.widths)
 
         def vector(image: UInt8Array) -> Float64Array:
-            # A record is seen by itself; over ALL layers together its moments are cut to an L2 norm of 1.
+            # A record is seen by itself; over ALL layers together its moments are cut to an L2 norm
+            # of 1.
             return clip(np.hstack(reader.moments(image[None]))[0] * factors)
 
         noisy = fit.sums(sum_of_moments, vector, (len(factors),))
@@ -154,21 +178,31 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         write_json(state, fit.folder / _STATE)
 
     def _check(self, terms: FitTerms) -> None:
-        """Raise an error for terms that the method cannot serve, and for a teacher that does not serve."""
+        """Raise an error for terms that the method cannot serve, and for a teacher that does not
+        serve.
+        """
         if len(terms.classes) < 2:
             raise RecipeError(
-                "`dp_imgsyn` needs two labels or more, which its teacher learns to tell apart. Set `private.classes`, "
-                "or use another generator."
+                "`dp_imgsyn` needs two labels or more, which its teacher learns to tell apart. Set "
+                "`private.classes`, or use another generator."
             )
         self.public.check(terms.image_shape)
         if self.teacher != "small":
             require_torch("trained", "An own teacher")
             from adapters.trained.dp_imgsyn_networks import CrossEntropy, check_own
 
-            check_own(self.teacher, terms.image_shape, len(terms.classes), CrossEntropy(self.training.shift))
+            check_own(
+                self.teacher,
+                terms.image_shape,
+                len(terms.classes),
+                CrossEntropy(self.training.shift),
+            )
 
     def load(self, folder: Path) -> None:
-        """Answer from the model in `folder` and the recipe's public images. Raise RecipeError if these changed."""
+        """Answer from the model in `folder` and the recipe's public images.
+
+        Raise RecipeError if these changed.
+        """
         from adapters.trained.dp_imgsyn_networks import AlignedModel, make_teacher
 
         with reading(folder, "fitted DP-ImgSyn"):
@@ -181,12 +215,16 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         public = self.public.read((height, width, channels), seed)
         if self._digest(public.images) != digest:
             raise RecipeError(
-                f"api.public: the images of {self.public.place} are not those with which {folder} was fitted: name "
-                "those."
+                f"api.public: the images of {self.public.place} are not those with which {folder} "
+                "was fitted: name those."
             )
-        self._model = AlignedModel.read(folder, teacher, classes, public, self.alignment, self.places()[0])
+        self._model = AlignedModel.read(
+            folder, teacher, classes, public, self.alignment, self.places()[0]
+        )
 
-    def record_losses(self, folder: Path, samples: UInt8Array, labels: Sequence[str]) -> Float64Array:
+    def record_losses(
+        self, folder: Path, samples: UInt8Array, labels: Sequence[str]
+    ) -> Float64Array:
         """Return the teacher's cross-entropy on each image, float64 (n,)."""
         self.load(folder)
         model = self._fitted_model()
@@ -197,7 +235,9 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         return self._answer(request, [None] * len(request), np.full(len(request), -1), 1.0)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Add noise to each parent and align it again, or align another public image in its place."""
+        """Add noise to each parent and align it again, or align another public image in its
+        place.
+        """
         if not isinstance(request.samples, Images):
             raise APIError("DP-ImgSyn varies images, and the parents are none.")
         places = request.conditions.get(_PUBLIC, np.full(len(request), -1))
@@ -210,7 +250,10 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         places: Int64Array,
         degree: float,
     ) -> Answer:
-        """Return a sample for each item, which starts from its parent, if it has one. See `AlignedModel.start`."""
+        """Return a sample for each item, which starts from its parent, if it has one.
+
+        See `AlignedModel.start`.
+        """
         model = self._fitted_model()
         labels = label_numbers(request.labels, model.labels)
         starts = [
@@ -219,17 +262,23 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         ]
         images, begin, places = (np.stack(part) for part in zip(*starts, strict=True))
         # The teacher's hooks serve one thread at a time: see `Reader`.
-        refusal = APIError(f"Aligning {self.batch_size} images at once needs more memory: take less.")
+        refusal = APIError(
+            f"Aligning {self.batch_size} images at once needs more memory: take less."
+        )
         with raising_for_memory(refusal), self._lock:
             batches = [
                 model.align_batch(images[part], labels[part], begin[part])
                 for part in slices(len(images), self.batch_size)
             ]
         pixels, soft = (np.concatenate(part) for part in zip(*batches, strict=True))
-        return Answer(Images(pixels), Conditions({_PUBLIC: places.astype(np.int64), SOFT_LABEL: soft}))
+        return Answer(
+            Images(pixels), Conditions({_PUBLIC: places.astype(np.int64), SOFT_LABEL: soft})
+        )
 
     def _digest(self, images: UInt8Array) -> str:
-        """Return a SHA-256 of the images, or of their shape if they are drawn, as fonts differ between machines."""
+        """Return a SHA-256 of the images, or of their shape if they are drawn, as fonts differ
+        between machines.
+        """
         content = np.ascontiguousarray(images).tobytes() if self.public.paths else b"made"
         return hashlib.sha256(repr(images.shape).encode() + content).hexdigest()
 
@@ -241,4 +290,6 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
 
 
 def _too_many(setting: str) -> RecipeError:
-    return RecipeError(f"{setting}, and for so many images at once memory does not suffice: take less.")
+    return RecipeError(
+        f"{setting}, and for so many images at once memory does not suffice: take less."
+    )

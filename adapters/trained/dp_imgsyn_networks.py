@@ -1,4 +1,6 @@
-"""DP-ImgSyn's networks: the teacher, the moments that it sees in images, and the alignment of public images."""
+"""DP-ImgSyn's networks: the teacher, the moments that it sees in images, and the alignment of
+public images.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,9 @@ _LOUDEST = 0.5
 """Standard deviation of a variation's noise at degree 1, where pixels lie in [−1, 1]."""
 
 
-# Moments of each channel that enters a GroupNorm layer of the teacher: of one image, the mean of each channel over its
-# places, and the mean of its square; of the private images, the noisy sum of these vectors.
+# Moments of each channel that enters a GroupNorm layer of the teacher: of one image, the mean of
+# each channel over its places, and the mean of its square; of the private images, the noisy sum of
+# these vectors.
 
 _COMMON = 0.95
 """Share of the public images whose vectors of moments are not cut."""
@@ -49,10 +52,11 @@ LEAST_VARIANCE = 1e-6
 
 
 def factors_of(means: Float64Array, squares: Float64Array, widths: tuple[int, ...]) -> Float64Array:
-    """Return factors that weigh the moments of layers alike and bring most vectors of moments to a norm below 1.
+    """Return factors that weigh the moments of layers alike and bring most vectors of moments to a
+    norm below 1.
 
-    They are computed by the released classifier from the moments of public images, float64 (m, d): float64 (2·d,), for
-    the means, then for the mean squares; equal within a layer.
+    They are computed by the released classifier from the moments of public images, float64 (m, d):
+    float64 (2·d,), for the means, then for the mean squares; equal within a layer.
     """
     by_layer = [np.split(each, np.cumsum(widths)[:-1], axis=1) for each in (means, squares)]
     both = [np.hstack(parts) for parts in zip(*by_layer, strict=True)]
@@ -74,11 +78,12 @@ def clip(vector: Float64Array) -> Float64Array:
 class Reader:
     """Logits and moments of images, by a frozen classifier.
 
-    To be called by one thread at a time, because hooks on the classifier's layers catch their inputs.
+    To be called by one thread at a time, because hooks on the classifier's layers catch their
+    inputs.
 
     Args:
-        teacher: the classifier, set to evaluation mode, so that each image is seen alone. Its buffers are copied for
-            each call: what a layer writes to them is gone after the call.
+        teacher: the classifier, set to evaluation mode, so that each image is seen alone. Its
+            buffers are copied for each call: what a layer writes to them is gone after the call.
         device: of the teacher.
     """
 
@@ -89,10 +94,14 @@ class Reader:
         self.widths = tuple(layer.num_channels for layer in self._layers)
 
     def __call__(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return logits (n, classes), means (n, d) and mean squares (n, d) of all channels, layer by layer."""
+        """Return logits (n, classes), means (n, d) and mean squares (n, d) of all channels, layer
+        by layer.
+        """
         inputs: list[Tensor] = []
         hooks = [
-            layer.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0].flatten(2)))
+            layer.register_forward_pre_hook(
+                lambda _, arguments: inputs.append(arguments[0].flatten(2))
+            )
             for layer in self._layers
         ]
         try:
@@ -115,14 +124,17 @@ class Reader:
         return means.cpu().double().numpy(), squares.cpu().double().numpy()
 
 
-# Alignment: public images are moved until the classifier sees in them what it saw in the private ones (Algorithm 1).
+# Alignment: public images are moved until the classifier sees in them what it saw in the private
+# ones (Algorithm 1).
 #
 # It uses the classifier, the released moments and public images only: post-processing.
 
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """Moments of the companions (public images aligned together) before each step, with which others are aligned."""
+    """Moments of the companions (public images aligned together) before each step, with which
+    others are aligned.
+    """
 
     means: Tensor  # of each of d channels before each of k steps, float32 (k, d)
     squares: Tensor  # mean squares of these channels, float32 (k, d)
@@ -137,15 +149,26 @@ class Aim:
     deviations: Tensor  # standard deviations of these channels, noisy, float32 (d,)
 
     @classmethod
-    def of_sum(cls, reader: Reader, noisy: Int64Array, factors: Float64Array, grid: int, declared_size: int) -> Aim:
-        """Return the noisy sum divided by the DECLARED size. Variances are at least LEAST_VARIANCE. Post-processing."""
+    def of_sum(
+        cls, reader: Reader, noisy: Int64Array, factors: Float64Array, grid: int, declared_size: int
+    ) -> Aim:
+        """Return the noisy sum divided by the DECLARED size.
+
+        Variances are at least LEAST_VARIANCE. Post-processing.
+        """
         means, squares = np.split(noisy / (grid * declared_size) / factors, 2)
         deviations = np.sqrt(np.maximum(squares - means**2, LEAST_VARIANCE))
-        return cls(reader, *(torch.from_numpy(each).float().to(reader.device) for each in (means, deviations)))
+        return cls(
+            reader,
+            *(torch.from_numpy(each).float().to(reader.device) for each in (means, deviations)),
+        )
 
 
 def align_companions(images: UInt8Array, classes: int, aim: Aim, settings: Alignment) -> Way:
-    """Align evenly spaced public images to the labels in turn. Return their moments before each step."""
+    """Align evenly spaced public images to the labels in turn.
+
+    Return their moments before each step.
+    """
     device = aim.reader.device
     rows = np.linspace(0, len(images) - 1, settings.companions).astype(np.int64)
     targets = torch.arange(len(rows), device=device) % classes
@@ -157,19 +180,27 @@ def align_companions(images: UInt8Array, classes: int, aim: Aim, settings: Align
         logits, mean, square = aim.reader(pixels)
         means.append(mean.detach().mean(dim=0))
         squares.append(square.detach().mean(dim=0))
-        feature = settings.feature * len(rows) * _distance(mean.mean(dim=0), square.mean(dim=0), aim)
+        feature = (
+            settings.feature * len(rows) * _distance(mean.mean(dim=0), square.mean(dim=0), aim)
+        )
         _step(optimiser, feature + _others(pixels, logits, targets, settings).sum(), pixels)
     none = torch.zeros((0, len(aim.means)), device=device)
     return Way(torch.stack(means), torch.stack(squares)) if means else Way(none, none)
 
 
-def align(images: Tensor, targets: Tensor, aim: Aim, way: Way, begin: Tensor, settings: Alignment) -> Tensor:
-    """Return each image, aligned as if it were one more companion. No other image of `images` changes the result.
+def align(
+    images: Tensor, targets: Tensor, aim: Aim, way: Way, begin: Tensor, settings: Alignment
+) -> Tensor:
+    """Return each image, aligned as if it were one more companion.
 
-    The images are public, or evolved from public ones, float32 n×c×h×w in [−1, 1]. `targets`, int64 (n,), are labels.
-    `begin`, int64 (n,), is the step from which each image is moved: 0 for all k steps, k for none.
+    No other image of `images` changes the result.
+
+    The images are public, or evolved from public ones, float32 n×c×h×w in [−1, 1]. `targets`, int64
+    (n,), are labels. `begin`, int64 (n,), is the step from which each image is moved: 0 for all k
+    steps, k for none.
     """
-    # The companions' moments stand for the rest of the batch, so that an image is aligned without the others.
+    # The companions' moments stand for the rest of the batch, so that an image is aligned without
+    # the others.
     size = settings.companions + 1
     pixels = images.clone().requires_grad_()
     optimiser = torch.optim.Adam([pixels], lr=settings.rate, betas=_BETAS)
@@ -183,7 +214,11 @@ def align(images: Tensor, targets: Tensor, aim: Aim, way: Way, begin: Tensor, se
         feature = settings.feature * size * _distance(means, squares, aim)
         here = pixels.detach().clone()
         active = begin <= step
-        _step(optimiser, ((feature + _others(pixels, logits, targets, settings)) * active).sum(), pixels)
+        _step(
+            optimiser,
+            ((feature + _others(pixels, logits, targets, settings)) * active).sum(),
+            pixels,
+        )
         with torch.no_grad():
             pixels.copy_(torch.where(active[:, None, None, None], pixels, here))
             rough = pixel_variation(pixels)
@@ -203,14 +238,23 @@ def pixel_variation(images: Tensor) -> Tensor:
 def _distance(means: Tensor, squares: Tensor, aim: Aim) -> Tensor:
     """Return the squared distance of moments to the aim (Equation 1), summed over the last axis."""
     deviations = (squares - means**2).clamp(min=LEAST_VARIANCE).sqrt()
-    return (means - aim.means).square().sum(dim=-1) + (deviations - aim.deviations).square().sum(dim=-1)
+    return (means - aim.means).square().sum(dim=-1) + (deviations - aim.deviations).square().sum(
+        dim=-1
+    )
 
 
 def _others(pixels: Tensor, logits: Tensor, targets: Tensor, settings: Alignment) -> Tensor:
-    """Return the loss of Equations 2 to 4 for each image, (n,), weighted as in a batch of `companions` + 1 images."""
+    """Return the loss of Equations 2 to 4 for each image, (n,), weighted as in a batch of
+    `companions` + 1 images.
+    """
     size = settings.companions + 1
-    prior = settings.total_variation * pixel_variation(pixels) + settings.norm * pixels.square().sum(dim=(1, 2, 3))
-    return settings.classification * functional.cross_entropy(logits, targets, reduction="none") + size * prior
+    prior = settings.total_variation * pixel_variation(
+        pixels
+    ) + settings.norm * pixels.square().sum(dim=(1, 2, 3))
+    return (
+        settings.classification * functional.cross_entropy(logits, targets, reduction="none")
+        + size * prior
+    )
 
 
 def _step(optimiser: torch.optim.Adam, loss: Tensor, pixels: Tensor) -> None:
@@ -246,17 +290,23 @@ class AlignedModel:
         alignment: Alignment,
         device: torch.device,
     ) -> AlignedModel:
-        """Read the model in `folder`, `teacher`'s weights included. `alignment` may have fewer steps than the fit."""
+        """Read the model in `folder`, `teacher`'s weights included.
+
+        `alignment` may have fewer steps than the fit.
+        """
         with reading(folder, "DP-ImgSyn of this teacher"):
             teacher.load_state_dict(load_file(folder / _TEACHER))
             values = load_file(folder / _MOMENTS)
             means, deviations, *way = (values[name].to(device) for name in _TENSORS)
         if alignment.steps > len(way[0]):
             raise RecipeError(
-                f"alignment.steps is {alignment.steps}, and the model was fitted for {len(way[0])}: take at most those."
+                f"alignment.steps is {alignment.steps}, and the model was fitted for "
+                f"{len(way[0])}: take at most those."
             )
         aim = Aim(Reader(teacher.to(device), device), means, deviations)
-        return cls(aim, Way(*(each[: alignment.steps] for each in way)), public, tuple(labels), alignment)
+        return cls(
+            aim, Way(*(each[: alignment.steps] for each in way)), public, tuple(labels), alignment
+        )
 
     def losses(self, images: UInt8Array, labels: Int64Array) -> Float64Array:
         """Return the teacher's cross-entropy on each image, float64 (n,)."""
@@ -270,7 +320,8 @@ class AlignedModel:
     def start(
         self, parent: UInt8Array | None, place: int, degree: float, seed: int
     ) -> tuple[Pixels, np.int64, np.int64]:
-        """Return the image that a sample starts from, its alignment's first step, and its public image's place.
+        """Return the image that a sample starts from, its alignment's first step, and its public
+        image's place.
 
         A new sample, which has no parent, starts from a public image that is drawn by `seed`.
         """
@@ -282,16 +333,24 @@ class AlignedModel:
         image = _levels(parent)
         if degree:
             noise = ndimage.gaussian_filter(rng.standard_normal(parent.shape), (1, 1, 0))
-            image = np.clip(image + _LOUDEST * degree * noise / noise.std(), -1, 1).astype(np.float32)
+            image = np.clip(image + _LOUDEST * degree * noise / noise.std(), -1, 1).astype(
+                np.float32
+            )
         return image, np.int64(steps - math.ceil(degree * steps)), np.int64(place)
 
-    def align_batch(self, images: Pixels, labels: Int64Array, begin: Int64Array) -> tuple[UInt8Array, Pixels]:
-        """Return aligned images, uint8 n×h×w×c, and the teacher's probabilities for them, float32 (n, classes)."""
+    def align_batch(
+        self, images: Pixels, labels: Int64Array, begin: Int64Array
+    ) -> tuple[UInt8Array, Pixels]:
+        """Return aligned images, uint8 n×h×w×c, and the teacher's probabilities for them, float32
+        (n, classes).
+        """
         device = self.aim.reader.device
         pixels = torch.from_numpy(images).to(device).permute(0, 3, 1, 2)
         targets, first = (torch.from_numpy(each).to(device) for each in (labels, begin))
         result = align(pixels, targets, self.aim, self.way, first, self.alignment)
-        levels = ((result.permute(0, 2, 3, 1) + 1) * 127.5).round().clamp(0, 255).byte().cpu().numpy()
+        levels = (
+            ((result.permute(0, 2, 3, 1) + 1) * 127.5).round().clamp(0, 255).byte().cpu().numpy()
+        )
         with torch.no_grad():
             logits, *_ = self.aim.reader(tensors(levels, device))
         return levels, logits.softmax(dim=1).cpu().numpy()
@@ -311,44 +370,50 @@ _GROUPS = 4
 def make_teacher(kind: str, channels: int, classes: int, seed: int) -> nn.Module:
     """Return a new classifier: float32 (n, classes) from n×channels×h×w.
 
-    `kind`: small (three convolutions), or a function `package.module:function` of the numbers of channels and of
-    classes. Raises RecipeError for an unknown kind, or a classifier without GroupNorm.
+    `kind`: small (three convolutions), or a function `package.module:function` of the numbers of
+    channels and of classes. Raises RecipeError for an unknown kind, or a classifier without
+    GroupNorm.
     """
     with drawing_by(seed, "teacher/weights"):
         make = _small if kind == "small" else _own(kind)
         model = make(channels, classes)
     if not any(isinstance(module, nn.GroupNorm) for module in model.modules()):
         raise RecipeError(
-            f"teacher: '{kind}' has no GroupNorm layer, and moments of what enters such layers are what images are "
-            "aligned with: put GroupNorm where it normalises."
+            f"teacher: '{kind}' has no GroupNorm layer, and moments of what enters such layers are "
+            "what images are aligned with: put GroupNorm where it normalises."
         )
     return model
 
 
 def check_own(kind: str, shape: ImageShape, classes: int, loss: CrossEntropy) -> None:
-    """Check, on noise images of h×w×c, that a user's teacher can be trained and read as the guarantee demands.
+    """Check, on noise images of h×w×c, that a user's teacher can be trained and read as the
+    guarantee demands.
 
-    Raises PluginError if it cannot be trained by DP-SGD, keeps state, or makes no logits of such images.
+    Raises PluginError if it cannot be trained by DP-SGD, keeps state, or makes no logits of such
+    images.
     """
     height, width, channels = shape
     model = make_teacher(kind, channels, classes, seed=0)
-    images = torch.rand((3, channels, height, width), generator=torch.Generator().manual_seed(0)) * 2 - 1
+    images = (
+        torch.rand((3, channels, height, width), generator=torch.Generator().manual_seed(0)) * 2 - 1
+    )
     check_gradients(model, loss, shape, f"teacher: '{kind}'")
     check_stateless(model, images)
     logits = tuple(model(images).shape)
     if logits != (3, classes):
         raise PluginError(
-            f"teacher: '{kind}' makes {'×'.join(map(str, logits))} numbers of 3 images, not 3×{classes} logits: "
-            "let it end in one for each class."
+            f"teacher: '{kind}' makes {'×'.join(map(str, logits))} numbers of 3 images, not "
+            f"3×{classes} logits: let it end in one for each class."
         )
 
 
 def check_stateless(model: nn.Module, images: Tensor) -> None:
     """Check, by a trial, that a model's answer follows from its parameters and its images alone.
 
-    State kept from one call to the next would carry private records past every clip and all noise. In training and in
-    evaluation mode the model is called on the first image, on all others, and on the first again.
-    Raises PluginError if a call moved a buffer or a parameter, or the first image got another answer the second time.
+    State kept from one call to the next would carry private records past every clip and all noise.
+    In training and in evaluation mode the model is called on the first image, on all others, and on
+    the first again. Raises PluginError if a call moved a buffer or a parameter, or the first image
+    got another answer the second time.
 
     Args:
         model: of a class that others wrote; its mode is left as it was.
@@ -364,13 +429,14 @@ def check_stateless(model: nn.Module, images: Tensor) -> None:
         for name, value in _state(model).items():
             if name not in before or not torch.equal(value, before[name]):
                 raise PluginError(
-                    f"{kind} writes to '{name}' when it is called, and so would keep traces of private records outside "
-                    "the guarantee: take layers that keep no statistics, GroupNorm among them."
+                    f"{kind} writes to '{name}' when it is called, and so would keep traces of "
+                    "private records outside the guarantee: take layers that keep no statistics, "
+                    "GroupNorm among them."
                 )
         if not torch.allclose(first, again):
             raise PluginError(
-                f"{kind} answers the same image otherwise when it is asked again: it must keep nothing between calls, "
-                "and draw no coins."
+                f"{kind} answers the same image otherwise when it is asked again: it must keep "
+                "nothing between calls, and draw no coins."
             )
     model.train(mode)
 
@@ -385,13 +451,19 @@ class CrossEntropy:
     def __init__(self, shift: int) -> None:
         self._shift = shift
 
-    def draw(self, records: int, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
+    def draw(
+        self, records: int, draws: int, shape: ImageShape, generator: torch.Generator
+    ) -> Randomness:
         """Draw shifts down and to the right, int64 (records, draws, 2)."""
         size = (records, draws, 2)
         device = generator.device
-        return (torch.randint(-self._shift, self._shift + 1, size, generator=generator, device=device),)
+        return (
+            torch.randint(-self._shift, self._shift + 1, size, generator=generator, device=device),
+        )
 
-    def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
+    def __call__(
+        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness
+    ) -> Tensor:
         """Return the losses, (draws,), of ONE record."""
         (shifts,) = randomness
         _, height, width = image.shape
@@ -408,7 +480,9 @@ def _small(channels: int, classes: int) -> nn.Module:
         layers += [nn.Conv2d(before, width, 3, padding=1), nn.GroupNorm(_GROUPS, width), nn.ReLU()]
         layers += [nn.MaxPool2d(2)] if i < len(_WIDTHS) - 1 else []
         before = width
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(before * 4, classes))
+    return nn.Sequential(
+        *layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(before * 4, classes)
+    )
 
 
 def _own(name: str) -> Callable[[int, int], nn.Module]:

@@ -1,4 +1,6 @@
-"""DP-SAD: a student diffusion model that learns from the records, a teacher and a discriminator (Liu et al. 2024)."""
+"""DP-SAD: a student diffusion model that learns from the records, a teacher and a discriminator
+(Liu et al. 2024).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ class Teaching(FineTuning):
     """DP-SGD of DP-SAD's teacher.
 
     Attributes:
-        share: the share of the fit's ε that this training costs, taken alone; 0: only public images train the teacher.
+        share: the share of the fit's ε that this training costs, taken alone; 0: only public images
+            train the teacher.
     """
 
     section: ClassVar[str] = "teacher"
@@ -48,19 +51,22 @@ class Learning(FineTuning):
 
 @plugin
 class DPSAD(ReadsPublic, OwnNetwork, FittedDiffusion):
-    """If public images have your labels' names: a student learns by DP-SGD from records and a teacher.
+    """If public images have your labels' names: a student learns by DP-SGD from records and a
+    teacher.
 
-    A diffusion model, the student, that DP-SGD trains to match the records and a teacher, judged by a discriminator.
+    A diffusion model, the student, that DP-SGD trains to match the records and a teacher, judged by
+    a discriminator.
 
-    The teacher is a diffusion model, trained by DP-SGD on the records with a share of the budget, or on public images
-    alone. The discriminator learns between the student's blocks, from images that teacher and student make of
-    public noise. Teacher and discriminator are fixed while records are read, so the gradient of a record's whole loss
-    depends on no other record, and is clipped whole. The published algorithm differs, and its claim does not hold: see
-    docs/proofs.md. For the other arguments see `FittedDiffusion`.
+    The teacher is a diffusion model, trained by DP-SGD on the records with a share of the budget,
+    or on public images alone. The discriminator learns between the student's blocks, from images
+    that teacher and student make of public noise. Teacher and discriminator are fixed while records
+    are read, so the gradient of a record's whole loss depends on no other record, and is clipped
+    whole. The published algorithm differs, and its claim does not hold: see docs/proofs.md. For the
+    other arguments see `FittedDiffusion`.
 
     Args:
-        public: images on which the teacher is trained first; if the teacher learns from nothing else, only those whose
-            public label is also the name of a private label.
+        public: images on which the teacher is trained first; if the teacher learns from nothing
+            else, only those whose public label is also the name of a private label.
         pretraining: of the teacher, on the public images.
         teacher: DP-SGD of the teacher.
         imitation: weight of the distance to the teacher; 0 leaves it out.
@@ -106,18 +112,30 @@ class DPSAD(ReadsPublic, OwnNetwork, FittedDiffusion):
         teacher.eval().requires_grad_(False)
         judge = None
         if self.adversarial:
-            judge = Judge(teacher, terms.image_shape, none, self.discrimination, self.sampling.steps, terms.seed)
+            judge = Judge(
+                teacher,
+                terms.image_shape,
+                none,
+                self.discrimination,
+                self.sampling.steps,
+                terms.seed,
+            )
 
         def learn(engine: Training, state: Float32Array) -> None:
             if judge is not None and engine.step_of(state) < learning.settings.steps:
                 judge.learn(engine.load(state, average=False))
 
         loss = Distillation(teacher, judge, self.imitation, self.adversarial, none)
-        dp_sgd(fit, student, loss, learning, self.places(), task="training the student", between=learn)
+        dp_sgd(
+            fit, student, loss, learning, self.places(), task="training the student", between=learn
+        )
         write_model(student, terms.classes, fit.folder)
 
     def _teacher(self, fit: Fit, teaching: PlannedTraining | None) -> UNet2DModel:
-        """Return the teacher, trained on public images, then by DP-SGD. The settings may leave out either training."""
+        """Return the teacher, trained on public images, then by DP-SGD.
+
+        The settings may leave out either training.
+        """
         from adapters.trained.diffusion_networks import Denoising, pretrain_unet, with_new_classes
 
         terms = fit.terms
@@ -132,31 +150,40 @@ class DPSAD(ReadsPublic, OwnNetwork, FittedDiffusion):
             def images() -> PublicSet:
                 public = source.read(terms.image_shape, terms.seed)
                 # If no record teaches the labels, they are those of the private labels' names.
-                return public if teaching else public.select(np.array([[public.names.index(name)] for name in names]))
+                return (
+                    public
+                    if teaching
+                    else public.select(np.array([[public.names.index(name)] for name in names]))
+                )
 
             model = self.new(terms, classes + 1)
             pretrain_unet(fit, model, images, self.pretraining or PlainTraining(), none=classes)
             if teaching:
                 model = with_new_classes(model, none + 1, terms.seed)
         if teaching:
-            dp_sgd(fit, model, Denoising(none), teaching, self.places(), task="training the teacher")
+            dp_sgd(
+                fit, model, Denoising(none), teaching, self.places(), task="training the teacher"
+            )
         return model
 
     def _check(self, terms: FitTerms) -> None:
         """Raise RecipeError if the teacher has nothing to learn from."""
         if self.public is None:
             if self.pretraining is not None:
-                raise RecipeError("`api.pretraining` needs public images: set `api.public`, or remove it.")
+                raise RecipeError(
+                    "`api.pretraining` needs public images: set `api.public`, or remove it."
+                )
             if not self.teacher.share:
                 raise RecipeError(
-                    "api.teacher.share is 0 and there is no api.public, so the teacher has nothing to learn from: set "
-                    "one of the two."
+                    "api.teacher.share is 0 and there is no api.public, so the teacher has nothing "
+                    "to learn from: set one of the two."
                 )
             return
         self.public.check(terms.image_shape)
         missing = sorted(set(terms.classes) - set(self.public.label_names()))
         if missing and not self.teacher.share:
             raise RecipeError(
-                f"teacher.share is 0, so the teacher learns the labels from public images, which have none named "
-                f"'{missing[0]}': name public labels as the private ones, or give the teacher a share."
+                "teacher.share is 0, so the teacher learns the labels from public images, which "
+                f"have none named '{missing[0]}': name public labels as the private ones, or give "
+                "the teacher a share."
             )

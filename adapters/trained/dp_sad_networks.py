@@ -1,4 +1,6 @@
-"""DP-SAD's discriminator: it tells the teacher's next-step images from the student's, on public noise alone."""
+"""DP-SAD's discriminator: it tells the teacher's next-step images from the student's, on public
+noise alone.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ _AT_ONCE = 256
 
 
 class StepDiscriminator(nn.Module):
-    """Three convolutions with GroupNorm, scaled and shifted by time and class, to the logit of "by the teacher".
+    """Three convolutions with GroupNorm, scaled and shifted by time and class, to the logit of "by
+    the teacher".
 
     `classes`: number of classes, the one that means "no class" included.
     """
@@ -41,8 +44,12 @@ class StepDiscriminator(nn.Module):
         self.last = nn.Linear(_WIDTH, 1)
 
     def forward(self, images: Tensor, level: Tensor, classes: Tensor) -> Tensor:
-        """Return logits, (n,), for n×c×h×w images whose noise level is ᾱ, (n,), and whose classes are int64 (n,)."""
-        condition = self.time(torch.stack([level.sqrt(), (1 - level).sqrt()], dim=1)) + self.kind(classes)
+        """Return logits, (n,), for n×c×h×w images whose noise level is ᾱ, (n,), and whose classes
+        are int64 (n,).
+        """
+        condition = self.time(torch.stack([level.sqrt(), (1 - level).sqrt()], dim=1)) + self.kind(
+            classes
+        )
         scale, shift = condition[:, :, None, None].chunk(2, dim=1)
         x = images
         for layer, norm in zip(self.layers, self.norms, strict=True):
@@ -52,21 +59,29 @@ class StepDiscriminator(nn.Module):
 
 
 class Chain:
-    """A chain of `count` steps of DDIM: its noise levels, and the step from one image to the next."""
+    """A chain of `count` steps of DDIM: its noise levels, and the step from one image to
+    the next.
+    """
 
     def __init__(self, count: int, device: torch.device) -> None:
         schedule = scheduler()
         schedule.set_timesteps(count)
         self.timesteps: Tensor = schedule.timesteps.to(device)
         self._stride = schedule.config.num_train_timesteps // count
-        self._levels = torch.cat([schedule.final_alpha_cumprod.reshape(1), schedule.alphas_cumprod]).to(device)
+        self._levels = torch.cat(
+            [schedule.final_alpha_cumprod.reshape(1), schedule.alphas_cumprod]
+        ).to(device)
 
     def after(self, steps: Tensor) -> Tensor:
-        """Return ᾱ one step of the chain after each of the timesteps `steps`, which need not lie on the chain."""
+        """Return ᾱ one step of the chain after each of the timesteps `steps`, which need not lie on
+        the chain.
+        """
         return self._levels[(steps + 1 - self._stride).clamp(min=0)]
 
     def next_image(self, noisy: Tensor, velocity: Tensor, steps: Tensor) -> Tensor:
-        """Return x_s, n×c×h×w, one step after x_t = `noisy`, by a network's `velocity` at x_t: DDIM without noise."""
+        """Return x_s, n×c×h×w, one step after x_t = `noisy`, by a network's `velocity` at x_t: DDIM
+        without noise.
+        """
         level = self._levels[steps + 1][:, None, None, None]
         after = self.after(steps)[:, None, None, None]
         signal = level.sqrt()
@@ -79,10 +94,11 @@ class Chain:
 class Judge:
     """The discriminator, and its training between the blocks of the student's training.
 
-    It sees the next images that teacher and student make from the same points. The points lie on denoising chains of
-    the teacher, which begin with public noise and public classes.
+    It sees the next images that teacher and student make from the same points. The points lie on
+    denoising chains of the teacher, which begin with public noise and public classes.
 
-    Guarantee: it is computed from the weights of teacher and student, all released or public, and public seeds alone.
+    Guarantee: it is computed from the weights of teacher and student, all released or public, and
+    public seeds alone.
 
     Args:
         teacher: fixed; the discriminator is put on the teacher's device.
@@ -94,7 +110,13 @@ class Judge:
     """
 
     def __init__(
-        self, teacher: nn.Module, shape: ImageShape, classes: int, settings: Discrimination, steps: int, seed: int
+        self,
+        teacher: nn.Module,
+        shape: ImageShape,
+        classes: int,
+        settings: Discrimination,
+        steps: int,
+        seed: int,
     ) -> None:
         device = next(teacher.parameters()).device
         with drawing_by(seed, "discriminator/weights"):
@@ -102,7 +124,9 @@ class Judge:
         self.chain = Chain(steps, device)
         self._settings = settings
         self._generator = torch.Generator(device).manual_seed(torch_seed(seed, "discriminator"))
-        self._optimiser = torch.optim.Adam(self.discriminator.parameters(), lr=settings.learning_rate)
+        self._optimiser = torch.optim.Adam(
+            self.discriminator.parameters(), lr=settings.learning_rate
+        )
         self._classes = self._draw(classes, settings.chains)
         self._points = self._walk(teacher, shape)
 
@@ -117,15 +141,21 @@ class Judge:
             steps = self.chain.timesteps[step]
             classes = self._classes[which]
             with torch.no_grad():
-                of_student = self.chain.next_image(noisy, _velocity(student, noisy, steps, classes), steps)
+                of_student = self.chain.next_image(
+                    noisy, _velocity(student, noisy, steps, classes), steps
+                )
             level = self.chain.after(steps).repeat(2)
-            logits = self.discriminator(torch.cat([of_teacher, of_student]), level, classes.repeat(2))
+            logits = self.discriminator(
+                torch.cat([of_teacher, of_student]), level, classes.repeat(2)
+            )
             targets = torch.cat([torch.ones(len(steps)), torch.zeros(len(steps))]).to(logits)
             step_down(self._optimiser, functional.binary_cross_entropy_with_logits(logits, targets))
         self.discriminator.requires_grad_(False)
 
     def _walk(self, teacher: nn.Module, shape: ImageShape) -> Tensor:
-        """Return all points of the teacher's chains, float32 (steps + 1, chains, c, h, w), from noise to images."""
+        """Return all points of the teacher's chains, float32 (steps + 1, chains, c, h, w), from
+        noise to images.
+        """
         height, width, channels = shape
         size = (self._settings.chains, channels, height, width)
         points = [torch.randn(size, generator=self._generator, device=self._generator.device)]
@@ -141,7 +171,9 @@ class Judge:
         return torch.stack(points)
 
     def _draw(self, below: int, count: int) -> Tensor:
-        return torch.randint(below, (count,), generator=self._generator, device=self._generator.device)
+        return torch.randint(
+            below, (count,), generator=self._generator, device=self._generator.device
+        )
 
 
 def _velocity(network: nn.Module, noisy: Tensor, steps: Tensor, classes: Tensor) -> Tensor:
@@ -150,18 +182,23 @@ def _velocity(network: nn.Module, noisy: Tensor, steps: Tensor, classes: Tensor)
 
 
 class Distillation(Denoising):
-    """The student's loss (Equation 12): MSE(x, x_θ) + a·MSE(x_ψ, x_θ) + λ·log(1 − φ(x_θ)). A `Loss` of DP-SGD.
+    """The student's loss (Equation 12): MSE(x, x_θ) + a·MSE(x_ψ, x_θ) + λ·log(1 − φ(x_θ)).
 
-    x, x_ψ and x_θ are the next-step images of one noised record, by the velocities of truth, teacher and student; φ is
-    the discriminator's probability. On this schedule every step turns image and noise by the same angle, so the squared
-    distance of two next-step images is a constant times the squared distance of their velocities, which the loss takes.
+    A `Loss` of DP-SGD.
 
-    Every term that reads a record lies within that record's gradient, which is clipped whole. Teacher and discriminator
-    are fixed while a block runs, and records have entered them only through earlier releases.
+    x, x_ψ and x_θ are the next-step images of one noised record, by the velocities of truth,
+    teacher and student; φ is the discriminator's probability. On this schedule every step turns
+    image and noise by the same angle, so the squared distance of two next-step images is a constant
+    times the squared distance of their velocities, which the loss takes.
+
+    Every term that reads a record lies within that record's gradient, which is clipped whole.
+    Teacher and discriminator are fixed while a block runs, and records have entered them only
+    through earlier releases.
 
     Args:
         teacher: fixed.
-        judge: has the discriminator, fixed while a block runs; None: the discriminator's term is left out.
+        judge: has the discriminator, fixed while a block runs; None: the discriminator's term is
+            left out.
         imitation: a, the weight of the teacher's term.
         adversarial: λ, the weight of the discriminator's term.
         none: the number of the class that means "no class".
@@ -181,7 +218,9 @@ class Distillation(Denoising):
         self._imitation = imitation
         self._adversarial = adversarial
 
-    def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
+    def __call__(
+        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness
+    ) -> Tensor:
         """Return the losses of ONE record, (draws,)."""
         noisy, velocity, classes = self.add_noise(image, label, randomness)
         steps = randomness[0]
@@ -193,6 +232,8 @@ class Distillation(Denoising):
             loss = loss + self._imitation * square(output - target)
         if self.judge is not None:
             chain = self.judge.chain
-            logits = self.judge.discriminator(chain.next_image(noisy, output, steps), chain.after(steps), classes)
+            logits = self.judge.discriminator(
+                chain.next_image(noisy, output, steps), chain.after(steps), classes
+            )
             loss = loss + self._adversarial * functional.logsigmoid(-logits)
         return loss

@@ -1,4 +1,6 @@
-"""A diffusion checkpoint of the user's, fitted by DP-SGD on LoRA matrices beside some layers, or on whole layers."""
+"""A diffusion checkpoint of the user's, fitted by DP-SGD on LoRA matrices beside some layers, or on
+whole layers.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ ATTENTION = ("to_q", "to_k", "to_v", "to_out.0")
 """The projections of diffusers' attention."""
 
 COVERED = ("Linear", "Conv2d", "Embedding", "GroupNorm", "LayerNorm")
-"""Layers that may be trained whole; tests compare the per-record gradients of each with those of a plain loop."""
+"""Layers that may be trained whole; tests compare the per-record gradients of each with those of a
+plain loop."""
 
 
 class LoRA(Settings):
@@ -42,7 +45,8 @@ class LoRA(Settings):
     Attributes:
         rank: of the matrices.
         alpha: the product of a pair is multiplied by alpha/rank; None: by 1.
-        targets: Linear or Conv2d layers that get a pair, by endings of names (to_q or down_blocks.0.resnets.0.conv1).
+        targets: Linear or Conv2d layers that get a pair, by endings of names (to_q or
+            down_blocks.0.resnets.0.conv1).
     """
 
     rank: Count = 4
@@ -51,9 +55,12 @@ class LoRA(Settings):
 
 
 def prepare(model: nn.Module, lora: LoRA | None, layers: tuple[str, ...], seed: int) -> nn.Module:
-    """Return `model` with LoRA matrices put in. Only the matrices and the chosen `layers` have `requires_grad`.
+    """Return `model` with LoRA matrices put in.
 
-    Raises RecipeError for an ending that no layer has, a layer that is not covered or named twice, or nothing to train.
+    Only the matrices and the chosen `layers` have `requires_grad`.
+
+    Raises RecipeError for an ending that no layer has, a layer that is not covered or named twice,
+    or nothing to train.
     """
     import torch
 
@@ -63,22 +70,28 @@ def prepare(model: nn.Module, lora: LoRA | None, layers: tuple[str, ...], seed: 
     beside = [] if lora is None else _layers(model, "lora.targets", lora.targets)
     whole = _layers(model, "layers", layers)
     if twice := sorted({*beside} & {*whole}):
-        raise RecipeError(f"layers: '{twice[0]}' is among lora.targets, too: name it under one of the two.")
+        raise RecipeError(
+            f"layers: '{twice[0]}' is among lora.targets, too: name it under one of the two."
+        )
     if not beside and not whole:
-        raise RecipeError("lora is null and layers is empty, so nothing is trained: name layers by their endings.")
+        raise RecipeError(
+            "lora is null and layers is empty, so nothing is trained: name layers by their endings."
+        )
     for name in whole:
         layer = model.get_submodule(name)
         if type(layer).__name__ not in COVERED:
             raise RecipeError(
-                f"layers: '{name}' is a {type(layer).__name__}, and those that can be trained here are "
-                f"{', '.join(COVERED)}: name the layers in it."
+                f"layers: '{name}' is a {type(layer).__name__}, and those that can be trained here "
+                f"are {', '.join(COVERED)}: name the layers in it."
             )
         layer.requires_grad_(True)
     if lora is not None:
         # A resumed fit draws the same matrices again: only B is zero at first.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            add_matrices(model, beside, lora.rank, 1.0 if lora.alpha is None else lora.alpha / lora.rank)
+            add_matrices(
+                model, beside, lora.rank, 1.0 if lora.alpha is None else lora.alpha / lora.rank
+            )
     return model
 
 
@@ -89,32 +102,43 @@ def _layers(model: nn.Module, setting: str, endings: tuple[str, ...]) -> list[st
     for ending in endings:
         fits = {name for name in names if name == ending or name.endswith(f".{ending}")}
         if not fits:
-            near = get_close_matches(ending, {name.rpartition(".")[2] for name in names} | set(names), 1)
+            near = get_close_matches(
+                ending, {name.rpartition(".")[2] for name in names} | set(names), 1
+            )
             hint = f"; did you mean '{near[0]}'?" if near else "."
-            raise RecipeError(f"{setting}: no layer of the checkpoint has a name that ends in '{ending}'{hint}")
+            raise RecipeError(
+                f"{setting}: no layer of the checkpoint has a name that ends in '{ending}'{hint}"
+            )
         matches |= fits
     return [name for name in names if name in matches]
 
 
 @plugin
 class FineTune(FittedDiffusion):
-    """If you have a checkpoint whose images are like yours: DP-SGD on LoRA matrices, or on layers you choose.
+    """If you have a checkpoint whose images are like yours: DP-SGD on LoRA matrices, or on layers
+    you choose.
 
-    It is a UNet2DModel in pixel space, whose classes become the private labels, or a pipeline of Stable Diffusion 1 or
-    2, fitted through its latents, with a prompt for each private label. The checkpoint counts as public: it must not
-    have been trained on the private records. The run keeps the whole fitted model, with the matrices added into the
-    layers. For the other arguments see `FittedDiffusion`.
+    It is a UNet2DModel in pixel space, whose classes become the private labels, or a pipeline of
+    Stable Diffusion 1 or 2, fitted through its latents, with a prompt for each private label. The
+    checkpoint counts as public: it must not have been trained on the private records. The run keeps
+    the whole fitted model, with the matrices added into the layers. For the other arguments see
+    `FittedDiffusion`.
 
     Args:
-        model: the checkpoint: `small`, which ships with the project; a folder in diffusers' format; a .safetensors file
-            with its settings in a .json file of the same name; or a repository of the Hugging Face hub (a pipeline: a
-            folder). A relative path is taken from the current folder.
+        model: the checkpoint: `small`, which ships with the project; a folder in diffusers' format;
+            a .safetensors file with its settings in a .json file of the same name; or a repository
+            of the Hugging Face hub (a pipeline: a folder). A relative path is taken from the
+            current folder.
         lora: LoRA matrices beside layers; null: no matrices.
-        layers: endings of the names of layers trained whole; None: class_embedding in pixel space, none in a pipeline.
-        classes: label → the checkpoint's class, by name or number, whose embedding the label begins with. A label left
-            out begins with the class of the same name, or, if there is none, with the mean of all classes.
-        prompts: for a pipeline: a public text for all labels, or one for each; `{label}` becomes the label's name.
-        guidance: classifier-free guidance scale of a pipeline, when it is sampled; None: the pipeline's default.
+        layers: endings of the names of layers trained whole; None: class_embedding in pixel space,
+            none in a pipeline.
+        classes: label → the checkpoint's class, by name or number, whose embedding the label begins
+            with. A label left out begins with the class of the same name, or, if there is none,
+            with the mean of all classes.
+        prompts: for a pipeline: a public text for all labels, or one for each; `{label}` becomes
+            the label's name.
+        guidance: classifier-free guidance scale of a pipeline, when it is sampled; None: the
+            pipeline's default.
         revision: of the repository on the hub.
         offline: fetch nothing.
 
@@ -122,7 +146,9 @@ class FineTune(FittedDiffusion):
         RecipeError: a setting is out of range.
     """
 
-    info = replace(FittedDiffusion.info, machine_settings=(*FittedDiffusion.info.machine_settings, "offline"))
+    info = replace(
+        FittedDiffusion.info, machine_settings=(*FittedDiffusion.info.machine_settings, "offline")
+    )
 
     model: str
     lora: LoRA | None = LoRA()
@@ -155,7 +181,10 @@ class FineTune(FittedDiffusion):
         checkpoint.write(network, fit.folder)
 
     def load(self, folder: Path) -> None:
-        """Answer from the model in `folder`. Raise RecipeError if there is none, or it is damaged."""
+        """Answer from the model in `folder`.
+
+        Raise RecipeError if there is none, or it is damaged.
+        """
         if not (folder / INDEX).is_file():
             super().load(folder)
             return
@@ -179,8 +208,12 @@ class FineTune(FittedDiffusion):
         }
         self._model = construct("pe.adapters", "diffusion", settings)
 
-    def record_losses(self, folder: Path, samples: UInt8Array, labels: Sequence[str]) -> Float64Array:
-        """Return each image's loss, float64 (n,), as the fit computed it, averaged over fixed, public draws."""
+    def record_losses(
+        self, folder: Path, samples: UInt8Array, labels: Sequence[str]
+    ) -> Float64Array:
+        """Return each image's loss, float64 (n,), as the fit computed it, averaged over fixed,
+        public draws.
+        """
         if not (folder / INDEX).is_file():
             return super().record_losses(folder, samples, labels)
         from adapters.trained.diffusion_networks import mean_losses
@@ -189,11 +222,19 @@ class FineTune(FittedDiffusion):
         device = self.places()[0]
         checkpoint = stored_latent(folder)
         return mean_losses(
-            checkpoint.network(), checkpoint.loss(device), samples, labels, list(checkpoint.prompts), device
+            checkpoint.network(),
+            checkpoint.loss(device),
+            samples,
+            labels,
+            list(checkpoint.prompts),
+            device,
         )
 
     def _checkpoint(self, terms: FitTerms) -> Checkpoint:
-        """Open the checkpoint. Raise RecipeError if it is missing, or a setting is for the other kind of checkpoint."""
+        """Open the checkpoint.
+
+        Raise RecipeError if it is missing, or a setting is for the other kind of checkpoint.
+        """
         from adapters.trained.finetune_models import PixelCheckpoint, latent_checkpoint
 
         place = None if self.model == "small" else local_model(self.model)
@@ -204,27 +245,52 @@ class FineTune(FittedDiffusion):
             return latent_checkpoint(place, self.prompts, terms.classes, terms.image_shape)
         for name in ("prompts", "guidance"):
             if getattr(self, name) is not None:
-                raise RecipeError(f"`api.{name}` cannot be used: `api.model` is in pixel space. Remove it.")
+                raise RecipeError(
+                    f"`api.{name}` cannot be used: `api.model` is in pixel space. Remove it."
+                )
         files = PixelFiles.find(self.model, self.revision, self.offline)
         return PixelCheckpoint(files, terms.classes, terms.image_shape, self.classes)
 
     def _check_pipeline(self) -> None:
-        """Raise RecipeError if a setting that a pipeline needs is missing, or one that it does not take is given."""
+        """Raise RecipeError if a setting that a pipeline needs is missing, or one that it does not
+        take is given.
+        """
         if self.prompts is None:
-            raise RecipeError("`api.prompts` is missing: `api.model` draws from text. Write one for each label.")
+            raise RecipeError(
+                "`api.prompts` is missing: `api.model` draws from text. Write one for each label."
+            )
         if self.classes is not None:
-            raise RecipeError("`api.classes` cannot be used: `api.model` draws from text. Set `api.prompts` instead.")
+            raise RecipeError(
+                "`api.classes` cannot be used: `api.model` draws from text. Set `api.prompts` "
+                "instead."
+            )
         if (self.sampling.sampler, self.sampling.eta) != ("ddim", 0.0):
-            raise RecipeError("`api.sampling.sampler` and `eta` cannot be used: `api.model` has its own. Remove them.")
+            raise RecipeError(
+                "`api.sampling.sampler` and `eta` cannot be used: `api.model` has its own. Remove "
+                "them."
+            )
 
     def _prepare(self, network: nn.Module, terms: FitTerms) -> nn.Module:
-        """Return `network`, set to train the chosen parameters alone. Raise RecipeError for unsuitable settings."""
+        """Return `network`, set to train the chosen parameters alone.
+
+        Raise RecipeError for unsuitable settings.
+        """
         embedding = getattr(network, "class_embedding", None)
-        layers = self.layers if self.layers is not None else () if embedding is None else ("class_embedding",)
+        layers = (
+            self.layers
+            if self.layers is not None
+            else ()
+            if embedding is None
+            else ("class_embedding",)
+        )
         prepare(network, self.lora, layers, torch_seed(terms.seed, "lora"))
-        if embedding is not None and not embedding.weight.requires_grad and not embedding.weight.any():
+        if (
+            embedding is not None
+            and not embedding.weight.requires_grad
+            and not embedding.weight.any()
+        ):
             raise RecipeError(
-                "api.model: the checkpoint has no classes, so that the labels' embedding is to be trained: add "
-                "class_embedding to layers."
+                "api.model: the checkpoint has no classes, so that the labels' embedding is to be "
+                "trained: add class_embedding to layers."
             )
         return network

@@ -1,4 +1,6 @@
-"""A user's checkpoint, in pixel space or of Stable Diffusion, and LoRA matrices beside its layers."""
+"""A user's checkpoint, in pixel space or of Stable Diffusion, and LoRA matrices beside its
+layers.
+"""
 
 from __future__ import annotations
 
@@ -47,22 +49,26 @@ class PixelCheckpoint:
     files: PixelFiles  # of the model and the scheduler
     labels: Sequence[str]  # the private label names
     shape: ImageShape  # h, w, c of the private images
-    classes: Mapping[str | int, str | int] | None = None  # label → the class whose embedding the label begins with
+    classes: Mapping[str | int, str | int] | None = (
+        None  # label → the class whose embedding the label begins with
+    )
 
     def check(self) -> None:
         """Raise RecipeError if the checkpoint cannot be fitted on images of `shape`."""
         channels, height, width = self.files.shape
         if self.shape != (height, width, channels):
-            own, private = ("×".join(map(str, each)) for each in ((height, width, channels), self.shape))
+            own, private = (
+                "×".join(map(str, each)) for each in ((height, width, channels), self.shape)
+            )
             raise RecipeError(
-                f"api.model makes images of {own}, and the private images are {private}: set private.size and "
-                "private.channels to what the checkpoint makes, or take another."
+                f"api.model makes images of {own}, and the private images are {private}: set "
+                "private.size and private.channels to what the checkpoint makes, or take another."
             )
         embedding = self.files.unet.get("class_embed_type")
         if embedding is not None:
             raise RecipeError(
-                f"api.model embeds classes by '{embedding}': a checkpoint is fitted whose classes are numbers "
-                "(num_class_embeds), or that has none."
+                f"api.model embeds classes by '{embedding}': a checkpoint is fitted whose classes "
+                "are numbers (num_class_embeds), or that has none."
             )
         check_prediction(self.files.scheduler.get("prediction_type", "epsilon"))
 
@@ -71,7 +77,10 @@ class PixelCheckpoint:
         return self.network()
 
     def network(self) -> nn.Module:
-        """Return the network on the CPU, in float32. Its classes are the labels, see `_first_rows`."""
+        """Return the network on the CPU, in float32.
+
+        Its classes are the labels, see `_first_rows`.
+        """
         network = self.files.network().eval()
         rows = self._first_rows(network)
         network.class_embedding = nn.Embedding(len(rows), rows.shape[1], _weight=rows)
@@ -80,7 +89,10 @@ class PixelCheckpoint:
         return module
 
     def loss(self, device: torch.device) -> Denoising:
-        """Return the checkpoint's training loss, with its noise schedule. Networks within the loss are on `device`."""
+        """Return the checkpoint's training loss, with its noise schedule.
+
+        Networks within the loss are on `device`.
+        """
         return Denoising.of(self.files.sampler("ddpm"))
 
     def write(self, network: nn.Module, folder: Path) -> None:
@@ -89,52 +101,74 @@ class PixelCheckpoint:
         (folder / CHECKPOINT).write_text(self.digest() + "\n", encoding="utf-8")
 
     def digest(self) -> str:
-        """Return JSON: SHA-256 of the weights, and of the settings of network, schedule and classes."""
-        settings = json.dumps([self.files.unet, self.files.scheduler, self.files.classes], sort_keys=True)
+        """Return JSON: SHA-256 of the weights, and of the settings of network, schedule and
+        classes.
+        """
+        settings = json.dumps(
+            [self.files.unet, self.files.scheduler, self.files.classes], sort_keys=True
+        )
         digest = hashlib.sha256(settings.encode()).hexdigest()
         return json.dumps({"weights": sha256(self.files.weights), "settings": digest})
 
     def _first_rows(self, network: UNet2DModel) -> Tensor:
         """Return the label embeddings before the first step, float32 labels×width.
 
-        A label begins with the embedding of the class that `classes` gives for it, or that has its name; if there is
-        neither, with the mean of all. If there are no classes, labels begin at zero: the network starts as it was.
+        A label begins with the embedding of the class that `classes` gives for it, or that has its
+        name; if there is neither, with the mean of all. If there are no classes, labels begin at
+        zero: the network starts as it was.
         """
         labels = self.labels
         classes = self.classes
         if network.class_embedding is None:
             if classes:
-                raise RecipeError("`api.classes` cannot be used: the checkpoint has no classes. Remove it.")
+                raise RecipeError(
+                    "`api.classes` cannot be used: the checkpoint has no classes. Remove it."
+                )
             return torch.zeros(len(labels), network.time_embedding.linear_2.out_features)
         rows = network.class_embedding.weight.detach().float()
         count = self.files.class_count() or 0
-        numbers: dict[str, str | int] = {name: number for number, name in enumerate(self.files.classes)}
-        of_labels = {str(label): numbers.get(str(name), name) for label, name in (classes or {}).items()}
+        numbers: dict[str, str | int] = {
+            name: number for number, name in enumerate(self.files.classes)
+        }
+        of_labels = {
+            str(label): numbers.get(str(name), name) for label, name in (classes or {}).items()
+        }
         if unknown := sorted(of_labels.keys() - set(labels)):
-            raise RecipeError(f"classes names the label '{unknown[0]}', which the private records do not have.")
+            raise RecipeError(
+                f"classes names the label '{unknown[0]}', which the private records do not have."
+            )
         for number in of_labels.values():
             if isinstance(number, str) or not 0 <= number < count:
-                raise RecipeError(f"classes names '{number}', and the checkpoint has no such class: it has {count}.")
+                raise RecipeError(
+                    f"classes names '{number}', and the checkpoint has no such class: it has "
+                    f"{count}."
+                )
         starts = numbers | of_labels
         mean = rows[:count].mean(dim=0)
         return torch.stack([rows[starts[label]] if label in starts else mean for label in labels])
 
 
 def check_same(checkpoint: Checkpoint, fit: Fit) -> None:
-    """Keep the checkpoint's digest when a fit begins. Raise RecipeError if a resumed fit has another digest."""
+    """Keep the checkpoint's digest when a fit begins.
+
+    Raise RecipeError if a resumed fit has another digest.
+    """
     digest = checkpoint.digest().encode()
     if fit.kept(CHECKPOINT, lambda: digest) != digest:
         raise RecipeError(
-            "api.model holds another checkpoint than when this fit began: put that one back, or begin a new run."
+            "api.model holds another checkpoint than when this fit began: put that one back, or "
+            "begin a new run."
         )
 
 
 @dataclass(frozen=True)
 class LatentCheckpoint:
-    """A pipeline of Stable Diffusion 1 or 2, fitted through its latents, with a prompt for each private label.
+    """A pipeline of Stable Diffusion 1 or 2, fitted through its latents, with a prompt for each
+    private label.
 
-    The autoencoder and the text encoder stay as they are. A record's latent is computed within that record's gradient,
-    under `vmap`, where no record sees another: the latent depends on that record alone.
+    The autoencoder and the text encoder stay as they are. A record's latent is computed within that
+    record's gradient, under `vmap`, where no record sees another: the latent depends on that record
+    alone.
     """
 
     files: TextFiles  # of the pipeline
@@ -146,15 +180,16 @@ class LatentCheckpoint:
         kind = read_config(self._folder / INDEX).get("_class_name")
         if kind != _PIPELINE:
             raise RecipeError(
-                f"api.model is a {kind}: those that can be fitted are UNet2DModel in pixel space and {_PIPELINE}."
+                f"api.model is a {kind}: those that can be fitted are UNet2DModel in pixel space "
+                f"and {_PIPELINE}."
             )
         height, width, channels = self.shape
         unet, vae = (read_config(self._folder / part / "config.json") for part in ("unet", "vae"))
         least = 2 ** (len(vae["block_out_channels"]) + len(unet["block_out_channels"]) - 2)
         if height % least or width % least or channels not in (1, 3):
             raise RecipeError(
-                f"api.model makes images whose sides {least} divides, grey or RGB, and the private images are "
-                f"{height}×{width}×{channels}: set private.size and private.channels."
+                f"api.model makes images whose sides {least} divides, grey or RGB, and the private "
+                f"images are {height}×{width}×{channels}: set private.size and private.channels."
             )
         schedule = read_config(self._folder / "scheduler" / "scheduler_config.json")
         check_prediction(str(schedule.get("prediction_type", "epsilon")))
@@ -164,7 +199,9 @@ class LatentCheckpoint:
         from diffusers import UNet2DConditionModel
 
         with torch.device("meta"):
-            unet: nn.Module = UNet2DConditionModel.from_config(dict(read_config(self._folder / "unet" / "config.json")))
+            unet: nn.Module = UNet2DConditionModel.from_config(
+                dict(read_config(self._folder / "unet" / "config.json"))
+            )
         return unet
 
     def network(self) -> nn.Module:
@@ -179,7 +216,9 @@ class LatentCheckpoint:
         pipeline = self._pipeline
         within = Denoising.of(DDPMScheduler.from_config(pipeline.scheduler.config))
         with torch.no_grad():
-            table = pipeline.encode_prompt(list(self.prompts.values()), torch.device("cpu"), 1, False)[0]
+            table = pipeline.encode_prompt(
+                list(self.prompts.values()), torch.device("cpu"), 1, False
+            )[0]
         vae = pipeline.vae.eval().requires_grad_(False)
         return Latent(within, nn.Module.to(vae, device), table.detach().to(device))
 
@@ -191,18 +230,30 @@ class LatentCheckpoint:
         pipeline.unet = network
         with quiet_loading():
             pipeline.save_pretrained(folder, safe_serialization=True)
-        for path in folder.rglob("*.json"):  # the model is handed over: it does not tell the checkpoint's path
+        for path in folder.rglob(
+            "*.json"
+        ):  # the model is handed over: it does not tell the checkpoint's path
             settings = json.loads(path.read_text(encoding="utf-8"))
             if settings.pop("_name_or_path", None) is not None:
                 path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         content = {"prompts": dict(self.prompts), "shape": self.shape}
-        (folder / PROMPTS).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
+        (folder / PROMPTS).write_text(
+            json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
         (folder / CHECKPOINT).write_text(self.digest() + "\n", encoding="utf-8")
 
     def digest(self) -> str:
         """Return JSON: SHA-256 of each weight file and each configuration."""
-        paths = [path for path in sorted(self._folder.rglob("*")) if path.suffix in (".safetensors", ".json")]
-        digests = {path.relative_to(self._folder).as_posix(): sha256(path) for path in paths if path.is_file()}
+        paths = [
+            path
+            for path in sorted(self._folder.rglob("*"))
+            if path.suffix in (".safetensors", ".json")
+        ]
+        digests = {
+            path.relative_to(self._folder).as_posix(): sha256(path)
+            for path in paths
+            if path.is_file()
+        }
         return json.dumps(digests)
 
     @cached_property
@@ -232,13 +283,17 @@ class Latent:
         self._table = table
         self._factor = 2 ** (len(vae.config.block_out_channels) - 1)
 
-    def draw(self, records: int, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
+    def draw(
+        self, records: int, draws: int, shape: ImageShape, generator: torch.Generator
+    ) -> Randomness:
         """Return what `Denoising.draw` returns, with noise in the shape of latents."""
         _, height, width = shape
         latent = self._vae.config.latent_channels, height // self._factor, width // self._factor
         return self._within.draw(records, draws, latent, generator)
 
-    def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
+    def __call__(
+        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness
+    ) -> Tensor:
         """Return the losses of one record, (draws,)."""
         latent = self._encode(image)
         noisy, target, _ = self._within.add_noise(latent, label, randomness)
@@ -248,37 +303,56 @@ class Latent:
         return square(output - target)
 
     def _encode(self, image: Tensor) -> Tensor:
-        """Return the mean of one image's latent, c×h×w, shifted and scaled as the checkpoint's settings say."""
+        """Return the mean of one image's latent, c×h×w, shifted and scaled as the checkpoint's
+        settings say.
+        """
         mean = self._vae.encode(image.expand(3, -1, -1)[None]).latent_dist.mode()[0]
         config = self._vae.config
         latent: Tensor = (mean - (config.shift_factor or 0.0)) * config.scaling_factor
         return latent
 
 
-def latent_checkpoint(model: Path, prompts: TextByLabel, labels: Sequence[str], shape: ImageShape) -> LatentCheckpoint:
-    """Open the pipeline in the folder `model`, with the labels' prompts. Raise RecipeError if a prompt is missing."""
-    texts = prompts if isinstance(prompts, str) else {str(label): text for label, text in prompts.items()}
-    of_labels = Prompts.of(texts).draw(tuple(labels), np.zeros(len(labels), dtype=np.uint64))[PROMPT]
+def latent_checkpoint(
+    model: Path, prompts: TextByLabel, labels: Sequence[str], shape: ImageShape
+) -> LatentCheckpoint:
+    """Open the pipeline in the folder `model`, with the labels' prompts.
+
+    Raise RecipeError if a prompt is missing.
+    """
+    texts = (
+        prompts
+        if isinstance(prompts, str)
+        else {str(label): text for label, text in prompts.items()}
+    )
+    of_labels = Prompts.of(texts).draw(tuple(labels), np.zeros(len(labels), dtype=np.uint64))[
+        PROMPT
+    ]
     by_label = dict(zip(labels, map(str, of_labels), strict=True))
-    return LatentCheckpoint(TextFiles(TextSettings(model=str(model), offline=True)), by_label, shape)
+    return LatentCheckpoint(
+        TextFiles(TextSettings(model=str(model), offline=True)), by_label, shape
+    )
 
 
 def stored_latent(folder: Path) -> LatentCheckpoint:
     """Open the pipeline that a fit left in `folder`."""
     content = read_config(folder / PROMPTS)
     return LatentCheckpoint(
-        TextFiles(TextSettings(model=str(folder), offline=True)), dict(content["prompts"]), tuple(content["shape"])
+        TextFiles(TextSettings(model=str(folder), offline=True)),
+        dict(content["prompts"]),
+        tuple(content["shape"]),
     )
 
 
 # LoRA: matrices of low rank beside a layer that stays as it is (Hu et al. 2022).
 #
-# They compute what peft's do. They are here because peft takes seconds to load, and so that what is trained is seen on
-# one page: `base` is never trained, and each matrix is a plain parameter, which `vmap` covers.
+# They compute what peft's do. They are here because peft takes seconds to load, and so that what is
+# trained is seen on one page: `base` is never trained, and each matrix is a plain parameter, which
+# `vmap` covers.
 
 
 class LowRank(nn.Module):
-    """A Linear or Conv2d layer plus scale·B·A: A (r×in) random, B (out×r) zero, so that the layer begins as it was.
+    """A Linear or Conv2d layer plus scale·B·A: A (r×in) random, B (out×r) zero, so that the layer
+    begins as it was.
 
     A convolution must have no groups; its A has the kernel size of the layer. `scale`: α/r.
     """
@@ -311,21 +385,29 @@ class LowRank(nn.Module):
 
 
 def add_matrices(model: nn.Module, names: list[str], rank: int, scale: float) -> None:
-    """Put matrices beside named layers, Linear or zero-padded Conv2d without groups. Raise RecipeError for others."""
+    """Put matrices beside named layers, Linear or zero-padded Conv2d without groups.
+
+    Raise RecipeError for others.
+    """
     for name in names:
         layer = model.get_submodule(name)
-        convolution = type(layer) is nn.Conv2d and layer.groups == 1 and layer.padding_mode == "zeros"
+        convolution = (
+            type(layer) is nn.Conv2d and layer.groups == 1 and layer.padding_mode == "zeros"
+        )
         if not (convolution or type(layer) is nn.Linear):
             raise RecipeError(
-                f"lora.targets: '{name}' is a {type(layer).__name__}, and LoRA matrices go beside Linear, and beside "
-                "Conv2d without groups: leave it out, or train it whole under layers."
+                f"lora.targets: '{name}' is a {type(layer).__name__}, and LoRA matrices go beside "
+                "Linear, and beside Conv2d without groups: leave it out, or train it whole under "
+                "layers."
             )
         assert isinstance(layer, nn.Linear | nn.Conv2d)
         _replace(model, name, LowRank(layer, rank, scale))
 
 
 def merge_matrices(model: nn.Module) -> None:
-    """Add each pair of matrices, as scale·B·A, to the weights of its layer, and take the pair out of `model`."""
+    """Add each pair of matrices, as scale·B·A, to the weights of its layer, and take the pair out
+    of `model`.
+    """
     for name, module in list(model.named_modules()):
         if isinstance(module, LowRank):
             _replace(model, name, module.merge())

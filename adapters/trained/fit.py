@@ -1,6 +1,8 @@
-"""A fitted method is one function, `_fit`, which is run to fit it, and run to plan what it releases and costs.
+"""A fitted method is one function, `_fit`, which is run to fit it, and run to plan what it releases
+and costs.
 
-It gets the tools of a `Fit`. A plan gives it a `Recording` in their place, which notes the releases that are declared.
+It gets the tools of a `Fit`. A plan gives it a `Recording` in their place, which notes the releases
+that are declared.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ BELOW_ONE = 1 - 1e-9
 
 
 def on_grid(vector: Float64Array, grid: int) -> Int64Array:
-    """Return `vector`, of L2 norm ≤ 1, in integer grid steps, rounded toward zero, so that its norm does not grow."""
+    """Return `vector`, of L2 norm ≤ 1, in integer grid steps, rounded toward zero, so that its norm
+    does not grow.
+    """
     return np.trunc(vector * (grid * BELOW_ONE)).astype(np.int64)
 
 
@@ -56,17 +60,21 @@ def noisy_sums(
     release: Release,
     noise: Noise,
 ) -> Int64Array:
-    """Return noisy sums of vectors over each drawn subset and label, int64 (subsets, classes, length), in grid steps.
+    """Return noisy sums of vectors over each drawn subset and label, int64 (subsets, classes,
+    length), in grid steps.
 
-    Guarantee: the release's, over all `count` subsets, if the vector of an image, float64 (length,), has an L2 norm of
-    at most 1 and depends on that image and on public values alone, to the last bit. Each subset tosses a coin for every
-    unit. A unit's records share a weight of 1; vectors are rounded toward zero on the grid. So adding or removing a
-    unit changes a subset's clean sums by at most 1 in L2 norm, replacing one by at most 2. There may be no records.
+    Guarantee: the release's, over all `count` subsets, if the vector of an image, float64
+    (length,), has an L2 norm of at most 1 and depends on that image and on public values alone, to
+    the last bit. Each subset tosses a coin for every unit. A unit's records share a weight of 1;
+    vectors are rounded toward zero on the grid. So adding or removing a unit changes a subset's
+    clean sums by at most 1 in L2 norm, replacing one by at most 2. There may be no records.
     """
     names, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
     sums = np.zeros((release.count, classes, length), dtype=np.int64)
     rate = 1.0 if release.sampling is None else release.sampling.rate
-    subsets = [noise.coins(len(names), rate) if rate < 1 else np.ones(len(names), bool) for _ in sums]
+    subsets = [
+        noise.coins(len(names), rate) if rate < 1 else np.ones(len(names), bool) for _ in sums
+    ]
     for image, label, owner in zip(records.samples, records.labels, unit, strict=True):
         part = on_grid(vector(image) / of_unit[owner], release.grid)
         for subset_sums, subset in zip(sums, subsets, strict=True):
@@ -82,22 +90,30 @@ def with_share(terms: FitTerms, share: float) -> FitTerms:
 
 @lru_cache(maxsize=64)
 def _calibrated(release: Release, budget: Budget, fractional: bool | None) -> Release:
-    """Return `release` with the least noise that meets the budget, and the grid for it, unless `fractional` is None.
+    """Return `release` with the least noise that meets the budget, and the grid for it, unless
+    `fractional` is None.
 
-    Raises PrivacyError if no noise suffices. Cached: where records are sampled, the search takes seconds.
+    Raises PrivacyError if no noise suffices. Cached: where records are sampled, the search takes
+    seconds.
     """
 
     def with_noise(z: float) -> Release:
-        grid = release.grid if fractional is None else grid_for(z, release.sensitivity, fractional=fractional)
+        grid = (
+            release.grid
+            if fractional is None
+            else grid_for(z, release.sensitivity, fractional=fractional)
+        )
         return replace(release, noise_multiplier=z, grid=grid)
 
     return with_noise(calibrate(lambda z: [with_noise(z)], budget))
 
 
 class Fit:
-    """The tools of a fitted method: they declare releases, draw them, and give nothing else that depends on records.
+    """The tools of a fitted method: they declare releases, draw them, and give nothing else that
+    depends on records.
 
-    A method declares all that it releases, calls `begin`, and only then computes; trainings.py has tools for DP-SGD.
+    A method declares all that it releases, calls `begin`, and only then computes; trainings.py has
+    tools for DP-SGD.
 
     Attributes:
         fitting: ledger, progress, folder and stop signal; its `private` reads the records once.
@@ -134,12 +150,14 @@ class Fit:
         count: int = 1,
         grid: int | None = None,
     ) -> Release:
-        """Declare a noisy sum, or several over drawn subsets, to which a privacy unit adds a vector of bounded L2 norm.
+        """Declare a noisy sum, or several over drawn subsets, to which a privacy unit adds a vector
+        of bounded L2 norm.
 
         Args:
             name: of the release, without the prefix FIT.
             share: the share of the fit's ε that the release costs, taken alone.
-            sensitivities: L2 sensitivities: first under add/remove and zero-out, then under replace-one.
+            sensitivities: L2 sensitivities: first under add/remove and zero-out, then under
+                replace-one.
             fractional: whether a record may add fractions; if not, it adds whole numbers only.
             sampling: of the units of each subset; None: every subset holds all units.
             count: number of sums, one for each subset.
@@ -159,14 +177,20 @@ class Fit:
             count=count,
             grid=grid or _FINE,
         )
-        release = _calibrated(release, with_share(terms, share).budget, None if grid else fractional)
+        release = _calibrated(
+            release, with_share(terms, share).budget, None if grid else fractional
+        )
         self.declare(release)
         return release
 
     def declare(self, *releases: Release) -> None:
-        """Declare releases whose noise is known, such as those of another method that is fitted within this one."""
+        """Declare releases whose noise is known, such as those of another method that is fitted
+        within this one.
+        """
         if self._has_begun:
-            raise PrivacyError("A fit declares its releases before `fit.begin()`, where a plan ends.")
+            raise PrivacyError(
+                "A fit declares its releases before `fit.begin()`, where a plan ends."
+            )
         self.releases += releases
 
     def begin(self) -> None:
@@ -180,16 +204,21 @@ class Fit:
     def release(self, release: Release, draw: Callable[[PrivateRecords, Noise], Array]) -> Array:
         """Return the noisy value of a declared release: the stored one, or one that is drawn now.
 
-        Guarantee: the release's, if `draw` keeps it. The records are read only while the value is drawn. Raises
-        PrivacyError for a release that was not declared, and so is in no plan.
+        Guarantee: the release's, if `draw` keeps it. The records are read only while the value is
+        drawn. Raises PrivacyError for a release that was not declared, and so is in no plan.
         """
         if release not in self.releases:
-            raise PrivacyError(f"Release '{release.name}' is not declared: declare it before `fit.begin()`.")
-        array = self.fitting.ledger.release(release, lambda noise: draw(self.fitting.private(), noise))
+            raise PrivacyError(
+                f"Release '{release.name}' is not declared: declare it before `fit.begin()`."
+            )
+        array = self.fitting.ledger.release(
+            release, lambda noise: draw(self.fitting.private(), noise)
+        )
         return cast(Array, array)
 
     def sums(self, release: Release, vector: Vector, shape: tuple[int, ...]) -> Int64Array:
-        """Return the noisy sums of the records' vectors in the release's grid steps: see `noisy_sums`.
+        """Return the noisy sums of the records' vectors in the release's grid steps: see
+        `noisy_sums`.
 
         Args:
             release: what `sum` returned.
@@ -200,19 +229,25 @@ class Fit:
         def draw(records: PrivateRecords, noise: Noise) -> Int64Array:
             if len(shape) == 1:
                 records = replace(records, labels=np.zeros_like(records.labels))
-            return noisy_sums(records, (1, *shape)[-2], vector, shape[-1], release, noise).reshape(shape)
+            return noisy_sums(records, (1, *shape)[-2], vector, shape[-1], release, noise).reshape(
+                shape
+            )
 
         return self.release(release, draw)
 
     # What is computed from public values and releases alone.
 
     def kept(self, name: str, compute: Callable[[], bytes]) -> bytes:
-        """Return what an interrupted fit kept under `name`, or compute it and keep it: see `Cache.get`."""
+        """Return what an interrupted fit kept under `name`, or compute it and keep it: see
+        `Cache.get`.
+        """
         return self.fitting.cache.get(name, compute)
 
     @contextmanager
     def steps(self, task: str, steps: int) -> Iterator[Callable[[], None]]:
-        """Yield a function to call after each of `steps` steps: it raises Interrupted if a stop was requested."""
+        """Yield a function to call after each of `steps` steps: it raises Interrupted if a stop was
+        requested.
+        """
         with self.fitting.progress.task(task, steps) as progress:
 
             def step_done() -> None:
@@ -225,8 +260,8 @@ class Fit:
         """Raise Interrupted if a stop was requested."""
         if self.fitting.stop.is_set():
             raise Interrupted(
-                "Stopped as asked, with every block of the fit that was released kept; "
-                f"`pe run {quoted(self.folder.parent)}` goes on."
+                "Stopped as asked, with every block of the fit that was released kept; `pe run "
+                f"{quoted(self.folder.parent)}` goes on."
             )
 
 
@@ -239,8 +274,9 @@ class Recording(Fit):
 
     Args:
         terms: of the fit.
-        tries: whether its trainings are tried, too, on made-up images, to measure what they cost here. A method is then
-            run up to the last training by DP-SGD that it declared; otherwise up to `begin`.
+        tries: whether its trainings are tried, too, on made-up images, to measure what they cost
+            here. A method is then run up to the last training by DP-SGD that it declared; otherwise
+            up to `begin`.
 
     Attributes:
         costs: of the trainings that were tried.
@@ -279,18 +315,25 @@ class Recording(Fit):
 
 
 class FittedMethod(Generator, ABC):
-    """A generator that is fitted before it answers: a `Trainer`. The method is one function, `_fit`."""
+    """A generator that is fitted before it answers: a `Trainer`.
+
+    The method is one function, `_fit`.
+    """
 
     @abstractmethod
     def _fit(self, fit: Fit) -> None:
         """Declare all releases, call `fit.begin`, then fit the model and write it to `fit.folder`.
 
-        The same function is run to plan (`Recording`). Raises RecipeError or PrivacyError, before `fit.begin`, if the
-        method cannot be fitted on `fit.terms`. The model may depend on records through declared releases only.
+        The same function is run to plan (`Recording`). Raises RecipeError or PrivacyError, before
+        `fit.begin`, if the method cannot be fitted on `fit.terms`. The model may depend on records
+        through declared releases only.
         """
 
     def plan_releases(self, terms: FitTerms) -> Sequence[Release]:
-        """See `Trainer`. Raise PrivacyError if the budget is too small, or the unit larger than the method protects."""
+        """See `Trainer`.
+
+        Raise PrivacyError if the budget is too small, or the unit larger than the method protects.
+        """
         return Recording(terms).record(self._fit).releases
 
     def dry_run(self, terms: FitTerms, measured: bool = True) -> Sequence[DryRun]:
@@ -298,10 +341,13 @@ class FittedMethod(Generator, ABC):
         return Recording(terms, tries=True).record(self._fit).costs if measured else []
 
     def fit(self, fitting: Fitting) -> None:
-        """See `Trainer`. Raise what `plan_releases` does, and RecipeError if memory does not suffice.
+        """See `Trainer`.
 
-        Guarantee: the declared releases'; everything besides is post-processing of them, or public. The private records
-        are read only while a release is drawn. A resumed fit takes stored releases and weights, and repeats the rest.
+        Raise what `plan_releases` does, and RecipeError if memory does not suffice.
+
+        Guarantee: the declared releases'; everything besides is post-processing of them, or public.
+        The private records are read only while a release is drawn. A resumed fit takes stored
+        releases and weights, and repeats the rest.
         """
         self._fit(Fit(fitting))
 
@@ -310,24 +356,33 @@ class FittedMethod(Generator, ABC):
 
 
 def label_numbers(labels: Sequence[str], classes: Sequence[str]) -> Int64Array:
-    """Return the number of each label, int64 (n,). Raise RecipeError for a label that the model was not fitted for."""
+    """Return the number of each label, int64 (n,).
+
+    Raise RecipeError for a label that the model was not fitted for.
+    """
     if unknown := sorted(set(labels) - set(classes)):
         names = ", ".join(f"'{name}'" for name in sorted(set(classes)))
         raise RecipeError(
-            f"The model was fitted for the labels {names}, and '{unknown[0]}' is none of them: sample it with the "
-            "private.classes that it was fitted with."
+            f"The model was fitted for the labels {names}, and '{unknown[0]}' is none of them: "
+            "sample it with the private.classes that it was fitted with."
         )
     return np.array([list(classes).index(label) for label in labels], dtype=np.int64)
 
 
 def not_fitted(kind: str) -> APIError:
-    """Return the error for a generator that is asked before it is fitted. `kind`: its name in the message."""
+    """Return the error for a generator that is asked before it is fitted.
+
+    `kind`: its name in the message.
+    """
     return APIError(f"{kind} answers once it is fitted: `pe run` does that first.")
 
 
 @contextmanager
 def reading(folder: Path, model: str) -> Iterator[None]:
-    """Raise RecipeError if a fitted model's files, read within the block, are missing or damaged. `model`: its kind."""
+    """Raise RecipeError if a fitted model's files, read within the block, are missing or damaged.
+
+    `model`: its kind.
+    """
     try:
         yield
     except PEError:

@@ -25,15 +25,19 @@ _DISCRIMINATOR = "discriminator.safetensors"
 
 @plugin
 class FittedGAN(AnswersByCodes, ByDPSGD):
-    """A GAN: DP-SGD trains the discriminator to tell records from generated images. The generator learns from it alone.
+    """A GAN: DP-SGD trains the discriminator to tell records from generated images.
 
-    The generator learns between the discriminator's blocks, at no cost in ε: it sees released weights only. A sample
-    carries the code z that it was made from; a variation of degree d carries √(1−d²)·z + d·ξ with a new code ξ.
+    The generator learns from it alone.
+
+    The generator learns between the discriminator's blocks, at no cost in ε: it sees released
+    weights only. A sample carries the code z that it was made from; a variation of degree d carries
+    √(1−d²)·z + d·ξ with a new code ξ.
 
     Conditions: `code` (float32, n×8).
 
     Args:
-        training: of the discriminator, on the private records; `block`: its steps between two lessons.
+        training: of the discriminator, on the private records; `block`: its steps between two
+            lessons.
         lesson: training of the generator after each block.
         pretraining: of both networks, on the public images.
     """
@@ -45,7 +49,9 @@ class FittedGAN(AnswersByCodes, ByDPSGD):
     pretraining: PlainTraining = PlainTraining(steps=2000, batch=64, learning_rate=1e-3)
 
     def fit_gan(self, fit: Fit, public: Callable[[], PublicSet] | None) -> None:
-        """Fit both networks, and write them. `public` gives the images to train them on first, if there are any.
+        """Fit both networks, and write them.
+
+        `public` gives the images to train them on first, if there are any.
 
         DP-SGD is the last that the fit declares.
         """
@@ -70,30 +76,45 @@ class FittedGAN(AnswersByCodes, ByDPSGD):
         discriminator.to(places[0])
         generator.to(places[0])
 
-        def train(images: PublicSet, settings: PlainTraining, step_done: Callable[[], None]) -> None:
+        def train(
+            images: PublicSet, settings: PlainTraining, step_done: Callable[[], None]
+        ) -> None:
             train_on_public(discriminator, generator, images, settings, terms.seed, step_done)
 
         if public is not None:
-            pretrain(fit, nn.ModuleList([discriminator, generator]), public, train, self.pretraining)
+            pretrain(
+                fit, nn.ModuleList([discriminator, generator]), public, train, self.pretraining
+            )
         learner = Learner(generator, classes, self.lesson, terms.seed)
 
         def lesson(engine: Training, state: Float32Array) -> None:
             if engine.step_of(state):
                 learner.learn(engine.load(state))
 
-        dp_sgd(fit, discriminator, DiscriminatorLoss(generator, classes), training, places, between=lesson)
+        dp_sgd(
+            fit,
+            discriminator,
+            DiscriminatorLoss(generator, classes),
+            training,
+            places,
+            between=lesson,
+        )
         write_generator(learner.average, terms, fit.folder)
         # The discriminator was released, and a membership attack asks it.
         write_weights(discriminator.state_dict(), fit.folder / _DISCRIMINATOR)
 
-    def record_losses(self, folder: Path, samples: UInt8Array, labels: Sequence[str]) -> Float64Array:
+    def record_losses(
+        self, folder: Path, samples: UInt8Array, labels: Sequence[str]
+    ) -> Float64Array:
         """Return the discriminator's logistic loss of calling each image real, float64 (n,)."""
         self.load(folder)
         from adapters.trained.gan_networks import read_discriminator, real_losses
 
         numbers = label_numbers(labels, self._classes)
         height, width, channels = samples.shape[1:]
-        model = read_discriminator(folder / _DISCRIMINATOR, len(self._classes), (height, width, channels))
+        model = read_discriminator(
+            folder / _DISCRIMINATOR, len(self._classes), (height, width, channels)
+        )
         return real_losses(model, samples, numbers)
 
 
@@ -104,7 +125,8 @@ class DPGAN(ReadsPublic, FittedGAN, FittedMethod):
     For the other arguments see `FittedGAN`.
 
     Args:
-        public: images on which both networks are trained first, under random labels; None: no such images.
+        public: images on which both networks are trained first, under random labels; None: no such
+            images.
     """
 
     public: Public | None = None
@@ -129,7 +151,8 @@ class DPGAN(ReadsPublic, FittedGAN, FittedMethod):
 class PrivImageGAN(SelectsPublic, FittedGAN, FittedMethod):
     """As `privimage`, with a GAN: PrivImage+G (Li et al. 2024).
 
-    The public images are selected as for `privimage`. For the arguments see `SelectsPublic` and `FittedGAN`.
+    The public images are selected as for `privimage`. For the arguments see `SelectsPublic` and
+    `FittedGAN`.
     """
 
     def _fit(self, fit: Fit) -> None:

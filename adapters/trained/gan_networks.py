@@ -1,4 +1,6 @@
-"""The generator of images from codes, fitted to a noisy mean or against a discriminator, and the discriminator."""
+"""The generator of images from codes, fitted to a noisy mean or against a discriminator, and the
+discriminator.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ CODE = 8
 class ImageGenerator(nn.Module):
     """Code and label → image in [0, 1], h×w×c: two dense layers, two up-sampling convolutions."""
 
-    def __init__(self, classes: int, shape: ImageShape, width: int = 256, channels: int = 16) -> None:
+    def __init__(
+        self, classes: int, shape: ImageShape, width: int = 256, channels: int = 16
+    ) -> None:
         super().__init__()
         self.shape = shape
         height, across, depth = shape
@@ -58,12 +62,17 @@ class ImageGenerator(nn.Module):
         """Return the images before the sigmoid, float32 (n, h, w, c)."""
         one_hot = functional.one_hot(labels, self._classes).to(code.dtype)
         x = self.dense(torch.cat([code, one_hot], dim=1)).unflatten(1, (-1, *self._base))
-        x = functional.relu(self.middle(functional.interpolate(x, scale_factor=2.0, mode="bilinear")))
+        x = functional.relu(
+            self.middle(functional.interpolate(x, scale_factor=2.0, mode="bilinear"))
+        )
         images: Tensor = self.last(functional.interpolate(x, scale_factor=2.0, mode="bilinear"))
         return images[:, :, : self.shape[0], : self.shape[1]].permute(0, 2, 3, 1)
 
     def images(self, codes: Float32Array, labels: Int64Array) -> UInt8Array:
-        """Return uint8 (n, h, w, c). An image depends on its own code and label alone, to within a grey level."""
+        """Return uint8 (n, h, w, c).
+
+        An image depends on its own code and label alone, to within a grey level.
+        """
         self.eval()
         with torch.no_grad():
             pixels = self(torch.from_numpy(codes), torch.from_numpy(labels))
@@ -82,11 +91,14 @@ def fit_generator(
     seed: int,
     step_done: Callable[[], None],
 ) -> ImageGenerator:
-    """Return a generator whose mean features m, per label, point in the direction of the noisy μ̃. Post-processing.
+    """Return a generator whose mean features m, per label, point in the direction of the noisy μ̃.
 
-    For each label the distance ‖μ̃ − w·m‖² is least at w = ⟨μ̃, m⟩/‖m‖², whatever the label's private size, so the size
-    need not be known. Minimised is the sum over labels of −⟨μ̃, m⟩·|⟨μ̃, m⟩|/‖m‖²; its terms keep the sign of ⟨μ̃, m⟩,
-    so that a label whose ⟨μ̃, m⟩ begins below 0 is led back.
+    Post-processing.
+
+    For each label the distance ‖μ̃ − w·m‖² is least at w = ⟨μ̃, m⟩/‖m‖², whatever the label's
+    private size, so the size need not be known. Minimised is the sum over labels of −⟨μ̃, m⟩·|⟨μ̃,
+    m⟩|/‖m‖²; its terms keep the sign of ⟨μ̃, m⟩, so that a label whose ⟨μ̃, m⟩ begins below 0 is
+    led back.
 
     Args:
         target: μ̃, float64 (classes, D).
@@ -128,13 +140,17 @@ _GROUPS = 4
 
 
 class Discriminator(nn.Module):
-    """Two strided convolutions with GroupNorm, and a dense layer whose weights the label shifts: logit of "real"."""
+    """Two strided convolutions with GroupNorm, and a dense layer whose weights the label shifts:
+    logit of "real".
+    """
 
     def __init__(self, classes: int, shape: ImageShape) -> None:
         super().__init__()
         height, across, channels = shape
         widths = (channels, *_WIDTHS)
-        self.layers = nn.ModuleList(nn.Conv2d(*pair, 5, stride=2, padding=2) for pair in pairwise(widths))
+        self.layers = nn.ModuleList(
+            nn.Conv2d(*pair, 5, stride=2, padding=2) for pair in pairwise(widths)
+        )
         self.norms = nn.ModuleList(nn.GroupNorm(_GROUPS, width) for width in _WIDTHS)
         inner = _WIDTHS[-1] * math.ceil(height / 4) * math.ceil(across / 4)
         self.last = nn.Linear(inner, 1)
@@ -152,10 +168,13 @@ class Discriminator(nn.Module):
 
 
 class DiscriminatorLoss:
-    """The logistic loss of telling a record from generated images (Goodfellow et al. 2014). A `Loss` of DP-SGD.
+    """The logistic loss of telling a record from generated images (Goodfellow et al. 2014).
+
+    A `Loss` of DP-SGD.
 
     Args:
-        generator: computed from public values and earlier releases alone; this loss does not train it.
+        generator: computed from public values and earlier releases alone; this loss does not train
+            it.
         classes: how many labels there are.
     """
 
@@ -163,16 +182,24 @@ class DiscriminatorLoss:
         self._generator = generator
         self._classes = classes
 
-    def draw(self, records: int, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
-        """Return generated images, float32 (records, draws, c, h, w) in [−1, 1], and their random labels."""
+    def draw(
+        self, records: int, draws: int, shape: ImageShape, generator: torch.Generator
+    ) -> Randomness:
+        """Return generated images, float32 (records, draws, c, h, w) in [−1, 1], and their random
+        labels.
+        """
         count = records * draws
         codes = torch.randn((count, CODE), generator=generator)
         labels = torch.randint(self._classes, (count,), generator=generator)
         images = generate(self._generator, codes, labels)
         return images.reshape(records, draws, *shape), labels.reshape(records, draws)
 
-    def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
-        """Return, for each draw, the record's loss plus the loss of the draw's generated image: (draws,)."""
+    def __call__(
+        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness
+    ) -> Tensor:
+        """Return, for each draw, the record's loss plus the loss of the draw's generated image:
+        (draws,).
+        """
         images, labels = randomness
         real = model(image[None], label[None])
         return functional.softplus(-real) + functional.softplus(model(images, labels))
@@ -199,26 +226,32 @@ def read_discriminator(file: Path, classes: int, shape: ImageShape) -> Discrimin
 def real_losses(model: Discriminator, images: UInt8Array, labels: Int64Array) -> Float64Array:
     """Return the loss of calling each image real, float64 (n,)."""
     return losses_one_by_one(
-        images, labels, torch.device("cpu"), lambda image, label: functional.softplus(-model(image, label))
+        images,
+        labels,
+        torch.device("cpu"),
+        lambda image, label: functional.softplus(-model(image, label)),
     )
 
 
-# The generator learns from the discriminator, and both from public images. No private record is seen here.
+# The generator learns from the discriminator, and both from public images. No private record is
+# seen here.
 
 
 _BETAS = 0.5, 0.9
 _DECAY = 0.99
 _FLAT = 1e-3
 _NEAR = 3.0
-"""A generator whose pixels are all nearly black or white, as when it has learned first that digits are mostly black,
-gets almost no gradient, because its sigmoid is flat there. While the sigmoid's mean slope is below _FLAT, logits are
-drawn back to within ±_NEAR; at other times they are not, because a black background is a trait of digits, too."""
+"""A generator whose pixels are all nearly black or white, as when it has learned first that digits
+are mostly black, gets almost no gradient, because its sigmoid is flat there. While the sigmoid's
+mean slope is below _FLAT, logits are drawn back to within ±_NEAR; at other times they are not,
+because a black background is a trait of digits, too."""
 
 
 class Learner:
     """A generator, and its training against a discriminator that is held fixed meanwhile.
 
-    Guarantee: it is computed from `generator`, the discriminators that `learn` gets and public seeds alone.
+    Guarantee: it is computed from `generator`, the discriminators that `learn` gets and public
+    seeds alone.
 
     Args:
         generator: on the device where it is trained.
@@ -227,17 +260,23 @@ class Learner:
         seed: the recipe's.
     """
 
-    def __init__(self, generator: ImageGenerator, classes: int, settings: PlainTraining, seed: int) -> None:
+    def __init__(
+        self, generator: ImageGenerator, classes: int, settings: PlainTraining, seed: int
+    ) -> None:
         self.generator = generator
         self._classes = classes
         self._settings = settings
         self.average = deepcopy(generator)
         device = next(generator.parameters()).device
         self._random = torch.Generator(device).manual_seed(torch_seed(seed, "gan/codes"))
-        self._optimiser = torch.optim.Adam(generator.parameters(), lr=settings.learning_rate, betas=_BETAS)
+        self._optimiser = torch.optim.Adam(
+            generator.parameters(), lr=settings.learning_rate, betas=_BETAS
+        )
 
     def learn(self, discriminator: nn.Module, steps: int | None = None) -> None:
-        """Train the generator against `discriminator`, for `steps` steps, or as many as the settings say."""
+        """Train the generator against `discriminator`, for `steps` steps, or as many as the
+        settings say.
+        """
         discriminator.requires_grad_(False)
         self.generator.train()
         for _ in range(self._settings.steps if steps is None else steps):
@@ -263,9 +302,13 @@ class Learner:
         return codes, torch.randint(self._classes, (batch,), generator=self._random, device=device)
 
     def _follow(self) -> None:
-        """Update the moving average of the weights, and copy BatchNorm's latest statistics into it."""
+        """Update the moving average of the weights, and copy BatchNorm's latest statistics
+        into it.
+        """
         with torch.no_grad():
-            for mean, value in zip(self.average.parameters(), self.generator.parameters(), strict=True):
+            for mean, value in zip(
+                self.average.parameters(), self.generator.parameters(), strict=True
+            ):
                 mean.lerp_(value, 1 - _DECAY)
             for last, now in zip(self.average.buffers(), self.generator.buffers(), strict=True):
                 last.copy_(now)
@@ -279,12 +322,18 @@ def train_on_public(
     seed: int,
     step_done: Callable[[], None],
 ) -> None:
-    """Train both networks on public images, a step of each in turn. The generator ends with its average weights."""
+    """Train both networks on public images, a step of each in turn.
+
+    The generator ends with its average weights.
+    """
     device = next(discriminator.parameters()).device
     batches = np.random.default_rng(torch_seed(seed, "gan/batches"))
-    optimiser = torch.optim.Adam(discriminator.parameters(), lr=settings.learning_rate, betas=_BETAS)
+    optimiser = torch.optim.Adam(
+        discriminator.parameters(), lr=settings.learning_rate, betas=_BETAS
+    )
     learner = Learner(generator, public.classes, settings, seed)
-    # The learner trains the generator against the discriminator as it is after each of its own steps.
+    # The learner trains the generator against the discriminator as it is after each of its own
+    # steps.
     for _ in range(settings.steps):
         images, labels = public.draw(batches, settings.batch, device)
         fakes, kinds = learner.fakes()

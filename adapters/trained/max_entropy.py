@@ -1,9 +1,11 @@
-"""Rows weighted so that they agree with noisy counts of the private rows: of values, of pairs, of nearest rows.
+"""Rows weighted so that they agree with noisy counts of the private rows: of values, of pairs, of
+nearest rows.
 
-A pool of made-up rows of each label gets the weights of largest entropy that agree, as far as noise tells, with the
-noisy counts (Jaynes 1957; McKenna et al. 2019). Values and pairs are counted as marginals are. Nearest rows are counted
-as Private Evolution votes, for candidates that are drawn from the pool by the weights so far; the votes of all rounds
-stay in use, since each row of the pool would vote as a record does.
+A pool of made-up rows of each label gets the weights of largest entropy that agree, as far as noise
+tells, with the noisy counts (Jaynes 1957; McKenna et al. 2019). Values and pairs are counted as
+marginals are. Nearest rows are counted as Private Evolution votes, for candidates that are drawn
+from the pool by the weights so far; the votes of all rounds stay in use, since each row of the pool
+would vote as a record does.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from pe.privacy.calibration import calibrate
 from pe.privacy.release import Relation, Release
 
 LEVELS = 3
-"""The most times that a number's ranges are counted, each time in finer ones where there is much."""
+"""The most times that a number's ranges are counted, each time in finer ones where there is
+much."""
 POOL = 20_000
 """A label's rows in the pool."""
 CANDIDATES = 200
@@ -55,17 +58,19 @@ OF_LABELS = 0.01
 OF_VOTES = 0.59
 OF_PAIRS = 0.3
 OF_PAIRS_ALONE = 0.69
-"""Shares of the budget, in 1/σ²; OF_PAIRS_ALONE where there are no votes. Values get what is left."""
+"""Shares of the budget, in 1/σ²; OF_PAIRS_ALONE where there are no votes. Values get what
+is left."""
 _MODEL = "pool.npz"
 _ROW = "row"
-"""Condition of a new sample: the place of its row among those of its label, as a share of their weights."""
+"""Condition of a new sample: the place of its row among those of its label, as a share of their
+weights."""
 
 
 def max_entropy(matrix: Any, values: Floats, variances: Floats, total: float) -> Floats:
     """Return weights w ≥ 0 of pool rows, float64 (n,), which sum to `total`.
 
-    They minimise ½ Σ (values − matrix·w)²/variances + PENALTY · KL(w ‖ even), by the dual, with L-BFGS.
-    `matrix` is sparse, cells × n.
+    They minimise ½ Σ (values − matrix·w)²/variances + PENALTY · KL(w ‖ even), by the dual, with
+    L-BFGS. `matrix` is sparse, cells × n.
     """
     from scipy.optimize import minimize
 
@@ -85,15 +90,21 @@ def max_entropy(matrix: Any, values: Floats, variances: Floats, total: float) ->
         return float(value), (matrix @ w) / scale + PENALTY * dual - values / scale
 
     start = np.zeros(matrix.shape[0])
-    return weights(minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS}).x)[0]
+    return weights(
+        minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS}).x
+    )[0]
 
 
 def systematic(weights: Floats, count: int, rng: np.random.Generator) -> Integers:
-    """Return `count` places, each as often as its weight says, rounded up or down at random (Kitagawa 1996)."""
+    """Return `count` places, each as often as its weight says, rounded up or down at random
+    (Kitagawa 1996).
+    """
     order = rng.permutation(len(weights))
     ends = np.cumsum(weights[order])
     marks = (np.arange(count) + rng.random()) / max(count, 1) * ends[-1]
-    return np.asarray(order[np.minimum(np.searchsorted(ends, marks, "right"), len(order) - 1)], np.int64)
+    return np.asarray(
+        order[np.minimum(np.searchsorted(ends, marks, "right"), len(order) - 1)], np.int64
+    )
 
 
 @dataclass(eq=False)
@@ -103,7 +114,8 @@ class _Pool:
     size: float  # the label's noisy number of records: the sum of the weights
     codes: Codes
     weights: Floats
-    # (cells, to which a row of the pool adds as a record does; noisy counts; standard deviation of their noise)
+    # (cells, to which a row of the pool adds as a record does; noisy counts; standard deviation of
+    # their noise)
     counted: list[tuple[Cells, Floats, float]] = field(default_factory=list)
 
     def weigh(self) -> None:
@@ -114,10 +126,16 @@ class _Pool:
         blocks = []
         for cells, values, _ in self.counted:
             rows, places = cells(self.codes, np.zeros(count, np.int64))
-            blocks.append(csr_array((np.ones(len(places)), (places, rows)), shape=(len(values), count)))
+            blocks.append(
+                csr_array((np.ones(len(places)), (places, rows)), shape=(len(values), count))
+            )
         values = np.concatenate([values for _, values, _ in self.counted])
-        variances = np.concatenate([np.full(len(values), noise**2) for _, values, noise in self.counted])
-        self.weights = max_entropy(vstack(blocks).tocsr(), values, np.maximum(variances, 1e-6), self.size)
+        variances = np.concatenate(
+            [np.full(len(values), noise**2) for _, values, noise in self.counted]
+        )
+        self.weights = max_entropy(
+            vstack(blocks).tocsr(), values, np.maximum(variances, 1e-6), self.size
+        )
 
     def draw(self, count: int, rng: np.random.Generator) -> Codes:
         """Return `count` rows, by their weights."""
@@ -126,19 +144,21 @@ class _Pool:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MaxEntropy(FittedMethod, MakesRows):
-    """The first to try for a table: rows that agree with noisy counts of values, of pairs and of nearest rows.
+    """The first to try for a table: rows that agree with noisy counts of values, of pairs and of
+    nearest rows.
 
-    It releases, by label: how many records there are, the counts of each column's values (numbers in ranges, finer
-    where there is much), the counts of pairs of values, and in each of `rounds` rounds the votes of the records for the
-    nearest of 200 candidates. Rows are drawn by the weights that agree with all of these. A variation of degree d moves
-    numbers by up to d of their range and draws other values anew, at the rate d, from the label's rows.
+    It releases, by label: how many records there are, the counts of each column's values (numbers
+    in ranges, finer where there is much), the counts of pairs of values, and in each of `rounds`
+    rounds the votes of the records for the nearest of 200 candidates. Rows are drawn by the weights
+    that agree with all of these. A variation of degree d moves numbers by up to d of their range
+    and draws other values anew, at the rate d, from the label's rows.
 
     Args:
         columns: each column's kind and values; by default the private table's.
         constraints: what all rows obey; by default the private table's.
         pairs: whether pairs of values are counted.
-        rounds: rounds of votes; auto: 8 if most columns are ordered, since a nearest row tells little of categories;
-            else 0.
+        rounds: rounds of votes; auto: 8 if most columns are ordered, since a nearest row tells
+            little of categories; else 0.
     """
 
     starter: ClassVar[str] = ""
@@ -158,7 +178,10 @@ class MaxEntropy(FittedMethod, MakesRows):
 
     @cached_property
     def _declared(self) -> Columns:
-        """The columns as declared, by which a fit is planned. Those of a fitted model may be narrower."""
+        """The columns as declared, by which a fit is planned.
+
+        Those of a fitted model may be narrower.
+        """
         return Columns(self.columns)
 
     @property
@@ -172,11 +195,16 @@ class MaxEntropy(FittedMethod, MakesRows):
     def _levels(self) -> list[list[int]]:
         """The columns whose values are counted at each level, the coarsest first."""
         sizes = [one.size if one.is_ordered else 1 for one in self._declared.values()]
-        levels = [[j for j, size in enumerate(sizes) if level == 0 or size > BINS**level] for level in range(LEVELS)]
+        levels = [
+            [j for j, size in enumerate(sizes) if level == 0 or size > BINS**level]
+            for level in range(LEVELS)
+        ]
         return [one for one in levels if one]
 
     def _parts(self) -> dict[str, tuple[float, float]]:
-        """Return for each release its share of 1/σ², and the L2 norm of what a record adds to its counts."""
+        """Return for each release its share of 1/σ², and the L2 norm of what a record adds to its
+        counts.
+        """
         levels = self._levels
         d = len(self._declared)
         rounds = self._rounds
@@ -212,7 +240,10 @@ class MaxEntropy(FittedMethod, MakesRows):
         return dict(zip(self._parts(), releases(calibrate(releases, terms.budget)), strict=True))
 
     def dry_run(self, terms: FitTerms, measured: bool = True) -> Sequence[DryRun]:
-        """Foretell memory and time from columns, values and labels, by what others took. See `Rehearsing`."""
+        """Foretell memory and time from columns, values and labels, by what others took.
+
+        See `Rehearsing`.
+        """
         columns = self._declared.values()
         labels = len(terms.classes)
         pairs = self.pairs * len(columns) * (len(columns) - 1) // 2
@@ -220,7 +251,9 @@ class MaxEntropy(FittedMethod, MakesRows):
         row = 64 * pairs + 17 * size * (self._rounds > 0) + 24 * (labels + 4) * len(columns)
         memory = POOL * row + labels * (3072 * pairs + 48 * size)
         what = f"The fit of {len(columns):,} columns ({pairs:,} pairs; labels: {labels:,})"
-        remedy = "declare fewer columns, values or labels, or set `api.pairs: false` and `api.rounds: 0`"
+        remedy = (
+            "declare fewer columns, values or labels, or set `api.pairs: false` and `api.rounds: 0`"
+        )
         check_memory(memory, what, remedy)
         seconds = 0.1 + POOL * (1.5e-7 * pairs + 2e-8 * size * self._rounds)
         return [DryRun("weighing rows", labels * (4 + self._rounds), seconds, POOL, memory)]
@@ -235,7 +268,9 @@ class MaxEntropy(FittedMethod, MakesRows):
         self.dry_run(fit.terms)  # refuses if memory does not suffice
 
         def draw(name: str, cells: Cells, number: int) -> tuple[Floats, float]:
-            """Return noisy counts of cells, float64 (labels, number), and the noise's standard deviation."""
+            """Return noisy counts of cells, float64 (labels, number), and the noise's standard
+            deviation.
+            """
             release = releases[name]
             norm = self._parts()[name][1]
             labels = len(fit.terms.classes)
@@ -277,10 +312,14 @@ class MaxEntropy(FittedMethod, MakesRows):
             fit.check_stop()
             rng = generator(fit.terms.seed, f"max_entropy/candidates/{i}")
             candidates = keep(f"candidates-{i}", [pool.draw(CANDIDATES, rng) for pool in pools])
-            counts, deviation = draw(f"votes/{i}", nearest_cells(self._columns, candidates), CANDIDATES)
+            counts, deviation = draw(
+                f"votes/{i}", nearest_cells(self._columns, candidates), CANDIDATES
+            )
             step = STEPS[0] * (STEPS[1] / STEPS[0]) ** ((i - 1) / max(self._rounds - 1, 1))
             for k, pool in enumerate(pools):
-                pool.counted.append((nearest_cells(self._columns, [candidates[k]]), counts[k], deviation))
+                pool.counted.append(
+                    (nearest_cells(self._columns, [candidates[k]]), counts[k], deviation)
+                )
                 if i > 1:
                     renew(k, step, REDRAWN * step / STEPS[0])
                 pool.weigh()
@@ -294,9 +333,13 @@ class MaxEntropy(FittedMethod, MakesRows):
             **edges,
         )
 
-    def _new_rows(self, bins: Bins, shares: list[Floats], count: int, rng: np.random.Generator) -> Codes:
+    def _new_rows(
+        self, bins: Bins, shares: list[Floats], count: int, rng: np.random.Generator
+    ) -> Codes:
         """Return rows that obey the constraints, drawn by `Bins.draw`."""
-        return self._obeying(lambda _: bins.draw(shares, count, rng), self._spare(rng.random(count)))
+        return self._obeying(
+            lambda _: bins.draw(shares, count, rng), self._spare(rng.random(count))
+        )
 
     def _restrict(self, first: Integers, last: Integers) -> None:
         """Restrict the numbers and dates to declared codes from `first` to `last`, int64 (d,)."""
@@ -304,8 +347,13 @@ class MaxEntropy(FittedMethod, MakesRows):
         self._columns = Columns({name: column.narrowed(*of) for (name, column), *of in ends})
         self._constraints = Constraints(self._columns, self.constraints)
 
-    def _renew(self, pool: _Pool, anew: Codes, step: float, redrawn: float, rng: np.random.Generator) -> None:
-        """Replace the pool's rows: some stay, by weight. The others are mutated, and draw values `anew` at a rate."""
+    def _renew(
+        self, pool: _Pool, anew: Codes, step: float, redrawn: float, rng: np.random.Generator
+    ) -> None:
+        """Replace the pool's rows: some stay, by weight.
+
+        The others are mutated, and draw values `anew` at a rate.
+        """
         parents = pool.draw(len(anew), rng)
 
         def mutate(_: int) -> Codes:
@@ -318,7 +366,10 @@ class MaxEntropy(FittedMethod, MakesRows):
     # The answers.
 
     def load(self, folder: Path) -> None:
-        """Answer from the model in `folder`. Raise RecipeError if there is none, or it is damaged."""
+        """Answer from the model in `folder`.
+
+        Raise RecipeError if there is none, or it is damaged.
+        """
         with reading(folder, "weighted rows"), np.load(folder / _MODEL, allow_pickle=False) as file:
             self._classes = tuple(file["classes"].tolist())
             codes = file["codes"].astype(np.int64)
@@ -330,7 +381,9 @@ class MaxEntropy(FittedMethod, MakesRows):
             self._model = codes, np.cumsum(weights, axis=1)
 
     def _places(self, labels: Sequence[str], numbers: Floats) -> tuple[Codes, Integers, Integers]:
-        """Return the model's codes and, for each label and number in [0, 1), its index and a place in its pool."""
+        """Return the model's codes and, for each label and number in [0, 1), its index and a place
+        in its pool.
+        """
         if self._model is None:
             raise not_fitted("This generator")
         codes, ends = self._model
@@ -342,12 +395,15 @@ class MaxEntropy(FittedMethod, MakesRows):
         return codes, of, places
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """Spread the samples of each label evenly over its weighted rows, so that few rows come twice.
+        """Spread the samples of each label evenly over its weighted rows, so that few rows come
+        twice.
 
         Of n rows that are drawn by chance among m, about n²/2m would be copies.
         """
         _, of, counts = np.unique(labels, return_inverse=True, return_counts=True)
-        ranks = np.argsort(np.lexsort((seeds, of))) - (np.cumsum(counts) - counts)[of]  # within the label, at random
+        ranks = (
+            np.argsort(np.lexsort((seeds, of))) - (np.cumsum(counts) - counts)[of]
+        )  # within the label, at random
         return Conditions({_ROW: (ranks + uniforms(seeds, _ROW)) / counts[of]})
 
     def random_api(self, request: RandomRequest) -> Answer:
@@ -368,7 +424,9 @@ class MaxEntropy(FittedMethod, MakesRows):
 
 
 def _keep(fit: Fit, name: str, arrays: list[Integers]) -> list[Integers]:
-    """Return the arrays, or those kept when the fit was here before: counts that are stored are of these."""
+    """Return the arrays, or those kept when the fit was here before: counts that are stored are of
+    these.
+    """
     file = io.BytesIO()
     np.savez(file, *arrays)
     content = fit.kept(f"{name}.npz", file.getvalue)
@@ -377,12 +435,15 @@ def _keep(fit: Fit, name: str, arrays: list[Integers]) -> list[Integers]:
 
 
 class Independent(MaxEntropy):
-    """The baseline of all fits of tables: each column by itself, by label, from noisy counts of its values.
+    """The baseline of all fits of tables: each column by itself, by label, from noisy counts of its
+    values.
 
     Args:
         columns: each column's kind and values; by default the private table's.
         constraints: what all rows obey; by default the private table's.
     """
 
-    def __init__(self, *, columns: dict[str, Column], constraints: tuple[Declared, ...] = ()) -> None:
+    def __init__(
+        self, *, columns: dict[str, Column], constraints: tuple[Declared, ...] = ()
+    ) -> None:
         super().__init__(columns=columns, constraints=constraints, pairs=False, rounds=0)

@@ -1,4 +1,6 @@
-"""DP-MERF and DP-MEPF: one noisy sum of the records' features, and a small generator that is fitted to this sum."""
+"""DP-MERF and DP-MEPF: one noisy sum of the records' features, and a small generator that is fitted
+to this sum.
+"""
 
 from __future__ import annotations
 
@@ -37,18 +39,22 @@ class RecordFeatures(Protocol):
     def of_record(self, image: UInt8Array) -> Float64Array:
         """Return φ(x), float64 (D,), of one private image (h, w, c).
 
-        Guarantee: ‖φ(x)‖₂ ≤ 1, up to rounding, and no bit of it depends on anything but this image and public values.
+        Guarantee: ‖φ(x)‖₂ ≤ 1, up to rounding, and no bit of it depends on anything but this image
+        and public values.
         """
         ...
 
     def of_batch(self, images: Tensor) -> Tensor:
-        """Return c·φ(x), (n, D), differentiable, of images, float32 (n, h, w, c) in [0, 1], with one c > 0 for all."""
+        """Return c·φ(x), (n, D), differentiable, of images, float32 (n, h, w, c) in [0, 1], with
+        one c > 0 for all.
+        """
         ...
 
 
 @plugin
 class NoisyMean(AnswersByCodes):
-    """A generator of images from a code and a label, fitted to one noisy sum of the records' features.
+    """A generator of images from a code and a label, fitted to one noisy sum of the records'
+    features.
 
     Args:
         steps: of fitting the generator.
@@ -61,13 +67,15 @@ class NoisyMean(AnswersByCodes):
     rate: Rate = 1e-2
 
     def fit_to_mean(self, fit: Fit, features_of: Callable[[FitTerms], RecordFeatures]) -> None:
-        """Release the sum of the records' features, and write a generator that is fitted to match it."""
+        """Release the sum of the records' features, and write a generator that is fitted to match
+        it.
+        """
         terms = fit.terms
         classes = len(fit.terms.classes)
         if self.batch < max(2, classes):
             raise RecipeError(
-                f"`api.batch` is {self.batch}, but each step needs an image of each of {classes} labels, and at least "
-                f"two images. Set it to {max(2, classes)} or more."
+                f"`api.batch` is {self.batch}, but each step needs an image of each of {classes} "
+                f"labels, and at least two images. Set it to {max(2, classes)} or more."
             )
         mean = fit.sum("mean_features")
         fit.begin()
@@ -92,18 +100,21 @@ class NoisyMean(AnswersByCodes):
 
 @plugin
 class DPMERF(NoisyMean, FittedMethod):
-    """Small, simple images in a minute: one noisy mean of random features (Harder et al., AISTATS 2021).
+    """Small, simple images in a minute: one noisy mean of random features (Harder et al., AISTATS
+    2021).
 
-    Every private image becomes a vector of random features of norm 1. The vectors' sum per label is released once, with
-    noise, and a small generator is fitted to the sum without seeing the images again. A sample carries the code z that
-    it was made from; a variation of degree d carries √(1−d²)·z + d·ξ with a new code ξ: 0 keeps z, 1 gives ξ.
+    Every private image becomes a vector of random features of norm 1. The vectors' sum per label is
+    released once, with noise, and a small generator is fitted to the sum without seeing the images
+    again. A sample carries the code z that it was made from; a variation of degree d carries
+    √(1−d²)·z + d·ξ with a new code ξ: 0 keeps z, 1 gives ξ.
 
     Conditions: `code` (float32, n×8).
 
     Args:
         features: D, the number of random features; even.
-        bandwidth: of the Gaussian kernel on pixel values in [0, 1], divided by the root of their number; or a list of
-            bandwidths, each for an equal share of the features, which gives the mean of the kernels.
+        bandwidth: of the Gaussian kernel on pixel values in [0, 1], divided by the root of their
+            number; or a list of bandwidths, each for an equal share of the features, which gives
+            the mean of the kernels.
     """
 
     features: Annotated[int, Field(ge=2, multiple_of=2)] = 4000
@@ -113,8 +124,8 @@ class DPMERF(NoisyMean, FittedMethod):
         bandwidths = self.bandwidth if isinstance(self.bandwidth, list) else [self.bandwidth]
         if self.features < 2 * len(bandwidths):
             raise RecipeError(
-                f"features is {self.features}, too few for {len(bandwidths)} bandwidths: take at least "
-                f"{2 * len(bandwidths)}."
+                f"features is {self.features}, too few for {len(bandwidths)} bandwidths: take at "
+                f"least {2 * len(bandwidths)}."
             )
 
         def features(terms: FitTerms) -> RandomFourier:
@@ -125,8 +136,13 @@ class DPMERF(NoisyMean, FittedMethod):
         self.fit_to_mean(fit, features)
 
 
-def frequencies(count: int, dimensions: int, bandwidths: Sequence[float], seed: int) -> Float64Array:
-    """Return W of `RandomFourier`, float64 (count/2, dimensions), from a public seed. Bandwidths have a block each."""
+def frequencies(
+    count: int, dimensions: int, bandwidths: Sequence[float], seed: int
+) -> Float64Array:
+    """Return W of `RandomFourier`, float64 (count/2, dimensions), from a public seed.
+
+    Bandwidths have a block each.
+    """
     rows = count // 2
     of_row = np.array(bandwidths)[np.arange(rows) * len(bandwidths) // rows]
     normal = generator(seed, "dp_merf/frequencies").standard_normal((rows, dimensions))
@@ -138,8 +154,8 @@ def frequencies(count: int, dimensions: int, bandwidths: Sequence[float], seed: 
 class RandomFourier:
     """φ(x) = √(2/D)·(cos Wx, sin Wx), of norm 1. A `RecordFeatures`.
 
-    With W's rows from N(0, I/bandwidth²), ⟨φ(x), φ(y)⟩ is near the Gaussian kernel exp(−‖x − y‖²/(2·bandwidth²)); with
-    several bandwidths, near the mean of their kernels.
+    With W's rows from N(0, I/bandwidth²), ⟨φ(x), φ(y)⟩ is near the Gaussian kernel exp(−‖x −
+    y‖²/(2·bandwidth²)); with several bandwidths, near the mean of their kernels.
     """
 
     frequencies: Float64Array  # W, float64 (D/2, h·w·c)
@@ -150,9 +166,14 @@ class RandomFourier:
         return 2 * len(self.frequencies)
 
     def of_record(self, image: UInt8Array) -> Float64Array:
-        """See `RecordFeatures`. The matrix-vector product is of this record alone, so no other affects its rounding."""
+        """See `RecordFeatures`.
+
+        The matrix-vector product is of this record alone, so no other affects its rounding.
+        """
         angles = self.frequencies @ (image.reshape(-1) / 255.0)
-        features: Float64Array = np.concatenate([np.cos(angles), np.sin(angles)]) / np.sqrt(len(self.frequencies))
+        features: Float64Array = np.concatenate([np.cos(angles), np.sin(angles)]) / np.sqrt(
+            len(self.frequencies)
+        )
         return features
 
     def of_batch(self, images: Tensor) -> Tensor:
@@ -174,19 +195,23 @@ _CENTRED = 100
 
 @plugin
 class DPMEPF(NoisyMean, FittedMethod):
-    """To compare with `dp_merf`: one noisy mean of a pretrained network's features (Harder et al., TMLR 2023).
+    """To compare with `dp_merf`: one noisy mean of a pretrained network's features (Harder et al.,
+    TMLR 2023).
 
-    Every private image becomes a vector of norm at most 1: the values after some stages of EfficientNet-Lite0, trained
-    on ImageNet, and their squares. The vectors' sum per label is released once, with noise, and a small generator is
-    fitted to the sum, through the network, without seeing the images again. Samples carry codes, as for `dp_merf`. Each
-    stage has the same weight, and its mean over public noise images is subtracted from its values. This differs from
-    the paper, where the values of all stages are scaled to norm 1 together, and nothing is subtracted.
+    Every private image becomes a vector of norm at most 1: the values after some stages of
+    EfficientNet-Lite0, trained on ImageNet, and their squares. The vectors' sum per label is
+    released once, with noise, and a small generator is fitted to the sum, through the network,
+    without seeing the images again. Samples carry codes, as for `dp_merf`. Each stage has the same
+    weight, and its mean over public noise images is subtracted from its values. This differs from
+    the paper, where the values of all stages are scaled to norm 1 together, and nothing is
+    subtracted.
 
     Conditions: `code` (float32, n×8).
 
     Args:
         side: pixels of the square that images are resized to for the network, ≥ 16.
-        stages: of the network, ascending, from 1 to 7; the network is not computed beyond the last. None: 2, 3, 4, 5.
+        stages: of the network, ascending, from 1 to 7; the network is not computed beyond the last.
+            None: 2, 3, 4, 5.
         squares: weight of the squares, from 0 (no squares) to below 1; as published 0.5.
     """
 
@@ -198,10 +223,14 @@ class DPMEPF(NoisyMean, FittedMethod):
     def _fit(self, fit: Fit) -> None:
         stages = [2, 3, 4, 5] if self.stages is None else self.stages
         if sorted(set(stages)) != stages:
-            raise RecipeError(f"stages is {stages}: it must be a list of different numbers, ascending.")
+            raise RecipeError(
+                f"stages is {stages}: it must be a list of different numbers, ascending."
+            )
 
         def features(terms: FitTerms) -> Perceptual:
-            return Perceptual.of(self.side, stages, self.squares, terms.image_shape, terms.seed, _CENTRED)
+            return Perceptual.of(
+                self.side, stages, self.squares, terms.image_shape, terms.seed, _CENTRED
+            )
 
         self.fit_to_mean(fit, features)
 
@@ -212,24 +241,35 @@ _LEAST = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Perceptual:
-    """φ(x) = (√w_j · (b_j − c_j)/‖b_j − c_j‖)_j with Σ w_j = 1, so that ‖φ(x)‖ ≤ 1. A `RecordFeatures`.
+    """φ(x) = (√w_j · (b_j − c_j)/‖b_j − c_j‖)_j with Σ w_j = 1, so that ‖φ(x)‖ ≤ 1.
 
-    The blocks b_j(x) are the values after each chosen stage of EfficientNet-Lite0, one per channel and place, then
-    their squares; c_j is the mean of a block over public noise images.
+    A `RecordFeatures`.
+
+    The blocks b_j(x) are the values after each chosen stage of EfficientNet-Lite0, one per channel
+    and place, then their squares; c_j is the mean of a block over public noise images.
     """
 
     module: Any  # the network, frozen, in evaluation mode
     side: int  # pixels of the square that images are resized to
     stages: tuple[int, ...]  # those whose values are taken, ascending, from 1 to 7
-    # w_j of each stage's values, then of each stage's squares, if squares count; the weights sum to 1
+    # w_j of each stage's values, then of each stage's squares, if squares count; the weights sum to
+    # 1
     weights: tuple[float, ...]
     centres: tuple[Tensor, ...]  # c_j, float32 (1, d_j), in the order of the weights
 
     @classmethod
     def of(
-        cls, side: int, stages: Sequence[int], squares: float, shape: ImageShape, seed: int, images: int
+        cls,
+        side: int,
+        stages: Sequence[int],
+        squares: float,
+        shape: ImageShape,
+        seed: int,
+        images: int,
     ) -> Perceptual:
-        """Return features by the published network, centred by the means over `images` public noise images of h×w×c."""
+        """Return features by the published network, centred by the means over `images` public noise
+        images of h×w×c.
+        """
         import torch
 
         module = load("pe.embeddings", "efficientnet_lite").load_network(None, "Fitting 'dp_mepf'")
@@ -238,7 +278,9 @@ class Perceptual:
         plain = cls(module, side, tuple(stages), tuple(each), ())
         noise = NoiseImages(count=images).read(shape, seed).images
         with torch.inference_mode():
-            centres = [block.mean(dim=0, keepdim=True).clone() for block in plain._blocks(_pixels(noise))]
+            centres = [
+                block.mean(dim=0, keepdim=True).clone() for block in plain._blocks(_pixels(noise))
+            ]
         return replace(plain, centres=tuple(torch.tensor(one.numpy()) for one in centres))
 
     @property
@@ -248,13 +290,17 @@ class Perceptual:
 
     def of_record(self, image: UInt8Array) -> Float64Array:
         """See `RecordFeatures`. The guarantee holds whatever numbers the network returns."""
-        # Each block is brought to norm 1 in float64, and one that is not finite, or nearly zero, counts as zero. The
-        # network is frozen, keeps no statistics and sees the image alone.
+        # Each block is brought to norm 1 in float64, and one that is not finite, or nearly zero,
+        # counts as zero. The network is frozen, keeps no statistics and sees the image alone.
         import torch
 
         with torch.inference_mode():
-            blocks = [block[0].numpy().astype(np.float64) for block in self._centre(_pixels(image[None]))]
-        return np.concatenate([np.sqrt(w) * _unit(block) for w, block in zip(self.weights, blocks, strict=True)])
+            blocks = [
+                block[0].numpy().astype(np.float64) for block in self._centre(_pixels(image[None]))
+            ]
+        return np.concatenate(
+            [np.sqrt(w) * _unit(block) for w, block in zip(self.weights, blocks, strict=True)]
+        )
 
     def of_batch(self, images: Tensor) -> Tensor:
         """See `RecordFeatures`."""
@@ -262,22 +308,36 @@ class Perceptual:
         from torch.nn.functional import normalize
 
         blocks = self._centre(images)
-        return torch.cat([w**0.5 * normalize(b, eps=_LEAST) for w, b in zip(self.weights, blocks, strict=True)], dim=1)
+        return torch.cat(
+            [w**0.5 * normalize(b, eps=_LEAST) for w, b in zip(self.weights, blocks, strict=True)],
+            dim=1,
+        )
 
     def _centre(self, images: Tensor) -> list[Tensor]:
-        return [block - centre for block, centre in zip(self._blocks(images), self.centres, strict=True)]
+        return [
+            block - centre for block, centre in zip(self._blocks(images), self.centres, strict=True)
+        ]
 
     def _blocks(self, images: Tensor) -> list[Tensor]:
-        """Return the blocks b_j, each float32 (n, d_j), of float32 images (n, h, w, c) in [0, 1]."""
+        """Return the blocks b_j, each float32 (n, d_j), of float32 images (n, h, w, c) in
+        [0, 1].
+        """
         stages = _stage_values(self.module, images.permute(0, 3, 1, 2), self.side, self.stages)
         values = [value.flatten(1) for value in stages]
-        return values if len(self.weights) == len(values) else [*values, *(value.square() for value in values)]
+        return (
+            values
+            if len(self.weights) == len(values)
+            else [*values, *(value.square() for value in values)]
+        )
 
 
 def _stage_values(module: Any, images: Tensor, side: int, stages: Sequence[int]) -> list[Tensor]:
-    """Return the values after each of `stages`, 1 to 7 and ascending, float32 n×c×h×w. Computes no later layer.
+    """Return the values after each of `stages`, 1 to 7 and ascending, float32 n×c×h×w.
 
-    Images are float32 n×c×h×w in [0, 1], of 1 or 3 channels, and are resized to squares of `side` pixels.
+    Computes no later layer.
+
+    Images are float32 n×c×h×w in [0, 1], of 1 or 3 channels, and are resized to squares of `side`
+    pixels.
     """
     from torch.nn import functional
 

@@ -1,4 +1,6 @@
-"""The public images that a model is trained on before it sees a private record, and that training."""
+"""The public images that a model is trained on before it sees a private record, and that
+training.
+"""
 
 from __future__ import annotations
 
@@ -49,20 +51,28 @@ class PublicSet:
 
     images: Pixels  # uint8 (m, h, w, c), of the private images' shape
     labels: Int64Array  # int64 (m,), places in `names`; all 0 if the images are not labelled
-    # of the labels, sorted or in the order in which they are drawn; () if the images are not labelled
+    # of the labels, sorted or in the order in which they are drawn; () if the images are not
+    # labelled
     names: tuple[str, ...]
 
     @classmethod
     def of_names(cls, images: Pixels, names: Sequence[str]) -> PublicSet:
-        """Return a set of `images`, with the label name of each in `names`, which is empty if they are not labelled."""
+        """Return a set of `images`, with the label name of each in `names`, which is empty if they
+        are not labelled.
+        """
         if not names:
             return cls(images, np.zeros(len(images), dtype=np.int64), ())
         unique, labels = np.unique(np.array(names, dtype=np.str_), return_inverse=True)
         return cls(images, labels.astype(np.int64), tuple(map(str, unique)))
 
     @classmethod
-    def of_generator(cls, api: GenerationAPI, names: tuple[str, ...], count: int, seed: int, purpose: str) -> PublicSet:
-        """Return `count` images made by a generator. The numbers of images per label differ by at most one."""
+    def of_generator(
+        cls, api: GenerationAPI, names: tuple[str, ...], count: int, seed: int, purpose: str
+    ) -> PublicSet:
+        """Return `count` images made by a generator.
+
+        The numbers of images per label differ by at most one.
+        """
         places = np.arange(count, dtype=np.int64)
         seeds = item_seeds(seed, purpose, places, np.zeros_like(places))
         labels = places % len(names)
@@ -72,8 +82,12 @@ class PublicSet:
             parts.append(api.random_api(request).samples.array)
         return cls(np.concatenate(parts), labels, names)
 
-    def draw(self, rng: np.random.Generator, size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return `size` images drawn by `rng`, float32 n×c×h×w in [−1, 1], and their labels, int64 (n,)."""
+    def draw(
+        self, rng: np.random.Generator, size: int, device: torch.device
+    ) -> tuple[Tensor, Tensor]:
+        """Return `size` images drawn by `rng`, float32 n×c×h×w in [−1, 1], and their labels, int64
+        (n,).
+        """
         import torch
 
         rows = rng.integers(len(self.images), size=size)
@@ -85,16 +99,24 @@ class PublicSet:
         return max(1, len(self.names))
 
     def select(self, semantics: Int64Array) -> PublicSet:
-        """Return the images whose label is in a row of `semantics`, relabelled by row number. Rows are disjoint."""
+        """Return the images whose label is in a row of `semantics`, relabelled by row number.
+
+        Rows are disjoint.
+        """
         new = np.full(self.classes, -1, dtype=np.int64)
         for label, row in enumerate(semantics):
             new[row] = label
         rows = np.flatnonzero(new[self.labels] >= 0)
-        return PublicSet(self.images[rows], new[self.labels[rows]], tuple(map(str, range(len(semantics)))))
+        return PublicSet(
+            self.images[rows], new[self.labels[rows]], tuple(map(str, range(len(semantics))))
+        )
 
 
 class Source(Settings, ABC):
-    """Source of public images. Only `read` decodes images. The other methods raise RecipeError as `read` does."""
+    """Source of public images.
+
+    Only `read` decodes images. The other methods raise RecipeError as `read` does.
+    """
 
     kind: str
 
@@ -118,7 +140,9 @@ class Source(Settings, ABC):
 
     @abstractmethod
     def read(self, shape: ImageShape, seed: int) -> PublicSet:
-        """Return all public images, height×width×channels as in `shape`. Images that are made are drawn by `seed`.
+        """Return all public images, height×width×channels as in `shape`.
+
+        Images that are made are drawn by `seed`.
 
         Raises:
             RecipeError: there are none, or they cannot have that shape.
@@ -145,7 +169,10 @@ class Characters(Source):
     @model_validator(mode="after")
     def _every_one_is_drawn(self) -> Characters:
         if self.count < (most := len(self.label_names())):
-            raise ValueError(f"count is {self.count}, and there are {most} characters to draw: take at least as many")
+            raise ValueError(
+                f"count is {self.count}, and there are {most} characters to draw: take at least as "
+                "many"
+            )
         return self
 
     def check(self, shape: ImageShape) -> None:
@@ -158,17 +185,21 @@ class Characters(Source):
 
     def read(self, shape: ImageShape, seed: int) -> PublicSet:
         """See `Source`."""
-        return PublicSet.of_generator(self._glyphs(shape), self.label_names(), self.count, seed, "public/glyphs")
+        return PublicSet.of_generator(
+            self._glyphs(shape), self.label_names(), self.count, seed, "public/glyphs"
+        )
 
     def _glyphs(self, shape: ImageShape) -> GenerationAPI:
         height, width, channels = shape
         if height != width:
             raise RecipeError(
-                f"public.kind is glyphs, which are square, and the private images are {height}×{width}: "
-                "make those square, or take another public set."
+                "public.kind is glyphs, which are square, and the private images are "
+                f"{height}×{width}: make those square, or take another public set."
             )
         settings = {"white_on_black": self.white_on_black, "fonts": self.fonts}
-        api: GenerationAPI = load("pe.adapters", "glyphs")(size=height, channels=channels, **settings)
+        api: GenerationAPI = load("pe.adapters", "glyphs")(
+            size=height, channels=channels, **settings
+        )
         return api
 
 
@@ -185,11 +216,16 @@ class NoiseImages(Source):
     smoothing: Annotated[float, Field(ge=0)] = 1.0
 
     def read(self, shape: ImageShape, seed: int) -> PublicSet:
-        """See `Source`. Images are grey on average, with black and white three standard deviations away."""
+        """See `Source`.
+
+        Images are grey on average, with black and white three standard deviations away.
+        """
         rng = generator(seed, "public/noise")
         images = np.empty((self.count, *shape), dtype=np.uint8)
         for image in images:
-            smooth = ndimage.gaussian_filter(rng.standard_normal(shape), (self.smoothing, self.smoothing, 0))
+            smooth = ndimage.gaussian_filter(
+                rng.standard_normal(shape), (self.smoothing, self.smoothing, 0)
+            )
             image[:] = np.clip(127.5 + 127.5 / 3 * smooth / smooth.std(), 0, 255)
         return PublicSet.of_names(images, ())
 
@@ -198,7 +234,8 @@ _PLACE = Field(description="where the folder or the .npz file of public images i
 
 
 class Folder(Source):
-    """A folder of image files, where `labels.csv`, or the subfolder that an image lies in, names the image's label.
+    """A folder of image files, where `labels.csv`, or the subfolder that an image lies in, names
+    the image's label.
 
     Attributes:
         resize: how images get the size of the private ones.
@@ -253,20 +290,28 @@ class Arrays(Source):
             with np.load(self.path, allow_pickle=False) as archive:
                 if "images" not in archive:
                     names = ", ".join(archive) or "none"
-                    raise RecipeError(f"public.path: '{self.path}' has no array 'images', only {names}.")
+                    raise RecipeError(
+                        f"public.path: '{self.path}' has no array 'images', only {names}."
+                    )
                 return tuple(map(str, np.unique(archive["labels"]))) if "labels" in archive else ()
         except (OSError, ValueError, EOFError, BadZipFile) as error:
-            raise RecipeError(f"public.path: '{self.path}' is no .npz file that can be read: make it anew.") from error
+            raise RecipeError(
+                f"public.path: '{self.path}' is no .npz file that can be read: make it anew."
+            ) from error
 
     def read(self, shape: ImageShape, seed: int) -> PublicSet:
         """See `Source`."""
         if not self.path.is_file():
             raise _missing(".npz file", self.path)
-        return PublicSet.of_names(*read_arrays(self.path, shape[:2], self.resize, cast(Channels, shape[2])))
+        return PublicSet.of_names(
+            *read_arrays(self.path, shape[:2], self.resize, cast(Channels, shape[2]))
+        )
 
 
 def _missing(what: str, path: Path) -> RecipeError:
-    return RecipeError(f"public.path: there is no {what} at '{path}': name the public images' place.")
+    return RecipeError(
+        f"public.path: there is no {what} at '{path}': name the public images' place."
+    )
 
 
 def _of_path(value: Any) -> Any:
@@ -276,8 +321,13 @@ def _of_path(value: Any) -> Any:
 
 
 _Kinds = Characters | Folder | Arrays | NoiseImages
-Public = Annotated[_Kinds, Field(discriminator="kind"), BeforeValidator(_of_path, json_schema_input_type=Path | _Kinds)]
-"""A section of the recipe. A path in its place stands for kind `npz` if it ends in .npz, otherwise for `folder`."""
+Public = Annotated[
+    _Kinds,
+    Field(discriminator="kind"),
+    BeforeValidator(_of_path, json_schema_input_type=Path | _Kinds),
+]
+"""A section of the recipe. A path in its place stands for kind `npz` if it ends in .npz, otherwise
+for `folder`."""
 
 
 class ReadsPublic:
@@ -298,7 +348,8 @@ class ReadsPublic:
 # Training on public images: Adam, the same for all that is trained on them.
 
 LossOf = Callable[["Tensor", "Tensor", "torch.Generator"], "Tensor"]
-"""Function of float32 n×c×h×w images in [−1, 1], int64 (n,) labels and a source of randomness: the mean loss."""
+"""Function of float32 n×c×h×w images in [−1, 1], int64 (n,) labels and a source of randomness: the
+mean loss."""
 
 _RISING = 20
 """The learning rate rises during the first 1/_RISING of the steps."""
@@ -316,10 +367,12 @@ def train(
     phase: str,
     step_done: Callable[[], None],
 ) -> Model:
-    """Train `model`. Return it with the moving average of its weights. On a CPU, the arguments determine every bit.
+    """Train `model`.
 
-    `seed` and the training's name `phase` give its randomness. `step_done` is called after every step, and may end the
-    training by an exception. Raises RecipeError if memory does not suffice.
+    Return it with the moving average of its weights. On a CPU, the arguments determine every bit.
+
+    `seed` and the training's name `phase` give its randomness. `step_done` is called after every
+    step, and may end the training by an exception. Raises RecipeError if memory does not suffice.
     """
     import torch
 
@@ -327,7 +380,9 @@ def train(
     random = torch.Generator(device).manual_seed(torch_seed(seed, phase))
     batches = np.random.default_rng(torch_seed(seed, f"{phase}/batches"))
     optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: rate_at(step, settings.steps))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimiser, lambda step: rate_at(step, settings.steps)
+    )
     average = [parameter.detach().clone() for parameter in model.parameters()]
     for step in range(settings.steps):
         optimiser.zero_grad()
@@ -354,7 +409,10 @@ def step_down(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
 
 
 def losses_one_by_one(
-    images: Pixels, labels: Int64Array, device: torch.device, loss: Callable[[Tensor, Tensor], Tensor]
+    images: Pixels,
+    labels: Int64Array,
+    device: torch.device,
+    loss: Callable[[Tensor, Tensor], Tensor],
 ) -> Float64Array:
     """Return the loss of each image, float64 (n,), which is computed without the others.
 
@@ -365,7 +423,9 @@ def losses_one_by_one(
     losses = np.empty(len(images))
     with torch.inference_mode():
         for i, (image, label) in enumerate(zip(images, labels, strict=True)):
-            losses[i] = float(loss(tensors(image[None], device), torch.tensor([label], device=device)))
+            losses[i] = float(
+                loss(tensors(image[None], device), torch.tensor([label], device=device))
+            )
     return losses
 
 
@@ -376,7 +436,10 @@ def torch_seed(seed: int, phase: str) -> int:
 
 @contextmanager
 def drawing_by(seed: int, phase: str) -> Iterator[None]:
-    """Let PyTorch draw by `torch_seed` within the block. Its own generators are left as they were."""
+    """Let PyTorch draw by `torch_seed` within the block.
+
+    Its own generators are left as they were.
+    """
     import torch
 
     with torch.random.fork_rng(devices=[]):
@@ -385,13 +448,18 @@ def drawing_by(seed: int, phase: str) -> Iterator[None]:
 
 
 def rate_at(step: int, steps: int) -> float:
-    """Return the learning rate at a step, as a share of the highest: it rises, then falls as a cosine."""
+    """Return the learning rate at a step, as a share of the highest: it rises, then falls as a
+    cosine.
+    """
     return min(1.0, (step + 1) * _RISING / steps) * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
 def _too_large(batch: int, device: torch.device) -> RecipeError:
     if batch > 1:
         return RecipeError(
-            f"A batch of {batch} public images is more than {device} has memory for: take batch: {batch // 2}."
+            f"A batch of {batch} public images is more than {device} has memory for: take batch: "
+            f"{batch // 2}."
         )
-    return RecipeError(f"{device} has no memory to train on one public image: take a smaller network.")
+    return RecipeError(
+        f"{device} has no memory to train on one public image: take a smaller network."
+    )

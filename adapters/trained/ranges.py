@@ -1,4 +1,6 @@
-"""Ranges of a table's columns, finer where there is much, and the noisy number of records in each."""
+"""Ranges of a table's columns, finer where there is much, and the noisy number of records
+in each.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,11 @@ Floats = Float64Array
 Integers = Int64Array
 Mask = BoolArray
 Cells = Callable[[Codes, Integers], tuple[Integers, Integers]]
-"""(codes, labels) → (rows, cells): the cells to which each row adds 1, int64, as pairs of equal length."""
+"""(codes, labels) → (rows, cells): the cells to which each row adds 1, int64, as pairs of equal
+length."""
 Draw = Callable[[str, Cells, int], tuple[Floats, float]]
-"""(name, cells, number of a label's cells) → noisy counts, float64 (labels, number), and their standard deviation."""
+"""(name, cells, number of a label's cells) → noisy counts, float64 (labels, number), and their
+standard deviation."""
 Keep = Callable[[str, list[Integers]], list[Integers]]
 """(name, arrays) → these arrays, or those of that name that were kept before."""
 
@@ -29,13 +33,17 @@ LEAST = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Bins:
-    """Ranges of codes in each column: bin b of column j holds edges[j][b] ≤ code < edges[j][b + 1]."""
+    """Ranges of codes in each column: bin b of column j holds edges[j][b] ≤ code <
+    edges[j][b + 1].
+    """
 
     edges: list[Integers]
 
     @classmethod
     def of(cls, columns: Columns) -> Bins:
-        """Return a bin for each category, at most BINS for an ordered column, and one for missing values, if any."""
+        """Return a bin for each category, at most BINS for an ordered column, and one for missing
+        values, if any.
+        """
         edges = []
         for one in columns.values():
             ends = cut_range(0, one.size, BINS) if one.is_ordered else np.arange(one.size + 1)
@@ -49,44 +57,59 @@ class Bins:
 
     def places(self, codes: Codes) -> Integers:
         """Return the bin of each value, int64 (n, d)."""
-        places = [np.searchsorted(one[1:-1], codes[:, j], "right") for j, one in enumerate(self.edges)]
+        places = [
+            np.searchsorted(one[1:-1], codes[:, j], "right") for j, one in enumerate(self.edges)
+        ]
         return np.stack(places, axis=1)
 
     def cells(self, columns: Sequence[int]) -> Cells:
         """Return the cells label × bins of some columns."""
 
         def cells(codes: Codes, labels: Integers) -> tuple[Integers, Integers]:
-            places = (labels[:, None] * self.starts[-1] + self.starts[:-1] + self.places(codes))[:, list(columns)]
+            places = (labels[:, None] * self.starts[-1] + self.starts[:-1] + self.places(codes))[
+                :, list(columns)
+            ]
             return np.repeat(np.arange(len(codes)), len(columns)), places.ravel()
 
         return cells
 
     def draw(self, shares: Sequence[Floats], count: int, rng: np.random.Generator) -> Codes:
-        """Return codes, int64 (count, d): a bin by `shares`, (bins,) of each column, and a value within it evenly."""
+        """Return codes, int64 (count, d): a bin by `shares`, (bins,) of each column, and a value
+        within it evenly.
+        """
         bins, numbers = np.empty((2, count, len(self.edges)))
         for j, share in enumerate(shares):
             ends = np.cumsum(share)
-            bins[:, j] = np.minimum(np.searchsorted(ends, rng.random(count) * ends[-1], "right"), len(ends) - 1)
+            bins[:, j] = np.minimum(
+                np.searchsorted(ends, rng.random(count) * ends[-1], "right"), len(ends) - 1
+            )
             numbers[:, j] = rng.random(count)
         return self.codes(bins.astype(np.int64), numbers)
 
     def codes(self, bins: Integers, numbers: Floats) -> Codes:
-        """Return codes of these bins, int64 (n, d), each the value at a place in [0, 1) of its bin."""
+        """Return codes of these bins, int64 (n, d), each the value at a place in [0, 1) of
+        its bin.
+        """
         columns = zip(self.edges, bins.T, numbers.T, strict=True)
-        codes = [edges[own] + (places * np.diff(edges)[own]).astype(np.int64) for edges, own, places in columns]
+        codes = [
+            edges[own] + (places * np.diff(edges)[own]).astype(np.int64)
+            for edges, own, places in columns
+        ]
         return np.stack(codes, axis=1)
 
 
 def count_values(
     columns: Columns, levels: list[list[int]], sizes: Floats, draw: Draw, keep: Keep
 ) -> tuple[Bins, list[Floats]]:
-    """Return the ranges of each column, and each label's records there, float64 (labels, bins) for each column.
+    """Return the ranges of each column, and each label's records there, float64 (labels, bins) for
+    each column.
 
     Guarantee: post-processing of the counts that `draw` releases.
 
     Args:
         columns: of the table.
-        levels: the places of the columns that are counted at each level; a number's large ranges are cut in between.
+        levels: the places of the columns that are counted at each level; a number's large ranges
+            are cut in between.
         sizes: each label's noisy number of records, float64 (labels, 1), ≥ 1.
         draw: releases the counts of cells.
         keep: keeps ranges, so that stored counts are of the same ones when the fit goes on.
@@ -105,15 +128,21 @@ def count_values(
             shares[j] = split_all(noisy, totals, parents[j], are_held, deviation)
         if level < len(levels):
             are_large = [
-                (share.sum(axis=0) > BINS * deviation) & (j in levels[level]) for j, share in enumerate(shares)
+                (share.sum(axis=0) > BINS * deviation) & (j in levels[level])
+                for j, share in enumerate(shares)
             ]
             edges = keep(f"ranges-{level}", [*map(finer, edges, are_large)])
-            parents = [np.searchsorted(old, new[:-1], "right") - 1 for old, new in zip(bins.edges, edges, strict=True)]
+            parents = [
+                np.searchsorted(old, new[:-1], "right") - 1
+                for old, new in zip(bins.edges, edges, strict=True)
+            ]
     return Bins(edges), shares
 
 
 def _are_held(columns: Columns, j: int, counts: Floats, even: Floats, noise: float) -> Mask:
-    """Mark the bins of column j that hold records, bool (bins,): for a number or date see `occupied`, otherwise all."""
+    """Mark the bins of column j that hold records, bool (bins,): for a number or date see
+    `occupied`, otherwise all.
+    """
     column = [*columns.values()][j]
     marks = np.ones(len(counts), bool)
     if column.min is not None:
@@ -125,12 +154,16 @@ def _are_held(columns: Columns, j: int, counts: Floats, even: Floats, noise: flo
 def narrow(
     columns: Columns, bins: Bins, shares: list[Floats], whole: Collection[int], keep: Keep
 ) -> tuple[Bins, list[Floats], Integers]:
-    """Return bins and shares with each number and date restricted to the bins that hold records, and those ends.
+    """Return bins and shares with each number and date restricted to the bins that hold records,
+    and those ends.
 
-    The columns at `whole` stay as they are. The ends are each column's first and last code, int64 (d, 2); in the bins,
-    codes begin anew at the first one.
+    The columns at `whole` stay as they are. The ends are each column's first and last code, int64
+    (d, 2); in the bins, codes begin anew at the first one.
     """
-    values = [len(one) - 1 - column.missing for one, column in zip(bins.edges, columns.values(), strict=True)]
+    values = [
+        len(one) - 1 - column.missing
+        for one, column in zip(bins.edges, columns.values(), strict=True)
+    ]
     ends = []
     for j, (share, number, column) in enumerate(zip(shares, values, columns.values(), strict=True)):
         held = np.flatnonzero(share[:, :number].sum(axis=0) > 2 * LEAST * len(share))
@@ -143,14 +176,17 @@ def narrow(
         some = one[first : end + 1] - one[first]
         edges.append(np.append(some, some[-1] + one[number + 1 :] - one[number]))
         rest.append(np.concatenate([share[:, first:end], share[:, number:]], axis=1))
-    ends = [(one[first], one[end] - 1) for one, (first, end) in zip(bins.edges, places, strict=True)]
+    ends = [
+        (one[first], one[end] - 1) for one, (first, end) in zip(bins.edges, places, strict=True)
+    ]
     return Bins(edges), rest, np.array(ends)
 
 
 def occupied(counts: Floats, even: Floats, deviation: float) -> Mask:
     """Mark the run of bins outside of which counts are hardly more than noise, bool (bins,).
 
-    It is the run with the largest sum of what each count is above half an even share of its range, or half the noise.
+    It is the run with the largest sum of what each count is above half an even share of its range,
+    or half the noise.
 
     Args:
         counts: noisy, float64 (bins,).
@@ -163,8 +199,11 @@ def occupied(counts: Floats, even: Floats, deviation: float) -> Mask:
     return (places >= np.argmin(sums[: end + 1])) & (places < end)
 
 
-def split_all(noisy: Floats, totals: Floats, parents: Integers, are_held: Mask, noise: float) -> Floats:
-    """Return each label's totals, float64 (labels, ranges), split by `split` into the bins that hold records.
+def split_all(
+    noisy: Floats, totals: Floats, parents: Integers, are_held: Mask, noise: float
+) -> Floats:
+    """Return each label's totals, float64 (labels, ranges), split by `split` into the bins that
+    hold records.
 
     `parents`: the range of each bin. `noise`: the counts' standard deviation.
     """
@@ -179,15 +218,18 @@ def split_all(noisy: Floats, totals: Floats, parents: Integers, are_held: Mask, 
 def split(noisy: Floats, totals: Floats, deviation: float) -> Floats:
     """Return each label's total split by its noisy counts, float64 (labels, bins), none below 0.
 
-    A label's split is drawn to that of all labels together, the more the less it differs beyond the noise (empirical
-    Bayes), then to the nearest one without numbers below 0.
+    A label's split is drawn to that of all labels together, the more the less it differs beyond the
+    noise (empirical Bayes), then to the nearest one without numbers below 0.
     """
     pooled = _on_simplex(noisy.sum(axis=0), float(totals.sum())) / totals.sum()
     prior = totals[:, None] * pooled
     rest = noisy - prior
     beyond = np.maximum(np.square(rest).mean(axis=1) - deviation**2, 0)
     trust = beyond / (beyond + deviation**2) if deviation else np.ones(len(noisy))
-    parts = [_on_simplex(one, n) for one, n in zip(prior + trust[:, None] * rest, totals.tolist(), strict=True)]
+    parts = [
+        _on_simplex(one, n)
+        for one, n in zip(prior + trust[:, None] * rest, totals.tolist(), strict=True)
+    ]
     return np.stack(parts) + LEAST
 
 
@@ -209,5 +251,7 @@ def cut_range(first: int, end: int, parts: int) -> Integers:
 def finer(edges: Integers, is_large: Mask) -> Integers:
     """Return the edges with each large bin cut into at most BINS."""
     bins = zip(edges[:-1].tolist(), edges[1:].tolist(), is_large, strict=True)
-    parts = [cut_range(a, b, BINS)[:-1] if large and b - a > 1 else np.array([a]) for a, b, large in bins]
+    parts = [
+        cut_range(a, b, BINS)[:-1] if large and b - a > 1 else np.array([a]) for a, b, large in bins
+    ]
     return np.append(np.concatenate(parts), edges[-1])

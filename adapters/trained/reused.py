@@ -1,4 +1,6 @@
-"""A generator that another run fitted: the model answers in this run, and the fit's cost counts in this run, too."""
+"""A generator that another run fitted: the model answers in this run, and the fit's cost counts in
+this run, too.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,16 @@ from pe.privacy.words import round_up
 class Trained(Generator):
     """To use a model again that another run fitted, without a second fit.
 
-    Guarantee: the releases of that fit are charged to this run's ledger, each as often as it was in the other run,
-    because one person's records may be in both runs; nothing is drawn anew.
+    Guarantee: the releases of that fit are charged to this run's ledger, each as often as it was in
+    the other run, because one person's records may be in both runs; nothing is drawn anew.
 
     Args:
-        path: directory of the finished run that fitted the model, or of one that took the model over.
-        settings: of the fitted generator, if they are to differ from the other run's settings, such as sampling or
-            device. Code that the model names to be run (`teacher: package.module:function`) must be named here again.
-            Relative paths are taken from the current folder.
+        path: directory of the finished run that fitted the model, or of one that took the model
+            over.
+        settings: of the fitted generator, if they are to differ from the other run's settings, such
+            as sampling or device. Code that the model names to be run (`teacher:
+            package.module:function`) must be named here again. Relative paths are taken from the
+            current folder.
     """
 
     info = PluginInfo(
@@ -68,7 +72,9 @@ class Trained(Generator):
         return self._generator().describe_degree(degree, iteration)
 
     def public_paths(self) -> tuple[Path, ...]:
-        """See `ReadsPublicSamples`: the fitted generator's, as this run's records may be among its public samples."""
+        """See `ReadsPublicSamples`: the fitted generator's, as this run's records may be among its
+        public samples.
+        """
         return paths_of([self._generator()])
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
@@ -76,7 +82,9 @@ class Trained(Generator):
         return samples_of([self._generator()], shape, rule)
 
     def check_machine(self) -> None:
-        """Raise PEError if the model cannot answer here: its device, or something that it reads, is missing."""
+        """Raise PEError if the model cannot answer here: its device, or something that it reads, is
+        missing.
+        """
         generator = self._generator()
         generator.check_machine()
         assert isinstance(generator, Trainer)
@@ -86,8 +94,8 @@ class Trained(Generator):
         """Return the releases of the other run's fit.
 
         Raises:
-            RecipeError: no such run, or its model was fitted for other labels, sizes, relation or unit, cost more than
-                the budget, or runs code that this recipe does not name.
+            RecipeError: no such run, or its model was fitted for other labels, sizes, relation or
+                unit, cost more than the budget, or runs code that this recipe does not name.
         """
         self._record = record = Fitted.of_run(self._path)
         self._check_named(record, self._path)
@@ -99,29 +107,34 @@ class Trained(Generator):
         ):
             if list(theirs) != list(ours):
                 raise RecipeError(
-                    f"api.path: the model of {self._path} was fitted for {what} {', '.join(map(str, theirs))}, and "
-                    f"this recipe says {', '.join(map(str, ours))}: make them the same, or fit a model of your own."
+                    f"api.path: the model of {self._path} was fitted for {what} "
+                    f"{', '.join(map(str, theirs))}, and this recipe says "
+                    f"{', '.join(map(str, ours))}: make them the same, or fit a model of your own."
                 )
         releases = _with_own_names(record.releases)
         budget = terms.budget
         if (cost := epsilon(releases, budget.delta)) > budget.epsilon:
             raise RecipeError(
-                f"privacy.epsilon is {budget.epsilon:g}, and the fit of {self._path} has cost ε = {round_up(cost)} "
-                f"at δ = {budget.delta:g}: raise it, or reuse a model that cost less."
+                f"privacy.epsilon is {budget.epsilon:g}, and the fit of {self._path} has cost ε = "
+                f"{round_up(cost)} at δ = {budget.delta:g}: raise it, or reuse a model that cost "
+                "less."
             )
         return releases
 
     def fit(self, fitting: Fitting) -> None:
         """Charge the other fit's releases to this run's ledger, then copy its model.
 
-        The files of these releases in this run's `releases/` are empty: the other run has the noisy values.
+        The files of these releases in this run's `releases/` are empty: the other run has the noisy
+        values.
         """
         for release in self.plan_releases(fitting.terms):
             fitting.ledger.release(release, lambda _: np.zeros(0))
         shutil.copytree(self._path / MODEL, fitting.folder, dirs_exist_ok=True)
 
     def load(self, folder: Path) -> None:
-        """Answer from the model in `folder`; raise RecipeError if there is none, or it is damaged."""
+        """Answer from the model in `folder`; raise RecipeError if there is none, or it is
+        damaged.
+        """
         self._record = Fitted.read(folder)
         self._api = None
         generator = self._generator(folder.parent)
@@ -141,16 +154,20 @@ class Trained(Generator):
         if self._api is None:
             self._record = record = self._record or Fitted.of_run(self._path)
             self._check_named(record, run or self._path)
-            generator = construct("pe.adapters", record.kind, _merge(record.settings, self._settings))
+            generator = construct(
+                "pe.adapters", record.kind, _merge(record.settings, self._settings)
+            )
             if not isinstance(generator, Trainer) or not isinstance(generator, Generator):
                 raise PluginError(
-                    f"The adapter '{record.kind}', with which {self._path} was fitted, fits nothing here."
+                    f"The adapter '{record.kind}', with which {self._path} was fitted, fits "
+                    "nothing here."
                 )
             self._api = generator
         return self._api
 
     def _check_named(self, record: Fitted, run: Path) -> None:
-        """Raise RecipeError if the model in `run` names code to be run that this recipe does not name, too.
+        """Raise RecipeError if the model in `run` names code to be run that this recipe does not
+        name, too.
 
         Likewise an address, a key or a file, if the run was made elsewhere.
         """
@@ -162,13 +179,16 @@ class Trained(Generator):
             if key not in named and (key in code or not own):
                 does = "runs code" if key in code else "uses a thing of this machine"
                 raise RecipeError(
-                    f"api.path: the model of {self._path} {does} that it names itself, {key}: '{value}': if you trust "
-                    "that, name it in api.settings, too (an address by base_url)."
+                    f"api.path: the model of {self._path} {does} that it names itself, {key}: "
+                    f"'{value}': if you trust that, name it in api.settings, too (an address by "
+                    "base_url)."
                 )
 
 
 def _with_own_names(releases: Sequence[Release]) -> tuple[Release, ...]:
-    """Return the releases under different names: where a name occurs again, a number is added to it."""
+    """Return the releases under different names: where a name occurs again, a number is added to
+    it.
+    """
     by_name: dict[str, Release] = {}
     for release in releases:
         name = release.name
@@ -181,9 +201,15 @@ def _with_own_names(releases: Sequence[Release]) -> tuple[Release, ...]:
 
 
 def _merge(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `settings` with the values of `changes`; in a section, only the keys that `changes` names are replaced."""
+    """Return `settings` with the values of `changes`; in a section, only the keys that `changes`
+    names are replaced.
+    """
     union = dict(settings)
     for key, value in changes.items():
         before = settings.get(key)
-        union[key] = _merge(before, value) if isinstance(before, Mapping) and isinstance(value, Mapping) else value
+        union[key] = (
+            _merge(before, value)
+            if isinstance(before, Mapping) and isinstance(value, Mapping)
+            else value
+        )
     return union

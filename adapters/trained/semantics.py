@@ -1,4 +1,6 @@
-"""PrivImage's private query: how often each label's records have each public semantic (Li et al. 2024, §3.3)."""
+"""PrivImage's private query: how often each label's records have each public semantic (Li et al.
+2024, §3.3).
+"""
 
 from __future__ import annotations
 
@@ -33,19 +35,27 @@ _GRID = 3
 
 
 class QueryTraining(PlainTraining):
-    """Training of PrivImage's semantic query function, which names the most probable public labels of an image."""
+    """Training of PrivImage's semantic query function, which names the most probable public labels
+    of an image.
+    """
 
     steps: Count = 1000
     batch: Count = 128
 
 
 def noisy_semantics(
-    records: PrivateRecords, tops: Tops, classes: int, semantics: int, release: Release, noise: Noise
+    records: PrivateRecords,
+    tops: Tops,
+    classes: int,
+    semantics: int,
+    release: Release,
+    noise: Noise,
 ) -> Counts:
     """Return noisy counts, int64 (classes, semantics), in the release's grid steps.
 
-    Guarantee: the release's. A record adds 1 to the count of each of its k semantics, in the row of its label; which
-    semantics these are depends on that record and the public query alone. No row is divided by its label's size.
+    Guarantee: the release's. A record adds 1 to the count of each of its k semantics, in the row of
+    its label; which semantics these are depends on that record and the public query alone. No row
+    is divided by its label's size.
     """
     counts = np.zeros((classes, semantics), dtype=np.int64)
     for image, label in zip(records.samples, records.labels, strict=True):
@@ -54,10 +64,13 @@ def noisy_semantics(
 
 
 def chosen_semantics(noisy: Counts, k: int) -> Counts:
-    """Return the k semantics of each label, int64 (classes, k), the most frequent first. None belongs to two labels.
+    """Return the k semantics of each label, int64 (classes, k), the most frequent first.
 
-    Greedy: from the largest noisy count to the least, each count gives its semantic to its label, if the semantic is
-    free and the label has fewer than k. Ties go to the first label, and the first semantic. Post-processing.
+    None belongs to two labels.
+
+    Greedy: from the largest noisy count to the least, each count gives its semantic to its label,
+    if the semantic is free and the label has fewer than k. Ties go to the first label, and the
+    first semantic. Post-processing.
     """
     classes, semantics = noisy.shape
     rows: list[list[int]] = [[] for _ in range(classes)]
@@ -71,11 +84,18 @@ def chosen_semantics(noisy: Counts, k: int) -> Counts:
 
 
 def train_query(
-    public: PublicSet, k: int, settings: QueryTraining, seed: int, device: torch.device, step_done: Callable[[], None]
+    public: PublicSet,
+    k: int,
+    settings: QueryTraining,
+    seed: int,
+    device: torch.device,
+    step_done: Callable[[], None],
 ) -> Tops:
-    """Return the semantic query function: it names the k most probable public labels, the semantics, of an image.
+    """Return the semantic query function: it names the k most probable public labels, the
+    semantics, of an image.
 
-    It is a classifier that is trained on a labelled public set: three convolutions with GroupNorm, and a dense layer.
+    It is a classifier that is trained on a labelled public set: three convolutions with GroupNorm,
+    and a dense layer.
 
     Raises:
         RecipeError: memory does not suffice.
@@ -105,7 +125,8 @@ def train_query(
     classifier = train(model, public, settings, loss_of, seed, "query", step_done).eval()
 
     def tops(image: UInt8Array) -> Counts:
-        # One image is classified at a time, so that the answer depends on no other image, to the last bit.
+        # One image is classified at a time, so that the answer depends on no other image, to the
+        # last bit.
         with torch.no_grad():
             logits = classifier(tensors(image[None], device))[0].double()
         labels: Counts = logits.log_softmax(dim=0).topk(k).indices.cpu().numpy()
@@ -117,23 +138,27 @@ def train_query(
 def declared_semantics(fit: Fit, k: int, share: float) -> Release:
     """Declare the release of the noisy counts of semantics, of which each record has k.
 
-    A record adds 1 to k bins of its own label's row (Theorem 3.1). Under replace-one it may take as many away.
+    A record adds 1 to k bins of its own label's row (Theorem 3.1). Under replace-one it may take as
+    many away.
     """
     return fit.sum("semantics", share, (math.sqrt(k), math.sqrt(2 * k)), fractional=False)
 
 
 @plugin
 class SelectsPublic(ReadsPublic):
-    """A fit that asks once, under DP, which public images are most like the private ones (Li et al., USENIX 2024).
+    """A fit that asks once, under DP, which public images are most like the private ones (Li et
+    al., USENIX 2024).
 
-    Semantics are the public labels. A classifier of them, the semantic query function, names the k most probable
-    semantics of each private image; the counts of each semantic under each private label are released once, with noise.
-    Each private label takes the public images of its k most frequent semantics; no semantic goes to two labels.
+    Semantics are the public labels. A classifier of them, the semantic query function, names the k
+    most probable semantics of each private image; the counts of each semantic under each private
+    label are released once, with noise. Each private label takes the public images of its k most
+    frequent semantics; no semantic goes to two labels.
 
     Args:
         public: the public images, labelled.
         semantics: k, the number of semantics that each record has, and that each label takes.
-        semantics_share: the share of the fit's ε that the release of the semantics costs, taken alone.
+        semantics_share: the share of the fit's ε that the release of the semantics costs, taken
+            alone.
         query: training of the semantic query function.
     """
 
@@ -142,11 +167,15 @@ class SelectsPublic(ReadsPublic):
     semantics_share: Share = 0.05
     query: QueryTraining = QueryTraining()
 
-    def select_public(self, fit: Fit, places: Callable[[], list[torch.device]]) -> Callable[[], PublicSet]:
-        """Declare the release of the semantics. Return a function that gives the selected images after `fit.begin`.
+    def select_public(
+        self, fit: Fit, places: Callable[[], list[torch.device]]
+    ) -> Callable[[], PublicSet]:
+        """Declare the release of the semantics.
 
-        The images have the private labels' numbers. `places` gives the devices, on the first of which the query is
-        trained. Raises RecipeError if the public images do not serve.
+        Return a function that gives the selected images after `fit.begin`.
+
+        The images have the private labels' numbers. `places` gives the devices, on the first of
+        which the query is trained. Raises RecipeError if the public images do not serve.
         """
         terms = fit.terms
         self._check_labels(terms)
@@ -158,11 +187,15 @@ class SelectsPublic(ReadsPublic):
             if not fit.is_drawn(release):
                 device = places()[0]
                 with fit.steps("training the semantic query", self.query.steps) as step_done:
-                    tops = train_query(public, self.semantics, self.query, terms.seed, device, step_done)
+                    tops = train_query(
+                        public, self.semantics, self.query, terms.seed, device, step_done
+                    )
 
             def draw(records: PrivateRecords, noise: Noise) -> Counts:
                 assert tops is not None, "a stored release is not drawn again"
-                return noisy_semantics(records, tops, len(terms.classes), public.classes, release, noise)
+                return noisy_semantics(
+                    records, tops, len(terms.classes), public.classes, release, noise
+                )
 
             return public.select(chosen_semantics(fit.release(release, draw), self.semantics))
 
@@ -175,11 +208,13 @@ class SelectsPublic(ReadsPublic):
         count = self.semantics * len(terms.classes)
         if not names:
             raise RecipeError(
-                f"public: '{self.public.place}' has no labels, and PrivImage selects by them: put each label's images "
-                "into a folder of its name, add 'labels' to the .npz file, or take kind: pdp_diffusion."
+                f"public: '{self.public.place}' has no labels, and PrivImage selects by them: put "
+                "each label's images into a folder of its name, add 'labels' to the .npz file, or "
+                "take kind: pdp_diffusion."
             )
         if len(names) < count:
             raise RecipeError(
-                f"semantics is {self.semantics} for each of {len(terms.classes)} labels, which takes {count} public "
-                f"labels, and the public set has {len(names)}: take fewer semantics, or more public labels."
+                f"semantics is {self.semantics} for each of {len(terms.classes)} labels, which "
+                f"takes {count} public labels, and the public set has {len(names)}: take fewer "
+                "semantics, or more public labels."
             )

@@ -1,4 +1,6 @@
-"""Sections of a recipe that fitted generators share: public values, fixed before a private record is seen."""
+"""Sections of a recipe that fitted generators share: public values, fixed before a private record
+is seen.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 Optimiser = Literal["adam", "sgd"]
 
 GRID = 2**30
-"""Integer steps per clip C, in which gradients are summed and noise is drawn: so fine that a gradient of 10^9 numbers
-loses less than 10^−4·C to rounding, and each of its numbers fits into 32 bits."""
+"""Integer steps per clip C, in which gradients are summed and noise is drawn: so fine that a
+gradient of 10^9 numbers loses less than 10^−4·C to rounding, and each of its numbers fits into 32
+bits."""
 
 
 PUBLIC_IMAGES = "public images"
@@ -32,7 +35,8 @@ class Discrimination(Settings):
         steps: number of steps before each block.
         batch: images of the teacher, and as many of the student, per step.
         learning_rate: of each step.
-        chains: number of the teacher's denoising chains, from public noise to images, whose points are compared.
+        chains: number of the teacher's denoising chains, from public noise to images, whose points
+            are compared.
     """
 
     steps: Count = 50
@@ -51,8 +55,10 @@ class Alignment(Settings):
         classification: weight of the cross-entropy with the label.
         total_variation: weight of the sum of differences between neighbouring pixels.
         norm: weight of the sum of squared pixels.
-        roughest: an image stops before its total variation exceeds this many times the least that it has had.
-        companions: number of public images aligned first, together; others are aligned as if each were one more.
+        roughest: an image stops before its total variation exceeds this many times the least that
+            it has had.
+        companions: number of public images aligned first, together; others are aligned as if each
+            were one more.
     """
 
     steps: Annotated[int, Field(ge=0)] = 10
@@ -71,7 +77,8 @@ class PlainTraining(Settings):
     Attributes:
         steps: number of Adam's steps.
         batch: images per step.
-        learning_rate: the highest; the rate rises for the first steps, then falls as a cosine. For GANs it is constant.
+        learning_rate: the highest; the rate rises for the first steps, then falls as a cosine. For
+            GANs it is constant.
     """
 
     steps: Count = 2000
@@ -80,26 +87,32 @@ class PlainTraining(Settings):
 
 
 class FineTuning(Settings):
-    """DP-SGD on the private records, as a section of the recipe. `section` is its name, for messages.
+    """DP-SGD on the private records, as a section of the recipe.
+
+    `section` is its name, for messages.
 
     Attributes:
         steps: number of steps.
-        expected_batch: records per step, on average; sums of gradients are divided by it. None: an eighth of the
-            declared size.
+        expected_batch: records per step, on average; sums of gradients are divided by it. None: an
+            eighth of the declared size.
         clip: C, the L2 norm to which each record's gradient is cut.
         learning_rate: of each step after the warm-up.
         optimiser: adam (Kingma and Ba 2015, with PyTorch's constants) or sgd, without momentum.
         warm_up: steps over which the learning rate rises, as a straight line.
         ema: decay of the parameters' moving average, which the fitted model uses.
-        draws: of the loss's randomness (timestep and noise) per record and step; the mean of the gradients is clipped.
-        micro_batch: records whose gradients are held at once; memory depends on it, the guarantee does not. None:
-            a device's part of a step, up to 32 on a processor and 512 on a GPU; halved until memory suffices.
+        draws: of the loss's randomness (timestep and noise) per record and step; the mean of the
+            gradients is clipped.
+        micro_batch: records whose gradients are held at once; memory depends on it, the guarantee
+            does not. None: a device's part of a step, up to 32 on a processor and 512 on a GPU;
+            halved until memory suffices.
         block: steps between two states that are kept; each block is charged as one release.
     """
 
     section: ClassVar[str] = "training"
 
-    steps: Annotated[int, Field(ge=1, le=2**24)] = 200  # a float32, of which a state is made, counts them
+    steps: Annotated[int, Field(ge=1, le=2**24)] = (
+        200  # a float32, of which a state is made, counts them
+    )
     expected_batch: Count | None = None
     clip: Rate = 1e-3
     learning_rate: Rate = 1e-3
@@ -119,7 +132,8 @@ class FineTuning(Settings):
         batch = self.expected_batch or max(1, declared_size // 8)
         if batch > declared_size:
             raise RecipeError(
-                f"{self.section}.expected_batch is {batch}: it must be at most declared_size, which is {declared_size}."
+                f"{self.section}.expected_batch is {batch}: it must be at most declared_size, "
+                f"which is {declared_size}."
             )
         values = {name: getattr(self, name) for name in FineTuning.model_fields}
         return DPSGD(**values | {"declared_size": declared_size, "expected_batch": batch})
@@ -130,8 +144,8 @@ class DPSGD(FineTuning):
 
     Attributes:
         declared_size: the public number of private records; the real one is never used.
-        noise_multiplier: σ: the noise on a sum of gradients has standard deviation σ·C in each coordinate. None
-            until it is calibrated.
+        noise_multiplier: σ: the noise on a sum of gradients has standard deviation σ·C in each
+            coordinate. None until it is calibrated.
     """
 
     expected_batch: Count
@@ -151,7 +165,9 @@ class DPSGD(FineTuning):
     def sigma(self) -> float:
         """Return σ. Raise RecipeError if it is not set yet."""
         if self.noise_multiplier is None:
-            raise RecipeError("noise_multiplier is not settled: calibrate it to a budget before the training.")
+            raise RecipeError(
+                "noise_multiplier is not settled: calibrate it to a budget before the training."
+            )
         return self.noise_multiplier
 
     @property
@@ -172,25 +188,31 @@ class DPSGD(FineTuning):
         """
         if step % self.block and step != self.steps:
             raise RecipeError(
-                f"block is {self.block}: no block begins after {step} steps; take the value it had before."
+                f"block is {self.block}: no block begins after {step} steps; take the value it had "
+                "before."
             )
         return max(0, min(self.block, self.steps - step))
 
     def rounds(self, micro_batch: int, devices: int = 1) -> float:
-        """Return how many micro-batches each device computes in a step, one after the other, on average.
+        """Return how many micro-batches each device computes in a step, one after the other, on
+        average.
 
-        On average, the last micro-batch is half full, and meanwhile half of the other devices have no micro-batch.
+        On average, the last micro-batch is half full, and meanwhile half of the other devices have
+        no micro-batch.
         """
         return (self.expected_batch / micro_batch + 0.5) / devices + (1 - 1 / devices) / 2
 
     def rate_at(self, step: int) -> float:
-        """Return the learning rate of step `step`, counted from 0: a schedule that no data can change."""
+        """Return the learning rate of step `step`, counted from 0: a schedule that no data can
+        change.
+        """
         return self.learning_rate * min(1.0, (step + 1) / (self.warm_up + 1))
 
     def decay_at(self, step: int) -> float:
         """Return the decay of the moving average in step `step`, counted from 0.
 
-        It rises to `ema`, so that the first parameters do not weigh much in the average of a short training.
+        It rises to `ema`, so that the first parameters do not weigh much in the average of a short
+        training.
         """
         return min(self.ema, (step + 1) / (step + 10))
 
@@ -209,12 +231,16 @@ class NetworkSize(Settings):
     """The size of the UNet. The last level, of the least resolution, has attention.
 
     Attributes:
-        channels: of each level, multiples of 8; every level but the last halves the image. None: 16, then 32 for
-            each halving of the image, until its shorter side has at most 8 pixels, or a side is odd.
+        channels: of each level, multiples of 8; every level but the last halves the image. None:
+            16, then 32 for each halving of the image, until its shorter side has at most 8 pixels,
+            or a side is odd.
         layers: residual blocks per level.
     """
 
-    channels: Annotated[tuple[Annotated[int, Field(ge=8, multiple_of=8)], ...], Field(min_length=1)] | None = None
+    channels: (
+        Annotated[tuple[Annotated[int, Field(ge=8, multiple_of=8)], ...], Field(min_length=1)]
+        | None
+    ) = None
     layers: Count = 1
 
     def levels(self, height: int, width: int) -> tuple[int, ...]:
@@ -234,8 +260,8 @@ class NetworkSize(Settings):
         least = _LEAST * 2**times
         if min(height, width) < least or height % 2**times or width % 2**times:
             raise RecipeError(
-                f"network.channels has {times + 1} levels, which halve an image {times} times, and {height}×{width} "
-                f"cannot be halved so often: take fewer levels, or sides of at least {least} pixels that {2**times} "
-                "divides."
+                f"network.channels has {times + 1} levels, which halve an image {times} times, and "
+                f"{height}×{width} cannot be halved so often: take fewer levels, or sides of at "
+                f"least {least} pixels that {2**times} divides."
             )
         return self.channels

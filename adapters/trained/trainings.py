@@ -1,4 +1,5 @@
-"""Trainings within a fit: DP-SGD on the private records, whose releases are declared, and training on public images.
+"""Trainings within a fit: DP-SGD on the private records, whose releases are declared, and training
+on public images.
 
 A `Recording` in place of a `Fit` measures them on made-up images.
 """
@@ -37,15 +38,17 @@ if TYPE_CHECKING:
 TRAINING = f"{FIT}training"
 
 Train = Callable[[PublicSet, PlainTraining, Callable[[], None]], object]
-"""Trains a network on images by these settings; calls the function after each step, whose exceptions end it."""
+"""Trains a network on images by these settings; calls the function after each step, whose
+exceptions end it."""
 
 
 def block_releases(settings: DPSGD, name: str, relation: Relation) -> tuple[Release, ...]:
     """Return one release per block of DP-SGD, in order, named `name`/1, `name`/2 and so on.
 
-    Each declares the Poisson-sampled discrete Gaussian that `Training.block` draws `count` times, in units of the clip.
-    Under replace-one, one record's gradient takes another's place: the sensitivity is 2, and the noise multiplier,
-    which counts in sensitivities, is σ/2. The unit is a record. Raises PrivacyError for σ out of range.
+    Each declares the Poisson-sampled discrete Gaussian that `Training.block` draws `count` times,
+    in units of the clip. Under replace-one, one record's gradient takes another's place: the
+    sensitivity is 2, and the noise multiplier, which counts in sensitivities, is σ/2. The unit is a
+    record. Raises PrivacyError for σ out of range.
     """
     sensitivity = 2 if Relation(relation) is Relation.REPLACE_ONE else 1
     sampling = Poisson(settings.rate) if settings.rate < 1 else None
@@ -65,25 +68,32 @@ def block_releases(settings: DPSGD, name: str, relation: Relation) -> tuple[Rele
 
 
 @lru_cache(maxsize=64)
-def calibrate_training(settings: DPSGD, budget: Budget, relation: Relation, others: tuple[Release, ...] = ()) -> DPSGD:
-    """Return `settings` with the least noise for which the training and `others` together meet `budget`.
+def calibrate_training(
+    settings: DPSGD, budget: Budget, relation: Relation, others: tuple[Release, ...] = ()
+) -> DPSGD:
+    """Return `settings` with the least noise for which the training and `others` together meet
+    `budget`.
 
-    Raises PrivacyError if `others` take all of the budget, or leave too little for one useful step. Cached: where
-    records are sampled, the search takes many seconds.
+    Raises PrivacyError if `others` take all of the budget, or leave too little for one useful step.
+    Cached: where records are sampled, the search takes many seconds.
     """
 
     def least(settings: DPSGD) -> float:
-        return calibrate(lambda z: [*others, *block_releases(settings.with_noise(z), "fit", relation)], budget)
+        return calibrate(
+            lambda z: [*others, *block_releases(settings.with_noise(z), "fit", relation)], budget
+        )
 
     sigma = least(settings)
     if sigma > settings.expected_batch:
-        # Refuse if, in one step alone, the noise in any direction exceeds what all its records could add there.
+        # Refuse if, in one step alone, the noise in any direction exceeds what all its records
+        # could add there.
         single = least(settings.model_copy(update={"steps": 1}))
         if single > settings.expected_batch:
             raise PrivacyError(
-                f"What a training has of its ε = {budget.epsilon:g} asks for a noise multiplier of {single:,.1f} for "
-                f"one single step, which expects {settings.expected_batch} records: the noise drowns even what all of "
-                "them agree on; raise privacy.epsilon, or the training's share of it."
+                f"What a training has of its ε = {budget.epsilon:g} asks for a noise multiplier of "
+                f"{single:,.1f} for one single step, which expects {settings.expected_batch} "
+                "records: the noise drowns even what all of them agree on; raise privacy.epsilon, "
+                "or the training's share of it."
             )
     return settings.with_noise(sigma)
 
@@ -100,21 +110,24 @@ class PlannedTraining:
 def declare_training(
     fit: Fit, training: FineTuning, name: str = TRAINING, share: float | None = None
 ) -> PlannedTraining:
-    """Declare a training by DP-SGD, with the least noise that meets its budget. Raise RecipeError or PrivacyError.
+    """Declare a training by DP-SGD, with the least noise that meets its budget.
+
+    Raise RecipeError or PrivacyError.
 
     Args:
         fit: of which it is a part.
         training: the training's section of the recipe.
         name: of the training and, with a number after it, of its releases.
-        share: the share of the fit's ε that it costs, taken alone; None: all that the releases before it leave.
+        share: the share of the fit's ε that it costs, taken alone; None: all that the releases
+            before it leave.
     """
     terms = fit.terms
     relation = Relation(fit.terms.relation)
     settings = training.dp_sgd(terms.declared_size)
     if terms.unit != "record":
         raise PrivacyError(
-            f"DP-SGD clips the gradient of a record, so it protects no '{terms.unit}': set private.privacy_unit to "
-            "record."
+            f"DP-SGD clips the gradient of a record, so it protects no '{terms.unit}': set "
+            "private.privacy_unit to record."
         )
     if share is None:
         settings = calibrate_training(settings, terms.budget, relation, fit.releases)
@@ -136,25 +149,32 @@ def dp_sgd(
     task: str = "training on the private records",
     between: Callable[[Training, Float32Array], None] | None = None,
 ) -> None:
-    """Train the model by all blocks of a declared training. Stored blocks are used again, the others are drawn.
+    """Train the model by all blocks of a declared training.
+
+    Stored blocks are used again, the others are drawn.
 
     Guarantee: the releases'. The private records are read only while a block is drawn.
 
     Args:
-        fit: in which it was declared. A `Recording` measures it; a network that learns between two blocks is left out.
+        fit: in which it was declared. A `Recording` measures it; a network that learns between two
+            blocks is left out.
         model: see `Training`; changed in place.
         loss: of one record.
         training: what `declare_training` returned.
         devices: those that share each step.
         task: the training's name in messages.
-        between: called with the training and its state, public or released, before the first block and after each.
+        between: called with the training and its state, public or released, before the first block
+            and after each.
     """
     from adapters.trained.dp_sgd.training import Training, dry_run
 
     if isinstance(fit, Recording):
-        fit.add_cost(dry_run(model, loss, fit.terms.image_shape, training.settings, devices, training.name))
+        fit.add_cost(
+            dry_run(model, loss, fit.terms.image_shape, training.settings, devices, training.name)
+        )
         return
-    # All that leads from one block to the next is in the state, which is released, so a stored block is not computed.
+    # All that leads from one block to the next is in the state, which is released, so a stored
+    # block is not computed.
     engine = Training(model, loss, training.settings, *devices)
     state = engine.start()
     if between is not None:
@@ -181,7 +201,8 @@ def pretrain(
     settings: PlainTraining,
     name: str = PUBLIC_IMAGES,
 ) -> None:
-    """Train `model` on public images, or load the weights that an interrupted fit kept after this training.
+    """Train `model` on public images, or load the weights that an interrupted fit kept after this
+    training.
 
     Args:
         fit: of which it is a part. A `Recording` measures it.
@@ -203,11 +224,18 @@ def pretrain(
             train(public, settings, step_done)
         return save({key: value.cpu().contiguous() for key, value in model.state_dict().items()})
 
-    model.load_state_dict(load(fit.kept(f"pretrained on {name}.safetensors".replace(" ", "-"), trained)))
+    model.load_state_dict(
+        load(fit.kept(f"pretrained on {name}.safetensors".replace(" ", "-"), trained))
+    )
 
 
-def _measured(model: nn.Module, train: Train, settings: PlainTraining, name: str, shape: ImageShape) -> DryRun:
-    """Return a training's cost by three steps on random images. Raise RecipeError if memory does not suffice."""
+def _measured(
+    model: nn.Module, train: Train, settings: PlainTraining, name: str, shape: ImageShape
+) -> DryRun:
+    """Return a training's cost by three steps on random images.
+
+    Raise RecipeError if memory does not suffice.
+    """
     from adapters.trained.dp_sgd.training import peak_memory
 
     made = np.random.default_rng(0).integers(0, 256, (settings.batch, *shape), dtype=np.uint8)
@@ -218,7 +246,9 @@ def _measured(model: nn.Module, train: Train, settings: PlainTraining, name: str
         few = settings.model_copy(update={"steps": count})
         train(public, few, lambda: times.append(time.perf_counter()))
 
-    memory = peak_memory(next(model.parameters()).device, lambda: steps(1))  # when libraries load, too
+    memory = peak_memory(
+        next(model.parameters()).device, lambda: steps(1)
+    )  # when libraries load, too
     steps(2)
     parameters = sum(value.numel() for value in model.parameters())
     return DryRun(name, settings.steps, times[-1] - times[-2], parameters, memory)
@@ -241,7 +271,9 @@ class ByDPSGD:
         choose_devices(self.device)
 
     def places(self) -> list[torch.device]:
-        """Return the devices that share each step: the CPU in place of MPS, as DP-SGD needs float64."""
+        """Return the devices that share each step: the CPU in place of MPS, as DP-SGD needs
+        float64.
+        """
         import torch
 
         devices = choose_devices(self.device)

@@ -1,7 +1,10 @@
-"""How Sphinx makes the site of the pages in docs/: `make docs`. The repository's root is the source folder.
+"""How Sphinx makes the site of the pages in docs/: `make docs`.
 
-So the links that lead out of docs/ on the repository's host hold in the site, too: to results and examples as pages, to
-files of code as downloads. Nothing is loaded from elsewhere: the theme's script and style are its own.
+The repository's root is the source folder.
+
+So the links that lead out of docs/ on the repository's host hold in the site, too: to results and
+examples as pages, to files of code as downloads. Nothing is loaded from elsewhere: the theme's
+script and style are its own.
 """
 
 from __future__ import annotations
@@ -53,10 +56,26 @@ PAGES = {
     "Tutorial": ["tutorial/*", "will-it-work"],
     "Data": ["data", "text"],
     "Generators": ["generators", "endpoints", "diffusion", "methods", "write-your-own"],
-    "Runs": ["plan", "evaluation", "handing-on", "server", "commands", "recipe", "reference", "../examples/README"],
+    "Runs": [
+        "plan",
+        "evaluation",
+        "handing-on",
+        "server",
+        "commands",
+        "recipe",
+        "reference",
+        "../examples/README",
+    ],
     "Privacy": ["privacy", "proofs", "data-protection"],
     "Results": ["../benchmarks/README", "../published/README"],
-    "The project": ["install", "glossary", "architecture", "../README", "../CONTRIBUTING", "../CHANGELOG"],
+    "The project": [
+        "install",
+        "glossary",
+        "architecture",
+        "../README",
+        "../CONTRIBUTING",
+        "../CHANGELOG",
+    ],
 }
 """The site's menu. A page in none of these lists is a warning, and so an error of the build."""
 
@@ -69,7 +88,11 @@ ELSEWHERE = re.compile(r"<(?:link|script|img|iframe)\b[^>]*?(?:src|href)=\"(?:ht
 
 
 def _menu(entries: list[str], caption: str = "") -> str:
-    options = [":hidden:", *([f":caption: {caption}"] if caption else []), *([":glob:"] if "*" in entries[0] else [])]
+    options = [
+        ":hidden:",
+        *([f":caption: {caption}"] if caption else []),
+        *([":glob:"] if "*" in entries[0] else []),
+    ]
     return "\n".join(["", "", "```{toctree}", *options, *entries, "```", ""])
 
 
@@ -86,7 +109,11 @@ def _names() -> dict[str, list[str]]:
     ]
     functions = [name for name in public if inspect.isfunction(getattr(pe, name[3:]))]
     classes = [name for name in public if name not in functions]
-    return {"Functions of `pe`": functions, "Classes of `pe`": classes, "More of `pe.plugins.protocols`": more}
+    return {
+        "Functions of `pe`": functions,
+        "Classes of `pe`": classes,
+        "More of `pe.plugins.protocols`": more,
+    }
 
 
 def _described(name: str) -> str:
@@ -99,7 +126,11 @@ def _described(name: str) -> str:
 
 
 def _methods(kind: type) -> bool:
-    return any(callable(value) or isinstance(value, property) for name, value in vars(kind).items() if name[0] != "_")
+    return any(
+        callable(value) or isinstance(value, property)
+        for name, value in vars(kind).items()
+        if name[0] != "_"
+    )
 
 
 def _write_recipe(app: Any, config: Any) -> None:
@@ -109,7 +140,9 @@ def _write_recipe(app: Any, config: Any) -> None:
 
 
 def _complete(app: object, page: str, source: list[str]) -> None:
-    """Add to a page what its source, which people read on the repository's host, cannot have: menus, the API."""
+    """Add to a page what its source, which people read on the repository's host, cannot have:
+    menus, the API.
+    """
     if page == root_doc:
         source[0] += "".join(_menu(entries, caption) for caption, entries in PAGES.items())
     if page in UNDER:
@@ -120,13 +153,22 @@ def _complete(app: object, page: str, source: list[str]) -> None:
 
 
 def _finish(app: Any, exception: Exception | None) -> None:
-    """Refuse a site that loads something from elsewhere; lead who opens its folder to its first page."""
+    """Refuse a site that loads something from elsewhere; lead who opens its folder to its first
+    page.
+    """
     if exception is None and app.builder.format == "html":
         for path in Path(app.outdir).rglob("*.html"):
             if found := ELSEWHERE.search(path.read_text(encoding="utf-8")):
-                raise RuntimeError(f"{path} loads {found[0]}: the site must load nothing from elsewhere.")
-        line = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={root_doc}.html">'
-        Path(app.outdir, "index.html").write_text(f"{line}<title>{project}</title>\n", encoding="utf-8")
+                raise RuntimeError(
+                    f"{path} loads {found[0]}: the site must load nothing from elsewhere."
+                )
+        line = (
+            f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; '
+            f'url={root_doc}.html">'
+        )
+        Path(app.outdir, "index.html").write_text(
+            f"{line}<title>{project}</title>\n", encoding="utf-8"
+        )
 
 
 def setup(app: Any) -> None:

@@ -30,10 +30,24 @@ _SUSPECT = 1e-3
 @click.argument("recipe", type=PATH, required=False)
 @click.option("--endpoint", metavar="URL", help="Look at this endpoint alone, without a recipe.")
 @click.option("--key-env", metavar="NAME", help="The variable that holds the key of --endpoint.")
-@click.option("--attack", is_flag=True, help="Attack the histogram as shipped, on made-up data: half a minute.")
-@click.option("--noise", is_flag=True, help="With --attack: test the noise's bits instead; some seconds.")
-@click.option("--epsilon", type=float, help=f"With --attack: the claim, at δ = {_DELTA:g}; default: {_EPSILON:g}.")
-@click.option("--runs", type=click.IntRange(min=1), help=f"With --attack: in each of two worlds; default: {_RUNS}.")
+@click.option(
+    "--attack",
+    is_flag=True,
+    help="Attack the histogram as shipped, on made-up data: half a minute.",
+)
+@click.option(
+    "--noise", is_flag=True, help="With --attack: test the noise's bits instead; some seconds."
+)
+@click.option(
+    "--epsilon",
+    type=float,
+    help=f"With --attack: the claim, at δ = {_DELTA:g}; default: {_EPSILON:g}.",
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(min=1),
+    help=f"With --attack: in each of two worlds; default: {_RUNS}.",
+)
 @json_option
 def doctor(
     recipe: Path | None,
@@ -47,12 +61,13 @@ def doctor(
 ) -> None:
     """Tell what is installed, what works and what is missing.
 
-    It names the command that installs what is missing. With RECIPE or --endpoint: whether that endpoint can be reached
-    and takes the key, which server answers, what the server heeds, and if it has the model of RECIPE. RECIPE's keys,
-    headers and certificates are used; no sample is made. If RECIPE has no endpoint: whether a run could start here.
+    It names the command that installs what is missing. With RECIPE or --endpoint: whether that
+    endpoint can be reached and takes the key, which server answers, what the server heeds, and if
+    it has the model of RECIPE. RECIPE's keys, headers and certificates are used; no sample is made.
+    If RECIPE has no endpoint: whether a run could start here.
 
-    With --attack: the histogram runs in two neighbouring worlds, and its ε is bounded from below. Exit status 1 if a
-    problem is found, or if an attack contradicts what is claimed.
+    With --attack: the histogram runs in two neighbouring worlds, and its ε is bounded from below.
+    Exit status 1 if a problem is found, or if an attack contradicts what is claimed.
     """
     from pe.engine.health import endpoint_findings, findings, recipe_findings
     from pe.recipe.schema import Recipe
@@ -62,13 +77,17 @@ def doctor(
     if not attack and (noise or epsilon is not None or runs is not None):
         raise click.UsageError("--noise, --epsilon and --runs belong to --attack: give it, too.")
     if recipe is not None and (endpoint or key_env):
-        raise click.UsageError("RECIPE names its endpoint and key: leave --endpoint and --key-env out.")
+        raise click.UsageError(
+            "RECIPE names its endpoint and key: leave --endpoint and --key-env out."
+        )
     if attack:
         is_good = _attack_noise(as_json) if noise else _attack(epsilon, runs, as_json)
     elif recipe is not None:
         is_good = _tell(recipe_findings(Recipe.load(recipe)), as_json)
     elif endpoint is not None:
-        is_good = _tell(endpoint_findings(_OPENAI, {"base_url": endpoint, "key_env": key_env}), as_json)
+        is_good = _tell(
+            endpoint_findings(_OPENAI, {"base_url": endpoint, "key_env": key_env}), as_json
+        )
     else:
         is_good = _tell(findings(), as_json)
     if not is_good:
@@ -91,7 +110,10 @@ def _tell(findings: Iterable[Finding], as_json: bool) -> bool:
 
 
 def _attack(epsilon: float | None, runs: int | None, as_json: bool) -> bool:
-    """Attack the histogram and print what was found. Return True unless it contradicts the claim."""
+    """Attack the histogram and print what was found.
+
+    Return True unless it contradicts the claim.
+    """
     from pe.engine.loggers import Bars
     from pe.evaluation.audit import Claim, audit
 
@@ -102,7 +124,10 @@ def _attack(epsilon: float | None, runs: int | None, as_json: bool) -> bool:
 
 
 def _attack_noise(as_json: bool) -> bool:
-    """Test the bits of the noise and print what was found. Return True unless they contradict the exact law."""
+    """Test the bits of the noise and print what was found.
+
+    Return True unless they contradict the exact law.
+    """
     from pe.evaluation.audit import audit_noise
     from pe.privacy.noise import SystemNoise
 

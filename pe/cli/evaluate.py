@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pe.cli.options import PATH, json_option, machine_option, quiet_option, stop_on_interrupt, tell_next
+from pe.cli.options import (
+    PATH,
+    json_option,
+    machine_option,
+    quiet_option,
+    stop_on_interrupt,
+    tell_next,
+)
 from pe.cli.pages import print_result
 from pe.cli.share import tell_if_purged
 
@@ -15,16 +22,20 @@ if TYPE_CHECKING:
     from pe.plugins.specs import PluginSpec
 
 _CLASSIFIERS = (
-    "Of linear_probe, logistic_regression, mlp, resnet9; of texts linear_probe, tfidf_regression; of rows "
-    "linear_probe, logistic_regression, random_forest, boosted_trees."
+    "Of linear_probe, logistic_regression, mlp, resnet9; of texts linear_probe, tfidf_regression; "
+    "of rows linear_probe, logistic_regression, random_forest, boosted_trees."
 )
 
 
-def _names(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...] | None:
+def _names(
+    _context: click.Context, _option: click.Parameter, text: str | None
+) -> tuple[str, ...] | None:
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _specs(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> tuple[PluginSpec, ...]:
+def _specs(
+    _context: click.Context, _option: click.Parameter, texts: tuple[str, ...]
+) -> tuple[PluginSpec, ...]:
     return tuple(map(_spec, texts))
 
 
@@ -38,9 +49,13 @@ def _spec(text: str) -> PluginSpec:
     kind, _, settings = text.partition(":")
     pairs = [part.partition("=") for part in settings.split(",") if part]
     if not kind or not all(key and equals for key, equals, _ in pairs):
-        raise RecipeError(f"--embedding {text} is not of the form NAME or NAME:key=value,key=value.")
+        raise RecipeError(
+            f"--embedding {text} is not of the form NAME or NAME:key=value,key=value."
+        )
     try:
-        return PluginSpec.model_validate({"kind": kind} | {key: yaml.safe_load(value) for key, _, value in pairs})
+        return PluginSpec.model_validate(
+            {"kind": kind} | {key: yaml.safe_load(value) for key, _, value in pairs}
+        )
     except (yaml.YAMLError, RecursionError) as error:
         raise RecipeError(f"--embedding {text}: {' '.join(str(error).split())}.") from error
 
@@ -48,12 +63,22 @@ def _spec(text: str) -> PluginSpec:
 @click.command()
 @click.argument("run_folder", metavar="RUN", type=PATH)
 @click.option(
-    "--test", required=True, help="Real samples that no run has seen: a folder or file, as the private ones are."
+    "--test",
+    required=True,
+    help="Real samples that no run has seen: a folder or file, as the private ones are.",
 )
 @click.option(
-    "--metrics", callback=_names, help="Of fidelity, utility, memorisation, with commas; default: all possible."
+    "--metrics",
+    callback=_names,
+    help="Of fidelity, utility, memorisation, with commas; default: all possible.",
 )
-@click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Trainings per classifier.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Trainings per classifier.",
+)
 @click.option(
     "--embedding",
     "embeddings",
@@ -62,24 +87,40 @@ def _spec(text: str) -> PluginSpec:
     help="NAME or NAME:key=value,…; default: the run's. Repeat.",
 )
 @click.option("--classifiers", callback=_names, help=_CLASSIFIERS)
-@click.option("--epochs", type=click.IntRange(min=1), default=20, show_default=True, help="Of ResNet-9.")
-@click.option("--flip", is_flag=True, help="Mirror images in ResNet-9's training; not for digits or text.")
+@click.option(
+    "--epochs", type=click.IntRange(min=1), default=20, show_default=True, help="Of ResNet-9."
+)
+@click.option(
+    "--flip", is_flag=True, help="Mirror images in ResNet-9's training; not for digits or text."
+)
 @click.option("--device", help="Of ResNet-9: cpu, cuda, cuda:1; default: the GPU if there is one.")
-@click.option("--reference", help="Samples that fidelity compares with, public ones too; default: the test set.")
-@click.option("--canaries", type=PATH, help="A file with strings planted among the private texts, one in each line.")
+@click.option(
+    "--reference",
+    help="Samples that fidelity compares with, public ones too; default: the test set.",
+)
+@click.option(
+    "--canaries",
+    type=PATH,
+    help="A file with strings planted among the private texts, one in each line.",
+)
 @click.option(
     "--random-selection/--no-random-selection",
     default=None,
     help="Make that control, which calls the generator; default: where it is free and quick.",
 )
-@click.option("--one-vote/--no-one-vote", default=None, help="Likewise; it reads the private records once more.")
+@click.option(
+    "--one-vote/--no-one-vote",
+    default=None,
+    help="Likewise; it reads the private records once more.",
+)
 @machine_option
 @json_option
 @quiet_option
 def evaluate(run_folder: Path, as_json: bool, quiet: bool, **settings: Any) -> None:
     """Measure the data of RUN against real samples: did votes help?
 
-    The answer is internal: it is computed from real records without noise. It goes to confidential/metrics.json.
+    The answer is internal: it is computed from real records without noise. It goes to
+    confidential/metrics.json.
     """
     from pe.engine.loggers import Bars
     from pe.engine.process import logging_to
@@ -107,4 +148,6 @@ def evaluate(run_folder: Path, as_json: bool, quiet: bool, **settings: Any) -> N
     tell_if_purged(run_folder)
     if not (as_json or quiet):
         has_remedies = values.get("verdict", {}).get("remedies")
-        tell_next(["view", run_folder, "--confidential"] if has_remedies else ["export", run_folder, "TO"])
+        tell_next(
+            ["view", run_folder, "--confidential"] if has_remedies else ["export", run_folder, "TO"]
+        )

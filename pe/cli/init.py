@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 _NONE = "-"
 _OR_NONE = {"label_column": f"; {_NONE} for none", "text_column": "", "image_column": ""}
 _KINDS = ("category", "ordinal", "boolean", "integer", "real", "date")
-_LOOK = "What is proposed comes from looking at the records. Say yes only if you would have known it without."
+_LOOK = (
+    "What is proposed comes from looking at the records. Say yes only if you would have known it "
+    "without."
+)
 
 
 class _Whole(click.IntRange):
@@ -44,9 +47,20 @@ _NUMBER = _Whole(min=1)
 @click.option("--classes", help="The labels, separated by commas; '' for none. They are public.")
 @click.option("--privacy-unit", help="record, subfolder, or a column (docs/data.md).")
 @click.option("--declared-size", type=_NUMBER, help="About how many records there are; public.")
-@click.option("--declared-units", type=_NUMBER, help="About how many units there are, if not records; public.")
-@click.option("--public", type=PATH, help="Public samples to draw from: a folder, an .npz file, a table of texts.")
-@click.option("--api", "kind", metavar="KIND", help="Another generator than a pool: an endpoint, a local model.")
+@click.option(
+    "--declared-units", type=_NUMBER, help="About how many units there are, if not records; public."
+)
+@click.option(
+    "--public",
+    type=PATH,
+    help="Public samples to draw from: a folder, an .npz file, a table of texts.",
+)
+@click.option(
+    "--api",
+    "kind",
+    metavar="KIND",
+    help="Another generator than a pool: an endpoint, a local model.",
+)
 @click.option("--size", type=SIDE, help="Images' height and width, in pixels.")
 @click.option("--channels", type=CHANNELS, help="1 = grey, 3 = colour.")
 @click.option("--longest", type=LONGEST, help="Bytes of a text, at most.")
@@ -55,7 +69,9 @@ _NUMBER = _Whole(min=1)
 @click.option("--label-column", help="Of a table, '' for none.")
 @click.option("--table", "is_table", is_flag=True, help="Each row is a record: a table of columns.")
 @click.option("--columns", "declared", type=PATH, help="A file that declares a table's columns.")
-@click.option("--look", "is_looking", is_flag=True, help="Propose a table's columns from its cells.")
+@click.option(
+    "--look", "is_looking", is_flag=True, help="Propose a table's columns from its cells."
+)
 @click.option("--out", type=PATH, default=Path("recipe.yaml"), show_default=True)
 def init(
     where: Path,
@@ -68,12 +84,13 @@ def init(
 ) -> None:
     """Write a commented starting recipe for images, texts or rows in WHERE.
 
-    It asks for what no option declares, and takes a value from the records only if you type that value, or yes. Where
-    nobody answers, the value's key is left blank.
+    It asks for what no option declares, and takes a value from the records only if you type that
+    value, or yes. Where nobody answers, the value's key is left blank.
 
-    WHERE is a folder of images or of .txt files, an .npz or .tar file, or a table (.csv, .tsv, .jsonl, .ndjson,
-    .parquet, .arrow) or a folder of tables. Parquet and Arrow hold images or texts. With --table each row is a record:
-    it asks for each column, whose name alone it reads, and writes columns.yaml beside the recipe.
+    WHERE is a folder of images or of .txt files, an .npz or .tar file, or a table (.csv, .tsv,
+    .jsonl, .ndjson, .parquet, .arrow) or a folder of tables. Parquet and Arrow hold images or
+    texts. With --table each row is a record: it asks for each column, whose name alone it reads,
+    and writes columns.yaml beside the recipe.
     """
     from pe.planning.checks import check_apart
     from pe.private.look import cells_in_header, look
@@ -93,7 +110,9 @@ def init(
     if kind is not None:
         starter_of(kind)
         if options["public"] is not None:
-            raise click.UsageError("--public belongs to a generator that draws from a pool: leave --api out.")
+            raise click.UsageError(
+                "--public belongs to a generator that draws from a pool: leave --api out."
+            )
     columns = {key: options[key] for key in ("image_column", "text_column", "label_column")}
     see: Callable[..., Seen] = look
     if is_table or is_looking or declared is not None:
@@ -104,7 +123,10 @@ def init(
     records = see(where, **columns)
     _check_options(where, records, [key for key, value in options.items() if value is not None])
     _check_names(where, records, out)
-    owner = _Owner(_LOOK if see is look or is_looking else "No cell is looked at, and names alone are read.", options)
+    owner = _Owner(
+        _LOOK if see is look or is_looking else "No cell is looked at, and names alone are read.",
+        options,
+    )
     for key in [key for key in records.settings if key.endswith("_column")]:
         records = _declare_column(owner, partial(see, where), columns, key, records)
     names = _declare_classes(owner, records)
@@ -112,7 +134,10 @@ def init(
     begin = TextStart if records.noun == TextStart.noun else ImageStart
     pool = None
     if kind is None:
-        path = owner.declares("public", f"Public {begin.noun} to draw from, {begin.pools}", "public") or "public"
+        path = (
+            owner.declares("public", f"Public {begin.noun} to draw from, {begin.pools}", "public")
+            or "public"
+        )
         owner.silent_on.discard("public")  # whose usual place tells nothing
         pool = begin.pool(Path(path).expanduser())
         check_apart(where, [pool.path], begin.noun)
@@ -120,7 +145,9 @@ def init(
     start: ImageStart | TextStart | TableStart
     if records.noun == TableStart.noun:
         free = [name for name in records.units if name != unit]
-        start = _rows(owner, where, free, records.settings["label_column"], out.parent, declared, is_looking)
+        start = _rows(
+            owner, where, free, records.settings["label_column"], out.parent, declared, is_looking
+        )
     elif records.noun == TextStart.noun:
         start = _texts(owner, source)
     else:
@@ -163,10 +190,16 @@ def _flag(key: str) -> str:
 
 
 def _confirm_header(where: Path, count: int) -> None:
-    """Ask whether the first row of a table is its header, if `count` of its cells look like values. Tell no cell."""
+    """Ask whether the first row of a table is its header, if `count` of its cells look like values.
+
+    Tell no cell.
+    """
     if not count:
         return
-    question = f"In the first row of {where}, {count} of the cells look like values, not like names. Is it the header?"
+    question = (
+        f"In the first row of {where}, {count} of the cells look like values, not like names. Is "
+        "it the header?"
+    )
     try:
         is_header = click.confirm(question)
     except click.Abort:
@@ -174,7 +207,9 @@ def _confirm_header(where: Path, count: int) -> None:
             raise
         is_header = False
     if not is_header:
-        raise RecipeError(f"{question} If it is a record, write a row of column names above it. If not, type yes.")
+        raise RecipeError(
+            f"{question} If it is a record, write a row of column names above it. If not, type yes."
+        )
 
 
 def _check_options(where: Path, records: Seen, keys: Sequence[str]) -> None:
@@ -191,7 +226,9 @@ def _check_options(where: Path, records: Seen, keys: Sequence[str]) -> None:
     }
     for key in keys:
         if records.noun not in of_one_kind.get(key, [records.noun]):
-            raise click.UsageError(f"{_flag(key)} is not of {records.noun}, which {where} holds: leave it out.")
+            raise click.UsageError(
+                f"{_flag(key)} is not of {records.noun}, which {where} holds: leave it out."
+            )
 
 
 def _check_names(where: Path, records: Seen, out: Path) -> None:
@@ -204,20 +241,27 @@ def _check_names(where: Path, records: Seen, out: Path) -> None:
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise RecipeError(f"The name {name} is not UTF-8, so no recipe can hold it: rename it.") from None
+            raise RecipeError(
+                f"The name {name} is not UTF-8, so no recipe can hold it: rename it."
+            ) from None
 
 
 @dataclass
 class _Owner:
-    """The owner of the records, asked to declare values that would otherwise be computed from the records."""
+    """The owner of the records, asked to declare values that would otherwise be computed from the
+    records.
+    """
 
     warning: str  # printed before the first question
     options: dict[str, Any]  # key → what an option of the command declares; None: it was not given
     silent_on: set[str] = field(default_factory=set)  # keys that nobody was there to declare
     _has_warned: bool = False
 
-    def declares(self, key: str, question: str, proposal: object, kind: click.ParamType[Any] = click.STRING) -> Any:
-        """Return what an option declares, or the owner's answer, which is the proposal after a typed `yes`.
+    def declares(
+        self, key: str, question: str, proposal: object, kind: click.ParamType[Any] = click.STRING
+    ) -> Any:
+        """Return what an option declares, or the owner's answer, which is the proposal after a
+        typed `yes`.
 
         It is None if nobody is there to type.
 
@@ -232,7 +276,9 @@ class _Owner:
         if not self._has_warned:
             click.echo(self.warning)
             self._has_warned = True
-        hint = "nothing is proposed" if proposal is None else f"proposed: {proposal}; yes, or another"
+        hint = (
+            "nothing is proposed" if proposal is None else f"proposed: {proposal}; yes, or another"
+        )
 
         def read(text: str) -> Any:
             if text.strip() == "yes" and proposal is None:
@@ -252,9 +298,14 @@ class _Owner:
 def _declare_column(
     owner: _Owner, see: Callable[..., Seen], columns: dict[str, str | None], key: str, records: Seen
 ) -> Seen:
-    """Ask the owner for the column `key` if no option names it. Return the records as seen with that column."""
+    """Ask the owner for the column `key` if no option names it.
+
+    Return the records as seen with that column.
+    """
     if columns[key] is None:
-        name = owner.declares(key, f"Column of {key.partition('_')[0]}s{_OR_NONE[key]}", records.settings[key])
+        name = owner.declares(
+            key, f"Column of {key.partition('_')[0]}s{_OR_NONE[key]}", records.settings[key]
+        )
         if name is not None:
             columns[key] = "" if name == _NONE else name
             return see(**columns)
@@ -262,7 +313,9 @@ def _declare_column(
 
 
 def _images(owner: _Owner, source: dict[str, Any]) -> ImageStart:
-    """Return the beginning of a recipe over images: side and channels, from the options or from the owner."""
+    """Return the beginning of a recipe over images: side and channels, from the options or from the
+    owner.
+    """
     from pe.private.look import LOOKED_AT, look_at_shape
     from pe.private.source import read_source
     from pe.recipe.starting import UNDECLARED, ImageStart
@@ -277,7 +330,9 @@ def _images(owner: _Owner, source: dict[str, Any]) -> ImageStart:
 
 
 def _texts(owner: _Owner, source: dict[str, Any]) -> TextStart:
-    """Return the beginning of a recipe over texts: the most bytes of a text, from the option or from the owner."""
+    """Return the beginning of a recipe over texts: the most bytes of a text, from the option or
+    from the owner.
+    """
     from pe.private.look import LOOKED_AT, look_at_length
     from pe.private.source import read_source
     from pe.recipe.starting import UNDECLARED, TextStart
@@ -297,7 +352,9 @@ def _rows(
     declared: Path | None,
     is_looking: bool,
 ) -> TableStart:
-    """Return the beginning of a recipe over rows: columns from the file `declared`, or from the owner in a new one."""
+    """Return the beginning of a recipe over rows: columns from the file `declared`, or from the
+    owner in a new one.
+    """
     from pe.errors import nearest_name
     from pe.private.source import read_source
     from pe.private.tables import RowTable
@@ -310,7 +367,10 @@ def _rows(
         read_source({"kind": RowTable.kind, "path": where, "columns": columns}, str(declared))
         for name in columns:
             if name == label or name not in names:
-                raise RecipeError(f"{declared}: '{name}' is the column of labels, or none; {nearest_name(name, names)}")
+                raise RecipeError(
+                    f"{declared}: '{name}' is the column of labels, or none; "
+                    f"{nearest_name(name, names)}"
+                )
         return TableStart(path_from(folder, declared))
     path = folder / "columns.yaml"
     if path.exists():
@@ -318,7 +378,9 @@ def _rows(
     proposals = RowTable.propose(where, names) if is_looking else {}
     columns = dict.fromkeys(names)
     for name in names:
-        kind = owner.declares("columns", f"Kind of '{name}'", proposals.get(name), click.Choice([*_KINDS, _NONE]))
+        kind = owner.declares(
+            "columns", f"Kind of '{name}'", proposals.get(name), click.Choice([*_KINDS, _NONE])
+        )
         if kind is None:
             break
         if kind == _NONE:
@@ -339,15 +401,21 @@ def _declaration(kind: str) -> Column:
     with asking("--columns, a file of all columns"):
         if kind in ("category", "ordinal"):
             texts = [text.strip() for text in click.prompt("  Values, with commas").split(",")]
-            one["values"] = [int(text) if re.fullmatch(r"-?(0|[1-9]\d*)", text) else text for text in texts]
+            one["values"] = [
+                int(text) if re.fullmatch(r"-?(0|[1-9]\d*)", text) else text for text in texts
+            ]
         if kind == "category":
-            one["other"] = click.confirm("  Is a value that is not among them 'other'? If not, it is a bad cell")
+            one["other"] = click.confirm(
+                "  Is a value that is not among them 'other'? If not, it is a bad cell"
+            )
         if kind in ("integer", "real", "date"):
             number: Any = {"integer": int, "real": float, "date": str}[kind]
             one |= {end: click.prompt(f"  {end}", type=number) for end in ("min", "max")}
             usual = None if kind == "real" else 1.0
             one["unit"] = click.prompt("  Unit: rounded to multiples of", type=float, default=usual)
-        one["missing"] = click.confirm("  May it be missing? If not, a row without it is a bad record")
+        one["missing"] = click.confirm(
+            "  May it be missing? If not, a row without it is a bad record"
+        )
     try:
         return Column.model_validate(one)
     except ValidationError as error:
@@ -368,7 +436,10 @@ def _declare_classes(owner: _Owner, records: Seen) -> list[str] | None:
 
 
 def _declare_numbers(owner: _Owner, records: Seen) -> tuple[str | None, int | None, int | None]:
-    """Return the privacy unit and the numbers of records and of units. None for what nobody has declared."""
+    """Return the privacy unit and the numbers of records and of units.
+
+    None for what nobody has declared.
+    """
     from pe.private.source import RECORD
 
     choice = click.Choice([RECORD, *records.units])
@@ -376,10 +447,16 @@ def _declare_numbers(owner: _Owner, records: Seen) -> tuple[str | None, int | No
     if records.units:
         who = f"Privacy unit, who is protected as one: {', '.join(choice.choices)}"
         unit = owner.declares("privacy_unit", who, None, choice)
-    size = owner.declares("declared_size", "About how many records there are, a round number", None, _NUMBER)
+    size = owner.declares(
+        "declared_size", "About how many records there are, a round number", None, _NUMBER
+    )
     units = owner.options["declared_units"]
     if unit == RECORD and units is not None:
-        raise click.UsageError("--declared-units belongs to a --privacy-unit other than record: leave one out.")
+        raise click.UsageError(
+            "--declared-units belongs to a --privacy-unit other than record: leave one out."
+        )
     if unit not in (RECORD, None):
-        units = owner.declares("declared_units", f"About how many units there are, by {unit}", None, _NUMBER)
+        units = owner.declares(
+            "declared_units", f"About how many units there are, by {unit}", None, _NUMBER
+        )
     return unit, size, units

@@ -16,7 +16,8 @@ from pe.errors import PEError, nearest_name, printable
 from pe.plugins.registry import load, plugins
 from pe.version import MIXED, __version__
 
-_UNREAD = 141  # the shell's status after SIGPIPE; 1 is that of `pe verify` for a run that is not as certified
+# the shell's status after SIGPIPE; 1 is that of `pe verify` for a run that is not as certified
+_UNREAD = 141
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Make", ("demo", "init", "explain", "plan", "probe", "run", "extend")),
     ("Look", ("view",)),
@@ -40,7 +41,10 @@ _FORMER = {
 
 
 class PluginGroup(click.Group):
-    """A group whose commands are the entry points of `pe.commands`. The help shows them by what they are for."""
+    """A group whose commands are the entry points of `pe.commands`.
+
+    The help shows them by what they are for.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all installed commands, sorted."""
@@ -58,17 +62,30 @@ class PluginGroup(click.Group):
         names = self.list_commands(ctx)
         own = {name for _, members in _GROUPS for name in members}
         width = max(map(len, names), default=0)
-        for title, members in (*_GROUPS, ("Of other packages", [name for name in names if name not in own])):
-            commands = [(name, command) for name in members if (command := self.get_command(ctx, name))]
+        for title, members in (
+            *_GROUPS,
+            ("Of other packages", [name for name in names if name not in own]),
+        ):
+            commands = [
+                (name, command) for name in members if (command := self.get_command(ctx, name))
+            ]
             if commands:
                 with formatter.section(title):
                     room = formatter.width - 6 - width
-                    formatter.write_dl([(name.ljust(width), one.get_short_help_str(room)) for name, one in commands])
+                    formatter.write_dl(
+                        [
+                            (name.ljust(width), one.get_short_help_str(room))
+                            for name, one in commands
+                        ]
+                    )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that `args` begin with. Fail for an unknown one, and name the nearest or the new one."""
+        """Return the command that `args` begin with.
+
+        Fail for an unknown one, and name the nearest or the new one.
+        """
         names = self.list_commands(ctx)
         if args[0] in _FORMER and args[0] not in names:
             raise click.UsageError(f"`pe {args[0]}` is now `pe {_FORMER[args[0]]}`.")
@@ -84,13 +101,17 @@ def pe() -> None:
 
 
 def _show_warning(message: Warning | str, *_place: object, **_more: object) -> None:
-    """Print a library's or a source's warning as one line, without the place in our code that gave it."""
+    """Print a library's or a source's warning as one line, without the place in our code that gave
+    it.
+    """
     click.echo(f"warning: {printable(str(message))}", err=True)
 
 
 def main() -> None:
     """Run the command line; for an error print one sentence, and exit with the error's status."""
-    if not hasattr(sys.modules["pe"], "__version__"):  # another library's `pe/__init__.py` has replaced ours
+    if not hasattr(
+        sys.modules["pe"], "__version__"
+    ):  # another library's `pe/__init__.py` has replaced ours
         _tell(f"pe: {MIXED}")
         sys.exit(2)
     stdout = sys.stdout
@@ -130,7 +151,10 @@ def _run() -> int:
 
 
 def _status_after(error: OSError | SystemExit, stdout: TextIO | None) -> int:
-    """Print a system error. Return the exit status. Click and rich exit with 1 if nobody reads the pipe."""
+    """Print a system error.
+
+    Return the exit status. Click and rich exit with 1 if nobody reads the pipe.
+    """
     unwritten = None
     try:
         if stdout is not None:

@@ -21,14 +21,21 @@ _LONGEST = 255
 
 
 class _NamedPath(click.Path):
-    """A path whose names are short enough for a disk. An empty path, which would mean this folder, is refused."""
+    """A path whose names are short enough for a disk.
+
+    An empty path, which would mean this folder, is refused.
+    """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
             self.fail("the path is empty; name a file or a folder.", param, ctx)
         long = next((name for name in Path(value).parts if len(os.fsencode(name)) > _LONGEST), None)
         if long is not None:
-            self.fail(f"the name {long[:20]}… is longer than {_LONGEST} bytes: choose a shorter one.", param, ctx)
+            self.fail(
+                f"the name {long[:20]}… is longer than {_LONGEST} bytes: choose a shorter one.",
+                param,
+                ctx,
+            )
         return super().convert(value, param, ctx)
 
 
@@ -41,13 +48,19 @@ def _set_level(_context: click.Context, _option: click.Parameter, value: str) ->
 
 PATH = _NamedPath(path_type=Path)
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout, nothing else.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print the result as JSON on stdout, nothing else."
+)
 quiet_option = click.option("--quiet", is_flag=True, help="No progress; warnings only.")
 recipe_option = click.option(
     "--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a value of the recipe."
 )
 machine_option = click.option(
-    "--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a limit or another machine setting."
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="A.B=VALUE",
+    help="Change a limit or another machine setting.",
 )
 log_level_option = click.option(
     "--log-level",
@@ -70,14 +83,22 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the lines of a table, whose first column stands left and the others right."""
     head, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        "  ".join([first.ljust(head), *(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))])
+        "  ".join(
+            [
+                first.ljust(head),
+                *(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)),
+            ]
+        )
         for first, *cells in rows
     ]
 
 
 @contextmanager
 def asking(options: str) -> Iterator[None]:
-    """Ask questions inside. If nobody is there to answer, raise a UsageError that names `options` instead."""
+    """Ask questions inside.
+
+    If nobody is there to answer, raise a UsageError that names `options` instead.
+    """
     try:
         yield
     except click.Abort:
@@ -88,16 +109,20 @@ def asking(options: str) -> Iterator[None]:
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[Stop]:
-    """Yield an event that SIGINT and SIGTERM set, so that a run stops and can go on. A second signal ends the process.
+    """Yield an event that SIGINT and SIGTERM set, so that a run stops and can go on.
 
-    The process's exit status is what shells and supervisors expect, 128 plus the signal's number: 130 after SIGINT, 143
-    after SIGTERM.
+    A second signal ends the process.
+
+    The process's exit status is what shells and supervisors expect, 128 plus the signal's number:
+    130 after SIGINT, 143 after SIGTERM.
     """
 
     def end_at_once(number: int) -> NoReturn:
         os._exit(STATUS + number)
 
-    with stop_on_signals(SIGNALS, lambda sentence: click.echo(sentence, err=True), end_at_once) as stop:
+    with stop_on_signals(
+        SIGNALS, lambda sentence: click.echo(sentence, err=True), end_at_once
+    ) as stop:
         try:
             yield stop
         except Interrupted as error:

@@ -38,7 +38,10 @@ def _environment() -> Environment:
 
     # plain text for a terminal, where HTML's escapes would be text
     environment = Environment(  # noqa: S701
-        loader=PackageLoader("pe.cli"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("pe.cli"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters |= {
         "aligned": lambda rows: "\n".join(aligned(rows)),
@@ -53,9 +56,14 @@ def _environment() -> Environment:
 
 
 def _wrap(text: str, indent: int = 0, first: str = "") -> str:
-    """Break paragraphs into lines. A paragraph's first line begins with `first`, and its others are indented."""
+    """Break paragraphs into lines.
+
+    A paragraph's first line begins with `first`, and its others are indented.
+    """
     spaces = " " * indent
     return "\n\n".join(
-        textwrap.fill(one, _WIDTH, initial_indent=first, subsequent_indent=spaces, break_on_hyphens=False)
+        textwrap.fill(
+            one, _WIDTH, initial_indent=first, subsequent_indent=spaces, break_on_hyphens=False
+        )
         for one in text.split("\n\n")
     )

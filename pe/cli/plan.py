@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     help="The generator's rate, to tell the time from.",
 )
 @click.option("--rate-of", "like", type=PATH, metavar="RUN", help="Take the rate measured in RUN.")
-@click.option("--dry-run", is_flag=True, help="Try a generator's fit on made-up samples, and tell its time and memory.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Try a generator's fit on made-up samples, and tell its time and memory.",
+)
 @json_option
 def plan(
     recipe: Path,
@@ -38,7 +42,8 @@ def plan(
 ) -> None:
     """Tell what RECIPE will ask for, cost and guarantee.
 
-    Nothing is called, and no private record is read; only the data set's ledger file is read, for its cap.
+    Nothing is called, and no private record is read; only the data set's ledger file is read, for
+    its cap.
     """
     from pe.planning.checks import obstacles
     from pe.planning.forecast import forecast
@@ -47,7 +52,11 @@ def plan(
 
     content = Recipe.load(recipe, changes)
     api, unknown = set_up_generator(content.api)
-    rate = samples_per_second if like is None else _measure_rate(like, api, content.limits.max_concurrency)
+    rate = (
+        samples_per_second
+        if like is None
+        else _measure_rate(like, api, content.limits.max_concurrency)
+    )
     warnings = [*obstacles(content, api), *([unknown] if unknown else [])]
     result = forecast(content, api, warnings, rate, dry_run)
     click.echo(json.dumps(result.to_dict()) if as_json else str(result))
@@ -60,7 +69,9 @@ def _set(changes: tuple[str, ...]) -> list[str]:
 
 
 def _measure_rate(run: Path, api: Generator | None, most: int | None) -> float:
-    """Return the samples a second of all requests that may be under way at once, each as fast as a request in `run`."""
+    """Return the samples a second of all requests that may be under way at once, each as fast as a
+    request in `run`.
+    """
     from pe.errors import RunError
     from pe.store.run import Run
     from pe.store.writer import read_journal
@@ -68,7 +79,9 @@ def _measure_rate(run: Path, api: Generator | None, most: int | None) -> float:
     with read_journal(Run.open(run)) as journal:
         rate = journal.samples_per_second()
     if rate is None:
-        raise RunError(f"{run} has no samples yet, so it tells no rate: state --samples-per-second.")
+        raise RunError(
+            f"{run} has no samples yet, so it tells no rate: state --samples-per-second."
+        )
     concurrency = 1 if api is None else api.capabilities.concurrency
     return rate * min(concurrency, most or concurrency)
 
@@ -77,8 +90,18 @@ def _measure_rate(run: Path, api: Generator | None, most: int | None) -> float:
 @click.argument("recipe", type=PATH)
 @recipe_option
 @click.option("--label", help="The label to ask for; the recipe's first.")
-@click.option("--ladder", is_flag=True, help="Vary five samples at 0, 0.1, 0.3, 0.6 and 1, and tell how far they move.")
-@click.option("--degree", "degrees", type=float, multiple=True, help="Of the variation; again for each of several.")
+@click.option(
+    "--ladder",
+    is_flag=True,
+    help="Vary five samples at 0, 0.1, 0.3, 0.6 and 1, and tell how far they move.",
+)
+@click.option(
+    "--degree",
+    "degrees",
+    type=float,
+    multiple=True,
+    help="Of the variation; again for each of several.",
+)
 @click.option("--out", type=PATH, default=Path("probe.png"), show_default=True, help="The picture.")
 @json_option
 def probe(
@@ -92,14 +115,16 @@ def probe(
 ) -> None:
     """Ask RECIPE's generator for a few samples and variations.
 
-    They are saved in one picture. No private record is read, no run is made. It costs two calls; for several degrees
-    five samples, and five more for each degree.
+    They are saved in one picture. No private record is read, no run is made. It costs two calls;
+    for several degrees five samples, and five more for each degree.
     """
     from pe.engine.probe import DEGREES
     from pe.engine.probe import probe as probe_generator
     from pe.recipe.schema import Recipe
 
-    result = probe_generator(Recipe.load(recipe, changes), label, degrees or (DEGREES if ladder else ()))
+    result = probe_generator(
+        Recipe.load(recipe, changes), label, degrees or (DEGREES if ladder else ())
+    )
     out.write_bytes(result.picture())
     text = f"{result}\nPicture {out}: new samples, and below each its variations"
     click.echo(json.dumps(result.to_dict() | {"picture": str(out)}) if as_json else text)
@@ -113,8 +138,8 @@ def probe(
 def explain(what: str | None, markdown: bool) -> None:
     """Explain the keys of a recipe.
 
-    WHAT is a section (evolution), a kind of source, generator or embedding (privimage), or a key (lookahead); without
-    it, the sections and kinds there are.
+    WHAT is a section (evolution), a kind of source, generator or embedding (privimage), or a key
+    (lookahead); without it, the sections and kinds there are.
     """
     from pe.recipe.explain import kinds, sections
     from pe.recipe.explain import page as markdown_page
@@ -123,21 +148,32 @@ def explain(what: str | None, markdown: bool) -> None:
     if markdown:
         click.echo(markdown_page(parts))
     elif what is None:
-        click.echo(page("explain", {"title": "", "text": "", "keys": (), "groups": _by_heading(parts)}))
+        click.echo(
+            page("explain", {"title": "", "text": "", "keys": (), "groups": _by_heading(parts)})
+        )
         click.echo("\n`pe explain NAME` says more of each, or of a key.")
     else:
         click.echo("\n\n".join(_look_up(what, parts)))
 
 
 def _look_up(what: str, parts: list[ExplainedPart]) -> Iterator[str]:
-    """Yield the texts of the recipe's parts with this name, or, if there are none, of the keys with this name."""
+    """Yield the texts of the recipe's parts with this name, or, if there are none, of the keys with
+    this name.
+    """
     from pe.errors import RecipeError, nearest_name
 
     whole = [part for part in parts if what in (part.kind or part.section, part.title)]
     for part in whole:
-        others = [other for other in parts if other.kind and other.section == part.section and not part.kind]
+        others = [
+            other
+            for other in parts
+            if other.kind and other.section == part.section and not part.kind
+        ]
         text = f"{part.text}\n\n{part.costs}".rstrip()
-        yield page("explain", {"title": part.title, "text": text, "keys": part.keys, "groups": _by_heading(others)})
+        yield page(
+            "explain",
+            {"title": part.title, "text": text, "keys": part.keys, "groups": _by_heading(others)},
+        )
     if whole:
         return
     has_key = False
@@ -147,12 +183,16 @@ def _look_up(what: str, parts: list[ExplainedPart]) -> Iterator[str]:
             has_key = True
             yield page("explain", {"title": part.title, "text": "", "keys": keys, "groups": {}})
     if not has_key:
-        names = {part.kind or part.section for part in parts} | {key.name for part in parts for key in part.keys}
+        names = {part.kind or part.section for part in parts} | {
+            key.name for part in parts for key in part.keys
+        }
         raise RecipeError(f"A recipe has no '{what}'; {nearest_name(what, sorted(names))}")
 
 
 def _by_heading(parts: list[ExplainedPart]) -> dict[str, list[ExplainedPart]]:
-    """Return sections and kinds by the heading they stand under, generators by the source of their samples."""
+    """Return sections and kinds by the heading they stand under, generators by the source of their
+    samples.
+    """
     groups: dict[str, list[ExplainedPart]] = {}
     for part in parts:
         source = f", {part.source}" if part.source else ""

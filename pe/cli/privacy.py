@@ -16,12 +16,19 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--noise-multiplier", type=float, help="Noise standard deviation over sensitivity: gives ε.")
-@click.option("--epsilon", "target", type=float, help="ε of all T together: gives the least noise multiplier.")
+@click.option(
+    "--noise-multiplier", type=float, help="Noise standard deviation over sensitivity: gives ε."
+)
+@click.option(
+    "--epsilon", "target", type=float, help="ε of all T together: gives the least noise multiplier."
+)
 @click.option("--iterations", type=int, required=True, help="T, histograms released.")
 @click.option("--delta", type=float, required=True, help="δ; there is no default.")
 @click.option(
-    "--relation", type=click.Choice(["add_remove", "replace_one", "zero_out"]), default="add_remove", show_default=True
+    "--relation",
+    type=click.Choice(["add_remove", "replace_one", "zero_out"]),
+    default="add_remove",
+    show_default=True,
 )
 @json_option
 def epsilon(
@@ -43,21 +50,37 @@ def epsilon(
         click.echo(json.dumps({"epsilon": value}) if as_json else f"ε = {round_up(value)}")
     elif target is not None and noise_multiplier is None:
         value = noise_multiplier_for(Budget(target, delta), iterations, Relation(relation))
-        click.echo(json.dumps({"noise_multiplier": value}) if as_json else f"noise multiplier = {round_up(value)}")
+        click.echo(
+            json.dumps({"noise_multiplier": value})
+            if as_json
+            else f"noise multiplier = {round_up(value)}"
+        )
     else:
         raise click.UsageError("Give --noise-multiplier or --epsilon, one of them.")
 
 
 @click.command()
 @click.argument("data", type=PATH, required=False)
-@click.option("--file", "place", type=PATH, help="The ledger file, where private.ledger_file puts it.")
-@click.option("--delta", type=float, help="At which the total is stated; default: the cap's, or the runs' smallest.")
-@click.option("--cap-epsilon", type=float, help="Refuse every run that would bring the total above this.")
+@click.option(
+    "--file", "place", type=PATH, help="The ledger file, where private.ledger_file puts it."
+)
+@click.option(
+    "--delta",
+    type=float,
+    help="At which the total is stated; default: the cap's, or the runs' smallest.",
+)
+@click.option(
+    "--cap-epsilon", type=float, help="Refuse every run that would bring the total above this."
+)
 @click.option("--cap-delta", type=float, help="δ of the cap.")
 @click.option(
-    "--add", type=click.Path(exists=True, path_type=Path), help="Count the runs of this ledger file here, too."
+    "--add",
+    type=click.Path(exists=True, path_type=Path),
+    help="Count the runs of this ledger file here, too.",
 )
-@click.option("--forget", type=PATH, metavar="RUN", help="Strike out RUN, if it has drawn nothing at all.")
+@click.option(
+    "--forget", type=PATH, metavar="RUN", help="Strike out RUN, if it has drawn nothing at all."
+)
 @click.option("--no-cap", is_flag=True, help="Take the cap away.")
 @json_option
 def ledger(
@@ -95,7 +118,9 @@ def ledger(
 
 
 def _open(data: Path | None, place: Path | None, may_be_new: bool) -> DataSetLedger:
-    """Return the ledger beside `data`, or in the file `place`, which must exist unless it `may_be_new`."""
+    """Return the ledger beside `data`, or in the file `place`, which must exist unless it
+    `may_be_new`.
+    """
     from pe.privacy.data_set import DataSetLedger
 
     if data is not None and place is None:
@@ -119,19 +144,27 @@ def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
     runs = content["runs"]
     deltas = [cap["delta"]] if cap else [content.get("deltas", {}).get(run) for run in runs]
     if delta is None and None in deltas:
-        raise click.UsageError(f"{file.path} does not say at which δ its runs were made: give --delta.")
+        raise click.UsageError(
+            f"{file.path} does not say at which δ its runs were made: give --delta."
+        )
     at = min(deltas, default=None) if delta is None else delta
     total = 0.0 if at is None else total_epsilon(runs, at)
     numbers = {"epsilon": finite(total), "delta": None if finite(total) is None else at}
     place = str(file.path) if file.path.exists() else None
     if place is None:
         click.echo(
-            f"There is no ledger file {file.path}, so no run is counted and there is no cap: see that DATA is the "
-            "private records, as private.path names them, or name the file that private.ledger_file names by --file.",
+            f"There is no ledger file {file.path}, so no run is counted and there is no cap: see "
+            "that DATA is the private records, as private.path names them, or name the file that "
+            "private.ledger_file names by --file.",
             err=as_json,
         )
     if as_json or place is not None:
         values = numbers | {"runs": len(runs), "cap": cap, "file": place}
-        print_result(values, "ledger", as_json, total=total, at=at, neighbours=whom(runs), mixed=MIXED)
+        print_result(
+            values, "ledger", as_json, total=total, at=at, neighbours=whom(runs), mixed=MIXED
+        )
     if not as_json and cap and total_epsilon(runs, cap["delta"]) >= cap["epsilon"]:
-        click.echo("warning: the runs there are have reached the cap, so every further run is refused.", err=True)
+        click.echo(
+            "warning: the runs there are have reached the cap, so every further run is refused.",
+            err=True,
+        )

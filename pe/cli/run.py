@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 @click.argument("what", metavar="RECIPE|RUN", type=PATH)
 @recipe_option
 @click.option("--out", type=PATH, help="The run's directory; must not exist.")
-@click.option("--resume", "go_on", is_flag=True, help="Go on with the run in --out, if there is one.")
+@click.option(
+    "--resume", "go_on", is_flag=True, help="Go on with the run in --out, if there is one."
+)
 @click.option(
     "--ray",
     metavar="auto|HOST:PORT",
@@ -62,8 +64,8 @@ def run(
 ) -> None:
     """Run RECIPE, a YAML file, or go on with RUN, a folder.
 
-    A run goes on from its last committed chunk: nothing that was answered is asked again. Limits and other settings of
-    the machine may change.
+    A run goes on from its last committed chunk: nothing that was answered is asked again. Limits
+    and other settings of the machine may change.
     """
     from pe.engine.execution import RunContext, resume_run, run_recipe, stored_recipe, summary
     from pe.engine.extend import last_degree
@@ -74,7 +76,8 @@ def run(
     if what.is_dir():
         if out is not None or go_on:
             raise click.UsageError(
-                f"{what} is a folder: `pe run {quoted(what)}` goes on with the run in it, without --out."
+                f"{what} is a folder: `pe run {quoted(what)}` goes on with the run in it, without "
+                "--out."
             )
         content = stored_recipe(what, changes)
         out = what
@@ -89,8 +92,14 @@ def run(
     if go_on and out is not None and (out / CERTIFICATE).is_file():
         _tell(f"{out} is finished already, so it is checked, and nothing is asked.")
     page = live_page(out, _tell) if view and out is not None else nullcontext()
-    with page, _private_work(ray, content) as work, stop_on_interrupt() as stop:  # Ray sets a handler of its own
-        context = RunContext(progress=Bars(quiet), stop=stop, work=work, loggers=tuple(map(logger, loggers)))
+    with (
+        page,
+        _private_work(ray, content) as work,
+        stop_on_interrupt() as stop,
+    ):  # Ray sets a handler of its own
+        context = RunContext(
+            progress=Bars(quiet), stop=stop, work=work, loggers=tuple(map(logger, loggers))
+        )
         if go_on and out is not None and out.exists():
             made = resume_run(out, context, content)
         else:
@@ -103,7 +112,9 @@ def run(
         _tell(f"warning: {sentence}")
     if not quiet:
         folder = made.folder
-        tell_next(["view", folder], ["evaluate", folder, "--test", "PATH"], ["export", folder, "TO"])
+        tell_next(
+            ["view", folder], ["evaluate", folder, "--test", "PATH"], ["export", folder, "TO"]
+        )
 
 
 def _tell(line: str) -> None:
@@ -123,12 +134,18 @@ def _private_work(ray: str | None, recipe: Recipe) -> AbstractContextManager[Pri
 
 @click.command()
 @click.argument("run", type=PATH)
-@click.option("-n", "count", type=click.IntRange(min=1), required=True, help="How many more samples.")
 @click.option(
-    "--degree", type=click.FloatRange(0, 1), help="0 = copies, 1 = as new; default: that of RUN's last iteration."
+    "-n", "count", type=click.IntRange(min=1), required=True, help="How many more samples."
 )
 @click.option(
-    "--examples", type=click.IntRange(1, 50), help="Show a language model so many texts of RUN, and ask for one more."
+    "--degree",
+    type=click.FloatRange(0, 1),
+    help="0 = copies, 1 = as new; default: that of RUN's last iteration.",
+)
+@click.option(
+    "--examples",
+    type=click.IntRange(1, 50),
+    help="Show a language model so many texts of RUN, and ask for one more.",
 )
 @machine_option
 @json_option
@@ -162,7 +179,15 @@ def extend(
         print_result(values, "extension", as_json, novelty=share, are_copies=are_copies)
 
     with tell_if_unsigned(run), stop_on_interrupt() as stop:
-        extend_run(run, count, at, RunContext(progress=Bars(quiet), stop=stop), changes, examples or 0, tell)
+        extend_run(
+            run,
+            count,
+            at,
+            RunContext(progress=Bars(quiet), stop=stop),
+            changes,
+            examples or 0,
+            tell,
+        )
     tell_if_purged(run)
     if not (as_json or quiet):
         tell_next(["export", run, "TO"])
@@ -182,7 +207,9 @@ def extend(
 @json_option
 @quiet_option
 @log_level_option
-def demo(api: str, epsilon: float | None, seed: int | None, out: Path | None, as_json: bool, quiet: bool) -> None:
+def demo(
+    api: str, epsilon: float | None, seed: int | None, out: Path | None, as_json: bool, quiet: bool
+) -> None:
     """Make a private synthetic version of handwritten digits.
 
     It takes one to five minutes, and needs no GPU and no download.

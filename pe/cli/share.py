@@ -30,25 +30,44 @@ _FILES = 20
     type=click.Choice(["csv", "folder", "huggingface", "jsonl", "npz", "parquet", "webdataset"]),
     help="How the synthetic samples are written: docs/handing-on.md; default: npz.",
 )
-@click.option("--sign-with", "key", type=PATH, help="Your Ed25519 private key, as PEM or as ssh-keygen writes it.")
-@click.option("--push", "repository", metavar="OWNER/NAME", help="A data-set repository of the hub, new or empty.")
-@click.option("--public", is_flag=True, help="With --push: everybody may read it at once; else only you.")
+@click.option(
+    "--sign-with",
+    "key",
+    type=PATH,
+    help="Your Ed25519 private key, as PEM or as ssh-keygen writes it.",
+)
+@click.option(
+    "--push",
+    "repository",
+    metavar="OWNER/NAME",
+    help="A data-set repository of the hub, new or empty.",
+)
+@click.option(
+    "--public", is_flag=True, help="With --push: everybody may read it at once; else only you."
+)
 def export(
-    run: Path, to: Path | None, form: Format | None, key: Path | None, repository: str | None, public: bool
+    run: Path,
+    to: Path | None,
+    form: Format | None,
+    key: Path | None,
+    repository: str | None,
+    public: bool,
 ) -> None:
     """Copy what may be shared of RUN to TO, a new folder.
 
-    The certificate is copied, too. Without TO, an EXPORT that is there is signed or pushed. The signature lies in
-    certificate.dsse.json; what issues the certificate anew (an export of an export, `pe extend`, `pe view --write`)
-    leaves it unsigned.
+    The certificate is copied, too. Without TO, an EXPORT that is there is signed or pushed. The
+    signature lies in certificate.dsse.json; what issues the certificate anew (an export of an
+    export, `pe extend`, `pe view --write`) leaves it unsigned.
 
-    --push takes your own token (HF_TOKEN, or `hf auth login`) and puts the certificate, its signature and what it
-    covers on Hugging Face's hub, and nothing else.
+    --push takes your own token (HF_TOKEN, or `hf auth login`) and puts the certificate, its
+    signature and what it covers on Hugging Face's hub, and nothing else.
     """
     from pe.store.signing import push, sign
 
     if to is None and (form is not None or (key is None and repository is None)):
-        raise click.UsageError("Name TO, a new folder; only --sign-with and --push work on an export that is there.")
+        raise click.UsageError(
+            "Name TO, a new folder; only --sign-with and --push work on an export that is there."
+        )
     if public and repository is None:
         raise click.UsageError("--public belongs to --push: give it, too.")
     whole = _open(run)
@@ -94,16 +113,22 @@ def purge(run: Path, yes: bool) -> None:
     if not yes:
         with asking("--yes"):
             yes = click.confirm(
-                f"Delete {whole.confidential} for good, audit-record.json too, of which a copy should be filed?"
+                f"Delete {whole.confidential} for good, audit-record.json too, of which a copy "
+                "should be filed?"
             )
     if not yes:
         click.echo("Nothing was deleted.")
         raise click.exceptions.Exit(1)
     own = is_ours(run)
     purge_run(whole)
-    click.echo(f"Deleted {whole.confidential}. What disks, snapshots and backups still hold is not erased by this.")
+    click.echo(
+        f"Deleted {whole.confidential}. What disks, snapshots and backups still hold is not erased "
+        "by this."
+    )
     if not own:
-        click.echo(f"No list of unreadable private files was looked for, as {run} {ELSEWHERE}.", err=True)
+        click.echo(
+            f"No list of unreadable private files was looked for, as {run} {ELSEWHERE}.", err=True
+        )
 
 
 def tell_if_purged(folder: Path) -> None:
@@ -112,14 +137,17 @@ def tell_if_purged(folder: Path) -> None:
 
     if (folder / PURGED).is_file():
         click.echo(
-            f"{folder} was purged before, and has a confidential/ again: `pe purge {quoted(folder)}` deletes it.",
+            f"{folder} was purged before, and has a confidential/ again: `pe purge "
+            f"{quoted(folder)}` deletes it.",
             err=True,
         )
 
 
 @contextmanager
 def tell_if_unsigned(folder: Path) -> Iterator[None]:
-    """Say at the end, on stderr, if the certificate of `folder` was issued anew, and so has lost its signature."""
+    """Say at the end, on stderr, if the certificate of `folder` was issued anew, and so has lost
+    its signature.
+    """
     from pe.privacy.covered import SIGNED
 
     has_signature = (folder / SIGNED).is_file()
@@ -128,22 +156,25 @@ def tell_if_unsigned(folder: Path) -> Iterator[None]:
     finally:
         if has_signature and not (folder / SIGNED).is_file():
             click.echo(
-                f"{folder} is no longer signed, since its certificate was issued anew: sign what you hand on again, "
-                "by `pe export`.",
+                f"{folder} is no longer signed, since its certificate was issued anew: sign what "
+                "you hand on again, by `pe export`.",
                 err=True,
             )
 
 
 @click.command()
 @click.argument("folder", metavar="RUN|FOLDER", type=PATH)
-@click.option("--key", type=PATH, help="The signer's Ed25519 public key, as PEM or as ssh-keygen writes it.")
+@click.option(
+    "--key", type=PATH, help="The signer's Ed25519 public key, as PEM or as ssh-keygen writes it."
+)
 @json_option
 def verify(folder: Path, key: Path | None, as_json: bool) -> None:
     """Check a certificate and its files; with --key, who signed it.
 
-    FOLDER is an export. ε must follow from the releases, and every file have the hash that it was certified with. If
-    there are many files, only their number is printed; certificate.md names them. Get the key from the signer by
-    another way than FOLDER. No network is needed. Exit status 1 if anything is not as it was certified, or signed.
+    FOLDER is an export. ε must follow from the releases, and every file have the hash that it was
+    certified with. If there are many files, only their number is printed; certificate.md names
+    them. Get the key from the signer by another way than FOLDER. No network is needed. Exit status
+    1 if anything is not as it was certified, or signed.
     """
     from pe.errors import printable
     from pe.privacy.covered import SIGNED
@@ -155,10 +186,17 @@ def verify(folder: Path, key: Path | None, as_json: bool) -> None:
     if key is None:
         certificate, problems = examine(folder)
         if (folder / CONFIDENTIAL).exists() and not is_ours(folder):
-            problems.append(f"'{CONFIDENTIAL}' is there, and the run {ELSEWHERE}: nothing vouches for what is in it.")
+            problems.append(
+                f"'{CONFIDENTIAL}' is there, and the run {ELSEWHERE}: nothing vouches for what is "
+                "in it."
+            )
         answer = certificate
         page = _certificate_page(certificate)
-        promise = "ε follows from the releases" if certificate.get("holds") else "It promises nothing: NO GUARANTEE"
+        promise = (
+            "ε follows from the releases"
+            if certificate.get("holds")
+            else "It promises nothing: NO GUARANTEE"
+        )
         page_if_good = [f"✓ {promise}, and every file is as it was certified."]
     else:
         from pe.store.signing import verify_signed
@@ -173,7 +211,11 @@ def verify(folder: Path, key: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(answer | {"problems": problems}))
     else:
-        for line in [*page, *(f"✗ {problem}" for problem in problems), *([] if problems else page_if_good)]:
+        for line in [
+            *page,
+            *(f"✗ {problem}" for problem in problems),
+            *([] if problems else page_if_good),
+        ]:
             click.echo(printable(line))
     if problems:
         raise click.exceptions.Exit(1)

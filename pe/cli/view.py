@@ -24,12 +24,32 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("places", metavar="[RUN|FOLDER]…", nargs=-1, type=PATH)
-@click.option("--text", is_flag=True, help="Print where a run stands, or a table of several, and end.")
-@click.option("--json", "as_json", is_flag=True, help="Print that as JSON on stdout, nothing else, and end.")
-@click.option("--write", is_flag=True, help="Write RUN's report.html, which its certificate covers, and end.")
-@click.option("--html", "file", type=PATH, metavar="FILE", help="Write a report, or several runs compared, and end.")
-@click.option("--confidential", is_flag=True, help="Show or write what is for the owner alone, times above all.")
-@click.option("--port", type=click.IntRange(1024, 65535), help="Serve on this port; default: any that is free.")
+@click.option(
+    "--text", is_flag=True, help="Print where a run stands, or a table of several, and end."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print that as JSON on stdout, nothing else, and end."
+)
+@click.option(
+    "--write", is_flag=True, help="Write RUN's report.html, which its certificate covers, and end."
+)
+@click.option(
+    "--html",
+    "file",
+    type=PATH,
+    metavar="FILE",
+    help="Write a report, or several runs compared, and end.",
+)
+@click.option(
+    "--confidential",
+    is_flag=True,
+    help="Show or write what is for the owner alone, times above all.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(1024, 65535),
+    help="Serve on this port; default: any that is free.",
+)
 def view(
     places: tuple[Path, ...],
     text: bool,
@@ -41,12 +61,14 @@ def view(
 ) -> None:
     """Show runs on pages, or print where they stand.
 
-    The pages are served for this machine alone. One RUN: its live page while it works, and its report; two or more:
-    side by side; a FOLDER (default: runs): all runs in it. Ctrl-C ends the pages, not a run. They show what may be
-    shared; with --confidential, times and what `pe evaluate` measured, too.
+    The pages are served for this machine alone. One RUN: its live page while it works, and its
+    report; two or more: side by side; a FOLDER (default: runs): all runs in it. Ctrl-C ends the
+    pages, not a run. They show what may be shared; with --confidential, times and what `pe
+    evaluate` measured, too.
 
-    What is printed is for the owner: it tells times. A written report tells none and may be shared; with
-    --confidential it goes to confidential/, and may not. A comparison shows what `pe evaluate` measured, marked so.
+    What is printed is for the owner: it tells times. A written report tells none and may be shared;
+    with --confidential it goes to confidential/, and may not. A comparison shows what `pe evaluate`
+    measured, marked so.
     """
     from pe.engine.viewing import runs_at, serve
     from pe.report.compare import compare
@@ -82,7 +104,9 @@ def _comparable(runs: Sequence[Run]) -> Iterator[Run]:
             click.echo(f"warning: {run.folder} is left out: {error}", err=True)
 
 
-def _write(runs: Sequence[Run], comparison: Comparison | None, file: Path | None, confidential: bool) -> Path:
+def _write(
+    runs: Sequence[Run], comparison: Comparison | None, file: Path | None, confidential: bool
+) -> Path:
     """Write the report of one run, or the comparison of several. Return where."""
     from pe.engine.report import write_report
     from pe.report.compare import comparison_page
@@ -91,11 +115,15 @@ def _write(runs: Sequence[Run], comparison: Comparison | None, file: Path | None
 
     if file is None:
         if len(runs) > 1:
-            raise click.UsageError("--write writes one run's report: name a FILE for the comparison by --html.")
+            raise click.UsageError(
+                "--write writes one run's report: name a FILE for the comparison by --html."
+            )
         with tell_if_unsigned(runs[0].folder):
             return write_report(runs[0].folder, confidential=confidential)
     if any(file.resolve().is_relative_to(run.folder.resolve()) for run in runs):
-        raise click.UsageError(f"{file} lies inside a run, whose certificate would not cover it: --write does that.")
+        raise click.UsageError(
+            f"{file} lies inside a run, whose certificate would not cover it: --write does that."
+        )
     if comparison is not None:
         page = comparison_page(comparison)
     else:
@@ -104,12 +132,20 @@ def _write(runs: Sequence[Run], comparison: Comparison | None, file: Path | None
     return file
 
 
-def _tell(runs: Sequence[Run], comparison: Comparison | None, is_folder: bool, as_json: bool) -> None:
-    """Print where a run stands; of each run of a folder one line; of several runs the comparison."""
+def _tell(
+    runs: Sequence[Run], comparison: Comparison | None, is_folder: bool, as_json: bool
+) -> None:
+    """Print where a run stands; of each run of a folder one line; of several runs the
+    comparison.
+    """
     if comparison is not None and not is_folder:
         head = ("", *(run.name for run in comparison.runs))
         rows = [head, *((name, *values) for name, values in comparison.rows.items())]
-        click.echo(json.dumps(comparison.to_dict()) if as_json else "\n".join(map(printable, aligned(rows))))
+        click.echo(
+            json.dumps(comparison.to_dict())
+            if as_json
+            else "\n".join(map(printable, aligned(rows)))
+        )
         return
     stands = []
     for run in runs:
@@ -123,19 +159,29 @@ def _tell(runs: Sequence[Run], comparison: Comparison | None, is_folder: bool, a
         values = [values for values, _ in stands]
         click.echo(json.dumps(values if is_folder else values[0]))
     else:
-        lines = (line for _, page in stands for line in page.split("\n")[: 1 if is_folder else None])
+        lines = (
+            line for _, page in stands for line in page.split("\n")[: 1 if is_folder else None]
+        )
         click.echo("\n".join(map(printable, lines)))
 
 
 @contextmanager
 def live_page(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
-    """Serve the live page of a run, which need not be there yet, from a thread while the block makes the run."""
+    """Serve the live page of a run, which need not be there yet, from a thread while the block
+    makes the run.
+    """
     from pe.engine.viewing import serve
 
     ending = Event()
 
     def show() -> None:
-        serve([folder], confidential=False, port=0, tell=lambda address: tell(f"Live page: {address}"), end=ending)
+        serve(
+            [folder],
+            confidential=False,
+            port=0,
+            tell=lambda address: tell(f"Live page: {address}"),
+            end=ending,
+        )
 
     server = Thread(target=show)
     server.start()
@@ -147,7 +193,10 @@ def live_page(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def _status(run: Run) -> tuple[dict[str, Any], str]:
-    """Return where a run stands, as JSON values and as a page for people. It may be running: nothing is changed."""
+    """Return where a run stands, as JSON values and as a page for people.
+
+    It may be running: nothing is changed.
+    """
     from pe.engine.status import status_of
     from pe.planning.parts import price_of
     from pe.plugins.protocols import KINDS

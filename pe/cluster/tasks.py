@@ -1,7 +1,10 @@
-"""Tasks on Ray's workers, and their answers. Nothing private leaves a worker but its answer to the process that asked.
+"""Tasks on Ray's workers, and their answers.
 
-Ray writes what a worker prints to files, and keeps the words of errors that a task raises. So a worker prints nowhere,
-and a task raises nothing: its log lines and its errors are part of its answer.
+Nothing private leaves a worker but its answer to the process that asked.
+
+Ray writes what a worker prints to files, and keeps the words of errors that a task raises. So a
+worker prints nowhere, and a task raises nothing: its log lines and its errors are part of its
+answer.
 """
 
 from __future__ import annotations
@@ -39,14 +42,20 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TaskAnswer:
-    """A worker's answer, what it logged meanwhile, and the error that ended the work. Confidential."""
+    """A worker's answer, what it logged meanwhile, and the error that ended the work.
+
+    Confidential.
+    """
 
     value: Any
     lines: tuple[Line, ...]
     error: Exception | None = None
 
     def result(self, lines: set[Line]) -> Any:
-        """Log the worker's lines that are not in `lines` yet, and add them. Return the value, or raise the error."""
+        """Log the worker's lines that are not in `lines` yet, and add them.
+
+        Return the value, or raise the error.
+        """
         for line in self.lines:
             if line not in lines:
                 lines.add(line)
@@ -57,15 +66,18 @@ class TaskAnswer:
 
 
 def guard(version: str, work: Callable[[], Any]) -> TaskAnswer:
-    """Run `work` if this worker has the asking process's `version`. Return the value, the log lines and the error."""
+    """Run `work` if this worker has the asking process's `version`.
+
+    Return the value, the log lines and the error.
+    """
     _print_nowhere()
     lines: list[Line] = []
     with _logging_to(lines), quiet():
         try:
             if version != __version__:
                 raise ClusterError(
-                    f"A Ray worker has version {__version__} of the toolkit, and this process {version}: install one "
-                    "version on all of them."
+                    f"A Ray worker has version {__version__} of the toolkit, and this process "
+                    f"{version}: install one version on all of them."
                 )
             return TaskAnswer(work(), tuple(lines))
         except PEError as error:
@@ -77,9 +89,16 @@ def guard(version: str, work: Callable[[], Any]) -> TaskAnswer:
 
 
 def votes(
-    version: str, private: PrivateEmbeddings, public: tuple[Vectors, Labels], grid: int, voting: Voting
+    version: str,
+    private: PrivateEmbeddings,
+    public: tuple[Vectors, Labels],
+    grid: int,
+    voting: Voting,
 ) -> TaskAnswer:
-    """Return a shard's clean votes; see `count_votes`. The arguments determine them, so each try gives equal votes."""
+    """Return a shard's clean votes; see `count_votes`.
+
+    The arguments determine them, so each try gives equal votes.
+    """
     return guard(version, lambda: count_votes(private, *public, grid, voting))
 
 
@@ -94,7 +113,9 @@ class Embedder:
         self._digest = ""
 
     def embed(self, samples: Samples) -> TaskAnswer:
-        """Return a block's vectors, float32 (n, d), and a digest of this worker's vectors of made-up samples."""
+        """Return a block's vectors, float32 (n, d), and a digest of this worker's vectors of
+        made-up samples.
+        """
         return guard(self._version, lambda: self._embed(samples))
 
     def _embed(self, samples: Samples) -> tuple[Vectors, str]:
@@ -167,9 +188,12 @@ def _value(task: ObjectRef, lines: set[Line], tries: int) -> Any:
 
 
 def lost_workers(error: Exception, tries: int) -> ClusterError:
-    """Return the error to raise when Ray has lost the worker of one piece of work in each of `tries` tries."""
+    """Return the error to raise when Ray has lost the worker of one piece of work in each of
+    `tries` tries.
+    """
     log.error("Ray lost its workers.", exc_info=error)
     return ClusterError(
         f"Ray lost the workers of one and the same piece of private work {tries} times "
-        f"({type(error).__name__}): the run's log says more; resume the run when the cluster is well."
+        f"({type(error).__name__}): the run's log says more; resume the run when the cluster is "
+        "well."
     )

@@ -1,8 +1,9 @@
-"""Private work on a Ray cluster, for the process that draws the noise: blocks and shards out, vectors and votes back.
+"""Private work on a Ray cluster, for the process that draws the noise: blocks and shards out,
+vectors and votes back.
 
-At any time a few blocks or shards are under way (`AHEAD` for each worker), so neither this process nor Ray's object
-store ever holds more, however many records there are. The work of a lost worker is done again by another
-one, with an equal result: the result depends on nothing but what was sent.
+At any time a few blocks or shards are under way (`AHEAD` for each worker), so neither this process
+nor Ray's object store ever holds more, however many records there are. The work of a lost worker is
+done again by another one, with an equal result: the result depends on nothing but what was sent.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ RETRIES = 3
 
 @dataclass(eq=False)
 class _Block:
-    """A block under way: its samples in Ray's memory, the actor that embeds them, and the actor's answer."""
+    """A block under way: its samples in Ray's memory, the actor that embeds them, and the actor's
+    answer.
+    """
 
     samples: ObjectRef
     actor: Any = None  # None: it waits for one
@@ -55,9 +58,9 @@ class _Block:
 class _Embedders:
     """Actors that embed blocks: an actor gets blocks once Ray has found room for the actor.
 
-    Ray would start a lost actor again by itself, but a cluster that has lost a machine may have no room for it: then
-    its blocks would wait for ever. So the other actors embed them. It is an error if `tries` actors are lost over one
-    block, or in a row before they are ready.
+    Ray would start a lost actor again by itself, but a cluster that has lost a machine may have no
+    room for it: then its blocks would wait for ever. So the other actors embed them. It is an error
+    if `tries` actors are lost over one block, or in a row before they are ready.
     """
 
     def __init__(self, start: Callable[[], Any], number: int, tries: int) -> None:
@@ -103,7 +106,9 @@ class _Embedders:
         self._coming[actor.__ray_ready__.remote()] = actor
 
     def _hand_out(self) -> None:
-        """Give each waiting block to the actor with the fewest blocks in hand, as long as it has fewer than AHEAD."""
+        """Give each waiting block to the actor with the fewest blocks in hand, as long as it has
+        fewer than AHEAD.
+        """
         in_hand = dict.fromkeys(self._ready, 0)
         for block in self._blocks:
             if block.actor is not None and block.answer is None:
@@ -120,7 +125,11 @@ class _Embedders:
         """Take an answer, or an actor, that is ready by now; with `wait`, wait for one."""
         import ray
 
-        tasks = {block.task: block for block in self._blocks if block.task is not None and block.answer is None}
+        tasks = {
+            block.task: block
+            for block in self._blocks
+            if block.task is not None and block.answer is None
+        }
         if not tasks and not self._coming:
             return
         ready, _ = ray.wait([*tasks, *self._coming], num_returns=1, timeout=None if wait else 0)
@@ -137,7 +146,9 @@ class _Embedders:
                 self._never_ready = 0
 
     def _lose(self, actor: Any, error: Exception) -> None:
-        """Take a lost actor's blocks from it, and start another; raise ClusterError after the last of the tries."""
+        """Take a lost actor's blocks from it, and start another; raise ClusterError after the last
+        of the tries.
+        """
         import ray
 
         mine = [block for block in self._blocks if block.actor is actor and block.answer is None]
@@ -159,9 +170,10 @@ class RayWork:
     """Private work on the Ray cluster that this process has joined. A `PrivateWork`.
 
     Args:
-        embedding: name and settings from which a worker makes the embedding; None: it gets a copy of the run's object.
-        declared_size: the declared number of records: the number of shards depends on it, and on the true number only
-            if that is more than SPARE times as large.
+        embedding: name and settings from which a worker makes the embedding; None: it gets a copy
+            of the run's object.
+        declared_size: the declared number of records: the number of shards depends on it, and on
+            the true number only if that is more than SPARE times as large.
         hosts: the machines of a cluster that was joined.
         shard_bytes: average number of bytes of a shard's vectors.
     """
@@ -180,35 +192,49 @@ class RayWork:
         self._key = secrets.randbits(64)
 
     def embed(self, embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Vectors]:
-        """Yield the vectors of each block, in order. One of the workers embeds each block. CONFIDENTIAL.
+        """Yield the vectors of each block, in order.
+
+        One of the workers embeds each block. CONFIDENTIAL.
 
         Raises:
-            ClusterError: workers are lost again and again, or do not give made-up samples the same vectors.
+            ClusterError: workers are lost again and again, or do not give made-up samples the same
+                vectors.
             PEError: the embedding raised it, or cannot be sent to a worker.
         """
         import ray
 
         share, number = _workers()
         actor = ray.remote(**share)(tasks.Embedder)
-        embedders = _Embedders(partial(actor.remote, __version__, self._pickle(embedding)), number, RETRIES + 1)
+        embedders = _Embedders(
+            partial(actor.remote, __version__, self._pickle(embedding)), number, RETRIES + 1
+        )
         try:
             first = None
             for vectors, digest in embedders.answers(blocks):
                 if digest != (first := first or digest):
                     raise ClusterError(
-                        "Ray's workers give the same made-up samples different vectors, so where a record is embedded "
-                        "would change its vote: let workers with one kind of GPU, or none, have part in the run."
+                        "Ray's workers give the same made-up samples different vectors, so where a "
+                        "record is embedded would change its vote: let workers with one kind of "
+                        "GPU, or none, have part in the run."
                     )
                 yield vectors
         finally:
             embedders.end()
 
     def count_votes(
-        self, private: PrivateEmbeddings, candidates: Vectors, labels: Labels, grid: int, voting: Voting
+        self,
+        private: PrivateEmbeddings,
+        candidates: Vectors,
+        labels: Labels,
+        grid: int,
+        voting: Voting,
     ) -> Counts:
-        """Return the clean votes in grid steps: the votes of all shards, added exactly. CONFIDENTIAL.
+        """Return the clean votes in grid steps: the votes of all shards, added exactly.
 
-        Guarantee: as `pe.histogram.count_votes`, with an equal result; all records of a unit are in one shard.
+        CONFIDENTIAL.
+
+        Guarantee: as `pe.histogram.count_votes`, with an equal result; all records of a unit are in
+        one shard.
         """
         import ray
 
@@ -233,18 +259,25 @@ class RayWork:
         from ray import cloudpickle
 
         if self._spec is not None:
-            return bytes(cloudpickle.dumps(partial(construct, "pe.embeddings", self._spec.kind, self._spec.settings)))
+            return bytes(
+                cloudpickle.dumps(
+                    partial(construct, "pe.embeddings", self._spec.kind, self._spec.settings)
+                )
+            )
         try:
             return bytes(cloudpickle.dumps(lambda: embedding))
         except Exception as error:  # whatever the object's parts raise
             raise ContractError(
-                f"{type(embedding).__name__} cannot be sent to Ray's workers ({type(error).__name__}: {error}): name "
-                "an embedding, or make your object one that pickle takes."
+                f"{type(embedding).__name__} cannot be sent to Ray's workers "
+                f"({type(error).__name__}: {error}): name an embedding, or make your object one "
+                "that pickle takes."
             ) from error
 
 
 def _workers(gpus: bool = True) -> tuple[dict[str, float], int]:
-    """Return each worker's share of the cluster (a GPU if `gpus` and there are any, else a core), and their number."""
+    """Return each worker's share of the cluster (a GPU if `gpus` and there are any, else a core),
+    and their number.
+    """
     import ray
 
     resources = ray.cluster_resources()
@@ -256,7 +289,8 @@ def _workers(gpus: bool = True) -> tuple[dict[str, float], int]:
 AUTO = "auto"
 
 _NO_SPILLING = {"automatic_object_spilling_enabled": False}
-"""Few shards are in memory at a time, so it should never be full; and private data must not be spilled to disk."""
+"""Few shards are in memory at a time, so it should never be full; and private data must not be
+spilled to disk."""
 
 
 @contextmanager
@@ -264,8 +298,8 @@ def on_ray(address: str, recipe: Recipe, **own: Any) -> Iterator[RayWork]:
     """Start Ray, or join a cluster. Yield a run's private work on it.
 
     Args:
-        address: AUTO: Ray is started on this machine, on loopback, and ends with the run, as do its files;
-            else HOST:PORT of a cluster to join, from one of its machines.
+        address: AUTO: Ray is started on this machine, on loopback, and ends with the run, as do its
+            files; else HOST:PORT of a cluster to join, from one of its machines.
         recipe: of the run.
         own: more arguments of `ray.init`, if Ray is started.
 
@@ -282,9 +316,13 @@ def on_ray(address: str, recipe: Recipe, **own: Any) -> Iterator[RayWork]:
             yield RayWork(embedding, size, hosts)
         return
     before = dict(os.environ)
-    with tempfile.TemporaryDirectory(prefix="pe-", ignore_cleanup_errors=True) as folder:  # Ray opens its own to all
+    with tempfile.TemporaryDirectory(
+        prefix="pe-", ignore_cleanup_errors=True
+    ) as folder:  # Ray opens its own to all
         try:
-            with _connect(None, _system_config=_NO_SPILLING, _temp_dir=str(Path(folder) / "ray"), **own):
+            with _connect(
+                None, _system_config=_NO_SPILLING, _temp_dir=str(Path(folder) / "ray"), **own
+            ):
                 yield RayWork(embedding, size)
         finally:
             for name in os.environ.keys() - before.keys():

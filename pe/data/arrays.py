@@ -1,4 +1,6 @@
-"""Types that many rooms share: NumPy arrays of any shape, by the type of their entries; and the shape of an image."""
+"""Types that many rooms share: NumPy arrays of any shape, by the type of their entries; and the
+shape of an image.
+"""
 
 from __future__ import annotations
 

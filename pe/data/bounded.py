@@ -15,5 +15,7 @@ def read_bytes(path: Path, most: int = MOST) -> bytes:
     with path.open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
-        raise DamagedFile(f"{path} has more than {most:,} bytes, which no such file has: restore it from a copy.")
+        raise DamagedFile(
+            f"{path} has more than {most:,} bytes, which no such file has: restore it from a copy."
+        )
     return content

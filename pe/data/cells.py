@@ -1,7 +1,8 @@
-"""Cells of tables: what counts as missing, as a number, as a day and as text, and why a cell cannot be read.
+"""Cells of tables: what counts as missing, as a number, as a day and as text, and why a cell cannot
+be read.
 
-A cell is text from CSV, or what JSON, Parquet, Arrow or a data frame holds there. A cell is read exactly or it is
-refused: nothing is guessed. No message holds a cell.
+A cell is text from CSV, or what JSON, Parquet, Arrow or a data frame holds there. A cell is read
+exactly or it is refused: nothing is guessed. No message holds a cell.
 """
 
 from __future__ import annotations
@@ -26,13 +27,32 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 _NULLS = ("NAType", "NaTType")  # of pandas, which is not imported here
 LONGEST = 2**13
-"""Characters of a cell, or of a name: the time of Unicode's normal form C may grow with the square of their number."""
+"""Characters of a cell, or of a name: the time of Unicode's normal form C may grow with the square
+of their number."""
 _MOST_DIGITS = 300
 _MOST_WORDS = 8  # of a column's name
-_LIKE_MISSING = {"?", "-", "--", ".", "na", "n/a", "n.a.", "nan", "nat", "none", "null", "<na>", "#n/a", "missing"}
+_LIKE_MISSING = {
+    "?",
+    "-",
+    "--",
+    ".",
+    "na",
+    "n/a",
+    "n.a.",
+    "nan",
+    "nat",
+    "none",
+    "null",
+    "<na>",
+    "#n/a",
+    "missing",
+}
 _SPACES = " \u00a0\u2009\u202f"
 _APOSTROPHES = "'\u2019"
-_TRUTH = {word: i // 5 for i, word in enumerate(["false", "f", "no", "n", "0", "true", "t", "yes", "y", "1"])}
+_TRUTH = {
+    word: i // 5
+    for i, word in enumerate(["false", "f", "no", "n", "0", "true", "t", "yes", "y", "1"])
+}
 _GROUPED = re.compile(rf"[+-]?\d{{1,3}}([.,{_APOSTROPHES}{_SPACES}]\d{{3}})+([.,]\d+)?", re.ASCII)
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+", re.ASCII)
 _WITH_SIGN = re.compile(r"[^\w\s]\s*[\d.,]+|[\d.,]+\s*[^\w\s.,]|[\d.,]+\s*\w{1,3}")
@@ -44,7 +64,8 @@ class _Unreadable:
 
 
 UNREADABLE = _Unreadable()
-"""Stands for a cell that is there, and that nobody can read: it is neither text nor a number, nor missing."""
+"""Stands for a cell that is there, and that nobody can read: it is neither text nor a number, nor
+missing."""
 
 
 class BadCell(BadSample):
@@ -52,10 +73,12 @@ class BadCell(BadSample):
 
 
 def python_scalar(value: Any) -> Any:
-    """Return a scalar of numpy or torch as Python's, a time of numpy as its date, and a missing value as None.
+    """Return a scalar of numpy or torch as Python's, a time of numpy as its date, and a missing
+    value as None.
 
-    A float of less than 64 bits becomes the shortest number that is rounded to it: 0.1, where it was written as 0.1.
-    A number of many hundred digits is UNREADABLE, since arithmetic with it would take all time and memory.
+    A float of less than 64 bits becomes the shortest number that is rounded to it: 0.1, where it
+    was written as 0.1. A number of many hundred digits is UNREADABLE, since arithmetic with it
+    would take all time and memory.
     """
     if value is None or value is np.ma.masked or type(value).__name__ in _NULLS:
         return None
@@ -81,7 +104,8 @@ def python_scalar(value: Any) -> Any:
 def text_of_cell(cell: object) -> str:
     """Return the text of a scalar, in Unicode's normal form C and without white space at its ends.
 
-    Whole numbers have no point, and truth values are `true` and `false`. Raise BadCell for anything else.
+    Whole numbers have no point, and truth values are `true` and `false`. Raise BadCell for anything
+    else.
     """
     if isinstance(cell, bytes):
         cell = cell.decode(errors="surrogateescape")
@@ -95,7 +119,10 @@ def text_of_cell(cell: object) -> str:
     if len(text) > LONGEST:
         raise BadCell(f"has more than {LONGEST:,} characters.")
     if SURROGATE.search(text):
-        raise BadCell("holds bytes that are not text in the file's encoding. Declare `encoding` (cp1252, say).")
+        raise BadCell(
+            "holds bytes that are not text in the file's encoding. Declare `encoding` (cp1252, "
+            "say)."
+        )
     return unicodedata.normalize("NFC", text).strip()
 
 
@@ -105,7 +132,9 @@ def _pattern(decimal: str, thousands: str) -> re.Pattern[str]:
     mark = marks.get(thousands, re.escape(thousands))
     digits = rf"(?:\d{{1,3}}(?:{mark}\d{{3}})+|\d+)" if thousands else r"\d+"
     point = re.escape(decimal)
-    return re.compile(rf"([+-]?(?:{digits}|(?={point}\d)))(?:{point}(\d*))?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+    return re.compile(
+        rf"([+-]?(?:{digits}|(?={point}\d)))(?:{point}(\d*))?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE
+    )
 
 
 def read_number(cell: object, decimal: str = ".", thousands: str = "") -> Number:
@@ -149,7 +178,10 @@ def _why_no_number(text: str) -> str:
     if _DECIMAL_COMMA.fullmatch(text) and not _GROUPED.fullmatch(text):
         return "looks like a decimal comma: set `decimal: ','`."
     if _GROUPED.fullmatch(text):
-        return "looks like digits in groups of three: set `thousands` to the mark between them, or `decimal: ','`."
+        return (
+            "looks like digits in groups of three: set `thousands` to the mark between them, or "
+            "`decimal: ','`."
+        )
     if _LIKE_DATE.fullmatch(text):
         return "looks like a date."
     if _WITH_SIGN.fullmatch(text):
@@ -168,7 +200,9 @@ def is_like_missing(text: str) -> bool:
 
 
 def read_truth(cell: object) -> int:
-    """Return 1 for a cell that says yes, 0 for one that says no, by the words and numbers that are known."""
+    """Return 1 for a cell that says yes, 0 for one that says no, by the words and numbers that are
+    known.
+    """
     text = text_of_cell(cell).lower()
     if is_like_missing(text):
         raise BadCell(like_missing())
@@ -176,12 +210,16 @@ def read_truth(cell: object) -> int:
         with suppress(BadCell):  # 1.0 is 1
             text = str(read_number(text))
     if text not in _TRUTH:
-        raise BadCell(f"is none of {', '.join(_TRUTH)}. Declare a category, which lists its own values.")
+        raise BadCell(
+            f"is none of {', '.join(_TRUTH)}. Declare a category, which lists its own values."
+        )
     return _TRUTH[text]
 
 
 def read_day(cell: object, form: str | None) -> date:
-    """Return the day of a date, of a time, or of its text in the form that strptime knows. None: as ISO 8601.
+    """Return the day of a date, of a time, or of its text in the form that strptime knows.
+
+    None: as ISO 8601.
 
     Raise BadCell if the cell holds none.
     """
@@ -199,12 +237,16 @@ def read_day(cell: object, form: str | None) -> date:
     if _LIKE_DATE.fullmatch(text):
         raise BadCell("looks like a date of another form: set `format` ('%d.%m.%Y', say).")
     if text.replace(".", "", 1).isdecimal():
-        raise BadCell("looks like the day number of a spreadsheet: convert the column to dates first.")
+        raise BadCell(
+            "looks like the day number of a spreadsheet: convert the column to dates first."
+        )
     raise BadCell("is no date, or one of another form: set `format` ('%d.%m.%Y', say).")
 
 
 def looks_like_value(name: str) -> bool:
-    """Return True if the name of a column looks like a cell: a number, a date, a truth value, or a sentence."""
+    """Return True if the name of a column looks like a cell: a number, a date, a truth value, or a
+    sentence.
+    """
     text = name.strip()
     is_word = "@" in text or is_like_missing(text) or text.lower() in ("yes", "no", "true", "false")
     return is_word or len(text.split()) > _MOST_WORDS or re.sub(r"[\W_]", "", text).isdecimal()

@@ -1,7 +1,7 @@
 """Columns of a table, as its owner declares them in public; and rows as codes: numbers of values.
 
-Each column has finitely many values, in an order, numbered from 0: its codes. A missing value has the code after the
-last one. So a column's declaration, and no record, says what a record can hold.
+Each column has finitely many values, in an order, numbered from 0: its codes. A missing value has
+the code after the last one. So a column's declaration, and no record, says what a record can hold.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from pe.data.arrays import Float64Array, Int64Array
 from pe.data.cells import (
@@ -46,7 +54,8 @@ MOST_VALUES = 2**24
 """The most values of a column."""
 BINS = 16
 LISTED = 50
-"""The most bins of a column, of one width, where its values are counted; and where shares of listed values are."""
+"""The most bins of a column, of one width, where its values are counted; and where shares of listed
+values are."""
 COLUMNS_SHOWN = 40
 """The most columns whose associations pages show."""
 OTHER = "other"
@@ -58,7 +67,8 @@ _MOST_LISTED = 64  # values of a category that is proposed
 _FROM_MEMORY = 256  # columns of up to so many values hold them as JSON
 _CENTURY = 36_524  # days, at least
 _CODE = re.compile(r"\+|-?0\d")
-"""The beginning of text that is no number as programs write it: 007, 02116, +1. As a listed value it is a code."""
+"""The beginning of text that is no number as programs write it: 007, 02116, +1. As a listed value
+it is a code."""
 
 
 def _listed_values(values: Any) -> Any:
@@ -79,22 +89,27 @@ Values = Annotated[tuple[str | int | float, ...], BeforeValidator(_listed_values
 class Column(BaseModel):
     """A column: the values that a row may have in it.
 
-    An empty cell is a missing value, and so is one that `missing_values` lists. Any other cell that cannot be read as
-    declared is a bad cell, never a missing value.
+    An empty cell is a missing value, and so is one that `missing_values` lists. Any other cell that
+    cannot be read as declared is a bad cell, never a missing value.
 
     Attributes:
-        kind: `category`; `ordinal`, whose values are listed in their order; `boolean`; `integer`; `real`; `date`.
-        values: of a category or ordinal. A number stands for all cells of its value (1 for 1.0), text for itself alone.
+        kind: `category`; `ordinal`, whose values are listed in their order; `boolean`; `integer`;
+            `real`; `date`.
+        values: of a category or ordinal. A number stands for all cells of its value (1 for 1.0),
+            text for itself alone.
         other: whether a value that is not listed counts as "other"; if not, it is a bad cell.
         min: the smallest value of an integer, real or date; smaller ones become it.
         max: the largest one, likewise.
-        unit: the step of an integer or real, or of a date in days; values are rounded to it. A real must have one.
+        unit: the step of an integer or real, or of a date in days; values are rounded to it. A real
+            must have one.
         missing: whether a row may have no value here; if not, an empty cell is a bad cell.
-        missing_values: words and numbers that stand for a missing value: NA, -999. With them, `missing` is true.
+        missing_values: words and numbers that stand for a missing value: NA, -999. With them,
+            `missing` is true.
         decimal: the mark before the fraction of a number in text.
-        thousands: the mark between groups of three digits of a number in text. With a point, `decimal` is a comma.
-        format: how a date is written, as for strptime: "%d.%m.%Y"; None: as ISO 8601 (2020-12-31), with or without a
-            time. Two-digit years (%y) need a range of less than a hundred years.
+        thousands: the mark between groups of three digits of a number in text. With a point,
+            `decimal` is a comma.
+        format: how a date is written, as for strptime: "%d.%m.%Y"; None: as ISO 8601 (2020-12-31),
+            with or without a time. Two-digit years (%y) need a range of less than a hundred years.
         note: what the column holds, for the data dictionary.
     """
 
@@ -147,23 +162,38 @@ class Column(BaseModel):
         if self.kind not in _LISTED and (self.values or self.other):
             raise ValueError(f"a column of the kind {self.kind} has no values, and no other")
         if (self.kind in _MEASURED) != (self.min is not None and self.max is not None):
-            raise ValueError("columns of the kinds integer, real and date have min and max, and no others have them")
+            raise ValueError(
+                "columns of the kinds integer, real and date have min and max, and no others have "
+                "them"
+            )
         if self.kind == "real" and "unit" not in self.model_fields_set:
-            raise ValueError("a column of the kind real needs a unit, the step to which values are rounded: 0.1 (say)")
+            raise ValueError(
+                "a column of the kind real needs a unit, the step to which values are rounded: 0.1 "
+                "(say)"
+            )
         if self.kind in ("integer", "date") and not float(self.unit).is_integer():
             raise ValueError(f"the unit of a column of the kind {self.kind} is a whole number")
         if self.missing_values and not self.missing:
-            raise ValueError("missing is false, but missing_values lists some: leave one of them out")
+            raise ValueError(
+                "missing is false, but missing_values lists some: leave one of them out"
+            )
         if twice := set(self.names) & {text_of_cell(code) for code in self.missing_values}:
-            raise ValueError(f"{min(twice)!r} is among values and among missing_values: leave it out of one")
+            raise ValueError(
+                f"{min(twice)!r} is among values and among missing_values: leave it out of one"
+            )
         if self.decimal == self.thousands:
             raise ValueError(f"decimal and thousands are both {self.decimal!r}: they must differ")
         if self.kind in _MEASURED and not self._steps < MOST_VALUES:
-            raise ValueError(f"from min to max there are more than {MOST_VALUES:,} steps of unit: raise unit")
+            raise ValueError(
+                f"from min to max there are more than {MOST_VALUES:,} steps of unit: raise unit"
+            )
         if self.size < 1:
             raise ValueError("min is larger than max")
         if self._has_short_years and self.size * self.unit >= _CENTURY:
-            raise ValueError("format has two-digit years, so min and max must lie less than a hundred years apart")
+            raise ValueError(
+                "format has two-digit years, so min and max must lie less than a hundred years "
+                "apart"
+            )
         return self
 
     def __str__(self) -> str:
@@ -171,17 +201,21 @@ class Column(BaseModel):
         values = self.model_dump(mode="json", exclude_defaults=True)
         if self.kind == "real":
             values["unit"] = self.unit  # which has no default
-        return yaml.safe_dump(values, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9).strip()
+        return yaml.safe_dump(
+            values, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9
+        ).strip()
 
     @classmethod
     def of(cls, cells: Iterable[object]) -> Self | None:
         """Return a declaration that holds these cells, each of them as it is. Confidential.
 
-        None if no kind keeps all cells and tells all of them apart, or there are too many values to list. Ranges are
-        rounded outwards, so that none of their ends is a cell.
+        None if no kind keeps all cells and tells all of them apart, or there are too many values to
+        list. Ranges are rounded outwards, so that none of their ends is a cell.
         """
         try:
-            texts = {"" if cell is None else text_of_cell(cell) for cell in map(python_scalar, cells)}
+            texts = {
+                "" if cell is None else text_of_cell(cell) for cell in map(python_scalar, cells)
+            }
         except BadCell:
             return None
         has_gaps = "" in texts
@@ -191,7 +225,12 @@ class Column(BaseModel):
             absent = set() if kind == "category" else codes
             with suppress(ValueError, BadCell):  # the cells are of another kind
                 settings = _proposal(kind, texts - absent)
-                one = cls(kind=kind, missing=has_gaps or bool(absent), missing_values=sorted(absent), **settings)
+                one = cls(
+                    kind=kind,
+                    missing=has_gaps or bool(absent),
+                    missing_values=sorted(absent),
+                    **settings,
+                )
                 if one._keeps(texts - absent):
                     return one
         return None
@@ -204,7 +243,10 @@ class Column(BaseModel):
         if self.kind in _LISTED or self.kind == "boolean":
             return True
         if self.kind == "date":  # no time of the day may be lost
-            return not any(text.removeprefix(str(self.value(code))).strip("T 0:.Z") for text, code in codes.items())
+            return not any(
+                text.removeprefix(str(self.value(code))).strip("T 0:.Z")
+                for text, code in codes.items()
+            )
         return all(
             _CODE.match(text) is None and Decimal(text) == Decimal(str(self.value(code)))
             for text, code in codes.items()
@@ -234,7 +276,8 @@ class Column(BaseModel):
 
     @cached_property
     def _places(self) -> dict[object, int]:
-        """The code of each listed value: by its text, and of a number by its value, as floats of 32 bits have it, too.
+        """The code of each listed value: by its text, and of a number by its value, as floats of 32
+        bits have it, too.
 
         Python's numbers of one value are one key: 1, 1.0 and Decimal("1.00").
         """
@@ -248,10 +291,14 @@ class Column(BaseModel):
     def _absent(self) -> frozenset[object]:
         """What stands for a missing value: texts, and numbers by their value."""
         texts = (text_of_cell(code) for code in self.missing_values)
-        return frozenset({*texts, *(code for code in self.missing_values if not isinstance(code, str))})
+        return frozenset(
+            {*texts, *(code for code in self.missing_values if not isinstance(code, str))}
+        )
 
     def code(self, cell: object) -> int:
-        """Return the code of a cell, which may be a number or a date, or text that says it. `size` if it is missing.
+        """Return the code of a cell, which may be a number or a date, or text that says it.
+
+        `size` if it is missing.
 
         A value out of range gets the nearest code, one that is not listed the code of "other".
 
@@ -271,9 +318,16 @@ class Column(BaseModel):
             return self._listed_code(cell), False
         if self.kind == "boolean":
             return read_truth(cell), False
-        number: Number = self._day(cell) if self.kind == "date" else read_number(cell, self.decimal, self.thousands)
+        number: Number = (
+            self._day(cell)
+            if self.kind == "date"
+            else read_number(cell, self.decimal, self.thousands)
+        )
         if self.kind == "integer" and not isinstance(number, int):
-            raise BadCell("has a fraction, which an integer has not. If . separates thousands: set `thousands: '.'`.")
+            raise BadCell(
+                "has a fraction, which an integer has not. If . separates thousands: set "
+                "`thousands: '.'`."
+            )
         place = (number - self._first) / self._step
         is_out = not -0.5 <= place <= self._steps + 0.5
         return round(min(max(place, 0), self.size - 1)), is_out
@@ -285,34 +339,49 @@ class Column(BaseModel):
         if not self.missing_values:
             return False
         is_word = text_of_cell(cell) in self._absent
-        return is_word or not self._absent.isdisjoint(_number_in(cell, self.decimal, self.thousands))
+        return is_word or not self._absent.isdisjoint(
+            _number_in(cell, self.decimal, self.thousands)
+        )
 
     def _listed_code(self, cell: object) -> int:
         """Return the code of a cell of a category or ordinal, as `code`."""
         text = text_of_cell(cell)
-        forms = [str(cell), text.upper()] if isinstance(cell, bool) else _number_in(cell, self.decimal, self.thousands)
+        forms = (
+            [str(cell), text.upper()]
+            if isinstance(cell, bool)
+            else _number_in(cell, self.decimal, self.thousands)
+        )
         for form in (text, *forms):
             if form in self._places:
                 return self._places[form]
         if is_like_missing(text):
             raise BadCell(like_missing())
         if text.lower() in map(str.lower, self.names):
-            raise BadCell("differs from a listed value in small and capital letters alone: list this form, too.")
+            raise BadCell(
+                "differs from a listed value in small and capital letters alone: list this form, "
+                "too."
+            )
         if not self.other:
             raise BadCell("is not among the listed `values`: list it, or declare `other: true`.")
         return self._places[OTHER]
 
     def declares(self, value: object) -> bool:
-        """True if a row may have this value as it stands: it is no missing one, nor becomes another."""
+        """True if a row may have this value as it stands: it is no missing one, nor becomes
+        another.
+        """
         with suppress(BadCell):
             code = self.code(value)
             return code < self.size and (
-                self.kind == "boolean" or text_of_cell(self.value(code)) == text_of_cell(python_scalar(value))
+                self.kind == "boolean"
+                or text_of_cell(self.value(code)) == text_of_cell(python_scalar(value))
             )
         return False
 
     def value(self, code: int) -> str | int | float | bool | None:
-        """Return the value with this code, as JSON has it: a date as text. None for a missing one."""
+        """Return the value with this code, as JSON has it: a date as text.
+
+        None for a missing one.
+        """
         if code >= self.size:
             return None
         if self.kind in _LISTED:
@@ -326,34 +395,50 @@ class Column(BaseModel):
 
     @cached_property
     def of_rows(self) -> Column:
-        """The column as rows hold its values: dates in ISO 8601, numbers as such, and null for a missing one."""
-        return Column.model_validate(self.model_dump(exclude={"format", "missing_values", "decimal", "thousands"}))
+        """The column as rows hold its values: dates in ISO 8601, numbers as such, and null for a
+        missing one.
+        """
+        return Column.model_validate(
+            self.model_dump(exclude={"format", "missing_values", "decimal", "thousands"})
+        )
 
     def narrowed(self, first: int, last: int) -> Column:
-        """Return the column with the values from code `first` to `last` alone, if it is an integer, real or date."""
+        """Return the column with the values from code `first` to `last` alone, if it is an integer,
+        real or date.
+        """
         if self.kind not in _MEASURED:
             return self
-        return Column.model_validate(self.model_dump() | {"min": self.value(first), "max": self.value(last)})
+        return Column.model_validate(
+            self.model_dump() | {"min": self.value(first), "max": self.value(last)}
+        )
 
     def cell(self, code: int) -> str | int | float | bool | date | None:
         """Return the value with this code in its own type: a date as such."""
         value = self.value(code)
-        return date.fromisoformat(value) if self.kind == "date" and isinstance(value, str) else value
+        return (
+            date.fromisoformat(value) if self.kind == "date" and isinstance(value, str) else value
+        )
 
     @property
     def scale(self) -> tuple[float, float]:
-        """The number that code 0 stands for, and the step from a code to the next; of an ordinal, places from 0 on."""
+        """The number that code 0 stands for, and the step from a code to the next; of an ordinal,
+        places from 0 on.
+        """
         return (float(self._first), self.unit) if self.kind in _MEASURED else (0.0, 1.0)
 
     def texts(self, codes: Codes) -> list[str]:
         """Return the values with these codes, each as JSON."""
         if self.size < max(_FROM_MEMORY, len(codes)):
-            texts = [json.dumps(self.value(code), ensure_ascii=False) for code in range(self.size + 1)]
+            texts = [
+                json.dumps(self.value(code), ensure_ascii=False) for code in range(self.size + 1)
+            ]
             return [texts[code] for code in codes.tolist()]
         return [json.dumps(self.value(code)) for code in codes.tolist()]
 
     def bins(self, codes: Codes, most: int = BINS) -> Codes:
-        """Return the bin of each code: `most` bins of one width at most, and after them one of missing values."""
+        """Return the bin of each code: `most` bins of one width at most, and after them one of
+        missing values.
+        """
         return codes * min(self.size, most) // self.size
 
     def shares(self, codes: Codes) -> list[tuple[str, float]]:
@@ -364,7 +449,10 @@ class Column(BaseModel):
         most = LISTED if self.values else BINS
         count = min(self.size, most)
         starts = [-(-place * self.size // count) for place in range(count + 1)]
-        ends = ({str(self.value(start)): 0, str(self.value(end - 1)): 0} for start, end in pairwise(starts))
+        ends = (
+            {str(self.value(start)): 0, str(self.value(end - 1)): 0}
+            for start, end in pairwise(starts)
+        )
         shares = np.bincount(self.bins(codes, most), minlength=count + 1) / max(len(codes), 1)
         named = [*zip([*map(" – ".join, ends), "(missing)"], shares.tolist(), strict=True)]
         return named if self.missing or shares[-1] else named[:-1]
@@ -385,7 +473,10 @@ class Column(BaseModel):
 
     @property
     def _first(self) -> Number:
-        """The number that code 0 stands for: a date's is its ordinal. Whole numbers are exact, however large."""
+        """The number that code 0 stands for: a date's is its ordinal.
+
+        Whole numbers are exact, however large.
+        """
         return _number(self.min, self.kind)
 
     @property
@@ -402,7 +493,10 @@ class Column(BaseModel):
         return self.kind == "date" and self.format is not None and "%y" in self.format
 
     def _day(self, cell: object) -> int:
-        """Return the ordinal of a date. A year of two digits is one of the declared range, if any is."""
+        """Return the ordinal of a date.
+
+        A year of two digits is one of the declared range, if any is.
+        """
         day = read_day(cell, self.format)
         for years in (0, -100, 100) if self._has_short_years and isinstance(cell, str) else ():
             with suppress(ValueError):  # 1900 has no 29 February
@@ -413,7 +507,10 @@ class Column(BaseModel):
 
 
 def _number_in(cell: object, decimal: str, thousands: str) -> set[Number]:
-    """Return the number that a cell holds. Empty if it holds none, or text with zeros before it, which is a code."""
+    """Return the number that a cell holds.
+
+    Empty if it holds none, or text with zeros before it, which is a code.
+    """
     if isinstance(cell, str) and _CODE.match(cell.strip()):
         return set()
     with suppress(BadCell):
@@ -422,7 +519,8 @@ def _number_in(cell: object, decimal: str, thousands: str) -> set[Number]:
 
 
 def _proposal(kind: str, cells: Set[str]) -> dict[str, Any]:
-    """Return the settings of a column of this kind for the cells; raise ValueError or BadCell if they are of another.
+    """Return the settings of a column of this kind for the cells; raise ValueError or BadCell if
+    they are of another.
 
     Ranges are wider than the cells', so that their ends tell no cell.
     """
@@ -446,7 +544,9 @@ def _proposal(kind: str, cells: Set[str]) -> dict[str, Any]:
     low = round(min(numbers) * scale)
     high = round(max(numbers) * scale)
     width = 1
-    while width * 10 <= max(high - low, abs(low) // 100, abs(high) // 100):  # the ends have three digits at most
+    while width * 10 <= max(
+        high - low, abs(low) // 100, abs(high) // 100
+    ):  # the ends have three digits at most
         width *= 10
     ends = {"min": (-(-low // width) - 1) * width, "max": (high // width + 1) * width}
     if digits:
@@ -465,7 +565,8 @@ class Columns(Mapping[str, Column]):
     """The columns of a table by name, in their order.
 
     Attributes:
-        clipped: for each column, the cells out of range that `read` has changed to the nearest value. Confidential.
+        clipped: for each column, the cells out of range that `read` has changed to the nearest
+            value. Confidential.
     """
 
     def __init__(self, columns: Mapping[str, Column | Mapping[str, Any]]) -> None:
@@ -490,7 +591,10 @@ class Columns(Mapping[str, Column]):
     @property
     def width(self) -> int:
         """The bytes of the longest row."""
-        return 2 + sum(len(key.encode()) + 2 + one.longest for key, one in zip(self._keys, self.values(), strict=True))
+        return 2 + sum(
+            len(key.encode()) + 2 + one.longest
+            for key, one in zip(self._keys, self.values(), strict=True)
+        )
 
     def read(self, cells: Sequence[object], name: str) -> bytes:
         """Return a record, its cells in the order of the columns, as a row, by this record alone.
@@ -498,8 +602,8 @@ class Columns(Mapping[str, Column]):
         Cells whose values are out of range, and so are changed, are counted in `clipped`.
 
         Raises:
-            BadRow: a cell cannot be read, or is missing in a column without missing values. The message calls the
-                record `name`, and tells no cell.
+            BadRow: a cell cannot be read, or is missing in a column without missing values. The
+                message calls the record `name`, and tells no cell.
         """
         texts = []
         clipped = []
@@ -530,9 +634,12 @@ class Columns(Mapping[str, Column]):
         return Rows(np.array(rows, dtype=f"S{self.width}").reshape(len(codes)))
 
     def codes(self, rows: Rows) -> Codes:
-        """Return the codes of rows, int64 (n, d), a row's by that row alone. A value that is not there is missing.
+        """Return the codes of rows, int64 (n, d), a row's by that row alone.
 
-        In a row that is a list of fractions (`Rows.examples`), a fraction stands for the value at that place.
+        A value that is not there is missing.
+
+        In a row that is a list of fractions (`Rows.examples`), a fraction stands for the value at
+        that place.
         """
         columns = {name: column.of_rows for name, column in self.items()}
         codes = np.empty((len(rows), len(self)), np.int64)
@@ -540,7 +647,10 @@ class Columns(Mapping[str, Column]):
         places: list[dict[Any, int]] = [{} for _ in self]
         for i, row in enumerate(rows.records):
             if isinstance(row, list):
-                codes[i] = [int(row[j % len(row)] * (size + 1)) if row else size for j, size in enumerate(sizes)]
+                codes[i] = [
+                    int(row[j % len(row)] * (size + 1)) if row else size
+                    for j, size in enumerate(sizes)
+                ]
                 continue
             for j, (name, column) in enumerate(columns.items()):
                 value = row.get(name)
@@ -552,20 +662,31 @@ class Columns(Mapping[str, Column]):
 
     def bins(self, codes: Codes) -> Codes:
         """Return the bins of the rows with these codes, int64 (n, d), as `Column.bins`."""
-        return np.stack([column.bins(own) for column, own in zip(self.values(), codes.T, strict=True)], axis=1)
+        return np.stack(
+            [column.bins(own) for column, own in zip(self.values(), codes.T, strict=True)], axis=1
+        )
 
-    def associations(self, codes: Codes, labels: npt.NDArray[np.integer]) -> tuple[list[str], list[list[float]]]:
-        """Return the first COLUMNS_SHOWN columns' names, and Cramér's V of each pair. The labels, (n,), come last."""
+    def associations(
+        self, codes: Codes, labels: npt.NDArray[np.integer]
+    ) -> tuple[list[str], list[list[float]]]:
+        """Return the first COLUMNS_SHOWN columns' names, and Cramér's V of each pair.
+
+        The labels, (n,), come last.
+        """
         names = [*self][:COLUMNS_SHOWN]
         every = [*self.bins(codes).T[: len(names)], labels]
-        return names, [[1.0 if one is other else cramers_v(one, other) for other in every] for one in every]
+        return names, [
+            [1.0 if one is other else cramers_v(one, other) for other in every] for one in every
+        ]
 
-    def vectors(self, codes: Codes, unit: float, category: float, most: int = MOST_VALUES) -> Float64Array:
+    def vectors(
+        self, codes: Codes, unit: float, category: float, most: int = MOST_VALUES
+    ) -> Float64Array:
         """Return vectors in which nearness means likeness, float64 (n, D).
 
-        Numbers, dates and ordinals lie from 0 to `unit`; categories are one-hot, times `category`, in at most `most`
-        bins. A missing number is in the middle, and `category` in a dimension of its own; a missing category has a
-        dimension of its own.
+        Numbers, dates and ordinals lie from 0 to `unit`; categories are one-hot, times `category`,
+        in at most `most` bins. A missing number is in the middle, and `category` in a dimension of
+        its own; a missing category has a dimension of its own.
         """
         parts = []
         for column, values in zip(self.values(), codes.T, strict=True):
@@ -579,12 +700,16 @@ class Columns(Mapping[str, Column]):
         return np.concatenate(parts, axis=1)
 
     def whole_vectors(self, codes: Codes) -> Float64Array:
-        """Return `vectors` as whole numbers up to 1023, so that sums of their products are exact in any order."""
+        """Return `vectors` as whole numbers up to 1023, so that sums of their products are exact in
+        any order.
+        """
         return np.asarray(np.rint(self.vectors(codes, 1023, 341)), np.float64)
 
 
 def cramers_v(one: Codes, other: Codes) -> float:
-    """Return Cramér's V of two columns of bins, (n,): 0 if they are independent, or if one has a single value."""
+    """Return Cramér's V of two columns of bins, (n,): 0 if they are independent, or if one has a
+    single value.
+    """
     n = len(one)
     height = int(one.max(initial=0)) + 1
     width = int(other.max(initial=0)) + 1
@@ -594,6 +719,8 @@ def cramers_v(one: Codes, other: Codes) -> float:
     if min(r, c) < 2:
         return 0.0
     expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / n
-    square = float((np.square(counts - expected) / expected).sum()) / n - (r - 1) * (c - 1) / (n - 1)
+    square = float((np.square(counts - expected) / expected).sum()) / n - (r - 1) * (c - 1) / (
+        n - 1
+    )
     most = min(r - (r - 1) ** 2 / (n - 1), c - (c - 1) ** 2 / (n - 1)) - 1
     return float(np.sqrt(min(max(square, 0.0) / most, 1.0))) if most > 0 else 0.0

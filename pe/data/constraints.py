@@ -1,7 +1,9 @@
-"""Constraints between the columns of a table, as its owner declares them in public: which rows obey, and the nearest.
+"""Constraints between the columns of a table, as its owner declares them in public: which rows
+obey, and the nearest.
 
-A constraint is a comparison of sums of columns and numbers (`admitted <= discharged`, `net + tax = gross`), or a list
-of the combinations of values that some columns may have. A row in which one of its values is missing obeys it.
+A constraint is a comparison of sums of columns and numbers (`admitted <= discharged`, `net + tax =
+gross`), or a list of the combinations of values that some columns may have. A row in which one of
+its values is missing obeys it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ Floats = Float64Array
 
 PASSES = 4
 SPARE = 512
-"""Passes of a repair over all constraints; rows that are tried, so that some that obey are held ready."""
+"""Passes of a repair over all constraints; rows that are tried, so that some that obey are held
+ready."""
 _ROUNDING = 1e-6  # of a step
 _CELLS = 2**22  # comparisons in memory at once
 _SIGN = re.compile(r"(<=|>=|==|=|<|>)(?=(?:[^`]*`[^`]*`)*[^`]*$)")  # not between backquotes
@@ -33,7 +36,8 @@ _TERM = re.compile(r"\s*([+-]?)\s*(?:`([^`]+)`|(\d{4}-\d\d-\d\d)|(\d+(?:\.\d+)?)
 
 
 class Allowed(BaseModel):
-    """The combinations of values that some columns may have; of a dependency, each value beside what follows from it.
+    """The combinations of values that some columns may have; of a dependency, each value beside
+    what follows from it.
 
     Attributes:
         columns: their names; a repair would rather keep the value of an earlier one.
@@ -79,7 +83,9 @@ class _Sum:
             whole = np.rint if self.is_equality else np.ceil if self.factors[j] > 0 else np.floor
             rest = codes @ self.factors + self.constant - (0 if self.is_equality else self.rounding)
             moved = codes.copy()
-            moved[:, j] = np.clip(codes[:, j] - whole(rest / self.factors[j]).astype(np.int64), 0, self.sizes[j] - 1)
+            moved[:, j] = np.clip(
+                codes[:, j] - whole(rest / self.factors[j]).astype(np.int64), 0, self.sizes[j] - 1
+            )
             codes = np.where(self.obeys(codes)[:, None], codes, moved)
         return codes
 
@@ -94,12 +100,16 @@ class _Combinations:
 
     def obeys(self, codes: Codes) -> Mask:
         rows, allowed = (
-            np.ascontiguousarray(one).view(f"S{8 * one.shape[1]}").ravel() for one in (codes, self.allowed)
+            np.ascontiguousarray(one).view(f"S{8 * one.shape[1]}").ravel()
+            for one in (codes, self.allowed)
         )
         return np.isin(rows, allowed)
 
     def repair(self, codes: Codes) -> Codes:
-        """Take the combination that keeps most, an earlier column before all later ones. The first of equals."""
+        """Take the combination that keeps most, an earlier column before all later ones.
+
+        The first of equals.
+        """
         repaired = codes.copy()
         block = max(_CELLS // len(self.allowed), 1)
         for start in range(0, len(codes), block):
@@ -119,7 +129,8 @@ class Constraints:
         declared: comparisons as text, and allowed combinations.
 
     Raises:
-        RecipeError: a constraint cannot be read, names no column, or cannot be met, alone or with the others.
+        RecipeError: a constraint cannot be read, names no column, or cannot be met, alone or with
+            the others.
     """
 
     def __init__(self, columns: Columns, declared: Sequence[Declared]) -> None:
@@ -147,11 +158,15 @@ class Constraints:
         return marks
 
     def break_shares(self, codes: Codes) -> dict[str, float]:
-        """Return the share of the rows, int64 (n ≥ 1, d), that break each constraint, by its text."""
+        """Return the share of the rows, int64 (n ≥ 1, d), that break each constraint, by
+        its text.
+        """
         return dict(zip(self.names, self.breaks(codes).mean(axis=0).tolist(), strict=True))
 
     def obey(self, codes: Codes, others: Codes) -> Codes:
-        """Return rows that obey, int64 (n, d), each by itself: repaired, or where that fails the one of `others`."""
+        """Return rows that obey, int64 (n, d), each by itself: repaired, or where that fails the
+        one of `others`.
+        """
         if not self._all:
             return codes
         codes = codes.copy()
@@ -169,33 +184,49 @@ class Constraints:
         return rows[~one.obeys(some[rows])]
 
     def _spare(self) -> Codes:
-        """Return rows that obey, int64 (·, d), for where no other does; raise RecipeError if none is found."""
+        """Return rows that obey, int64 (·, d), for where no other does; raise RecipeError if none
+        is found.
+        """
         sizes = enumerate(self._columns.sizes.tolist())
         # each column by itself: where other columns are narrowed, the same rows obey
-        codes = np.stack([generator(0, f"constraints/{j}").integers(0, size, SPARE) for j, size in sizes], axis=1)
+        codes = np.stack(
+            [generator(0, f"constraints/{j}").integers(0, size, SPARE) for j, size in sizes], axis=1
+        )
         obeying = self.obey(codes, np.full(codes.shape[1], -1))
         obeying = obeying[(obeying >= 0).all(axis=1)]
         if not len(obeying):
             most = self.names[int(self.breaks(codes).sum(axis=0).argmax())]
             raise RecipeError(
-                f"constraints: no row was found that obeys all; '{most}' is broken most: see its columns."
+                f"constraints: no row was found that obeys all; '{most}' is broken most: see its "
+                "columns."
             )
         return obeying
 
 
 def _read(columns: Columns, declared: Declared) -> _Sum | _Combinations:
-    one = _combinations(columns, declared) if isinstance(declared, Allowed) else _comparison(columns, declared)
+    one = (
+        _combinations(columns, declared)
+        if isinstance(declared, Allowed)
+        else _comparison(columns, declared)
+    )
     if isinstance(one, _Sum):
-        ends = np.sort(np.stack([np.zeros(len(one.factors)), one.factors * (one.sizes - 1)]), axis=0).sum(axis=1)
+        ends = np.sort(
+            np.stack([np.zeros(len(one.factors)), one.factors * (one.sizes - 1)]), axis=0
+        ).sum(axis=1)
         low, high = (ends + one.constant).tolist()
         if low > one.rounding or (one.is_equality and high < -one.rounding):
-            raise RecipeError(f"constraints: '{one.name}' holds for no values in the columns' ranges: declare others.")
+            raise RecipeError(
+                f"constraints: '{one.name}' holds for no values in the columns' ranges: declare "
+                "others."
+            )
     return one
 
 
 def _place(columns: Columns, name: str, where: str) -> int:
     if name not in columns:
-        raise RecipeError(f"constraints: '{where}' names no column '{name}'; {nearest_name(name, columns)}")
+        raise RecipeError(
+            f"constraints: '{where}' names no column '{name}'; {nearest_name(name, columns)}"
+        )
     return [*columns].index(name)
 
 
@@ -203,7 +234,10 @@ def _comparison(columns: Columns, text: str) -> _Sum:
     """Read a comparison of two sums."""
     sides = _SIGN.split(text)
     if len(sides) != 3:
-        raise RecipeError(f"constraints: '{text}' is no comparison: write two sums with <, <=, =, >= or > between.")
+        raise RecipeError(
+            f"constraints: '{text}' is no comparison: write two sums with <, <=, =, >= or > "
+            "between."
+        )
     factors: dict[int, float] = {}
     constant = 0.0
     sign = -1.0 if ">" in sides[1] else 1.0
@@ -213,8 +247,9 @@ def _comparison(columns: Columns, text: str) -> _Sum:
             term = _TERM.match(side, end)
             if term is None or (end and not term[1]):
                 raise RecipeError(
-                    f"constraints: '{text}' cannot be read at '{side[end:].strip()}': write names (in backquotes, if "
-                    "they are more than a word), numbers and dates such as 2020-12-31 with + or - between."
+                    f"constraints: '{text}' cannot be read at '{side[end:].strip()}': write names "
+                    "(in backquotes, if they are more than a word), numbers and dates such as "
+                    "2020-12-31 with + or - between."
                 )
             end = term.end()
             value = -of_side if term[1] == "-" else of_side
@@ -224,7 +259,10 @@ def _comparison(columns: Columns, text: str) -> _Sum:
             place = _place(columns, term[2] or term[5], text)
             column = [*columns.values()][place]
             if not column.is_ordered:
-                raise RecipeError(f"constraints: '{text}' compares a {column.kind}: list the combinations allowed.")
+                raise RecipeError(
+                    f"constraints: '{text}' compares a {column.kind}: list the combinations "
+                    "allowed."
+                )
             first, step = column.scale
             factors[place] = factors.get(place, 0.0) + value * step
             constant += value * first
@@ -241,7 +279,9 @@ def _day(text: str, where: str) -> int:
     try:
         return date.fromisoformat(text).toordinal()
     except ValueError:
-        raise RecipeError(f"constraints: '{where}' names the date {text}, which is none: correct it.") from None
+        raise RecipeError(
+            f"constraints: '{where}' names the date {text}, which is none: correct it."
+        ) from None
 
 
 def _combinations(columns: Columns, declared: Allowed) -> _Combinations:
@@ -252,7 +292,11 @@ def _combinations(columns: Columns, declared: Allowed) -> _Combinations:
     for row in declared.allowed:
         if len(row) != len(some) or not all(map(Column.declares, some, row)):
             raise RecipeError(
-                f"constraints: {list(row)} has not a declared value for each of {', '.join(declared.columns)}."
+                f"constraints: {list(row)} has not a declared value for each of "
+                f"{', '.join(declared.columns)}."
             )
-    codes = np.array([[one.code(x) for one, x in zip(some, row, strict=True)] for row in declared.allowed], np.int64)
+    codes = np.array(
+        [[one.code(x) for one, x in zip(some, row, strict=True)] for row in declared.allowed],
+        np.int64,
+    )
     return _Combinations(name, places, codes)

@@ -2,21 +2,26 @@
 
 The rules, in the order in which they apply:
 
-1. Only PNG, JPEG, WebP, BMP, GIF and TIFF are opened, by content and not by file name. A file of several
-   frames or pages is refused, since only one would count; images that a camera adds to a JPEG are passed over.
+1. Only PNG, JPEG, WebP, BMP, GIF and TIFF are opened, by content and not by file name. A file of
+   several frames or pages is refused, since only one would count; images that a camera adds to a
+   JPEG are passed over.
 2. The header's pixels are counted before anything is decoded: more than MAX_PIXELS is refused.
 3. A truncated or damaged file is refused, never half-filled.
 4. 16-bit values v become v // 256 (0…65535 → 0…255, linear; 12-bit ones v // 16); bilevel becomes 0
-   and 255; floating-point, 32-bit and signed pixels are refused, and what Pillow would read as other values.
-   `dimness` tells of 12-bit values in images of 16 bits.
+   and 255; floating-point, 32-bit and signed pixels are refused, and what Pillow would read as
+   other values. `dimness` tells of 12-bit values in images of 16 bits.
 5. An embedded ICC profile is applied (→ sRGB, perceptual intent); one that is damaged or describes
-   another colour mode is ignored, as image viewers do. CMYK without a profile: r = (255 - c) · (255 - k) / 255.
-6. Transparent pixels are composited over white; in a BMP whose opacity is 0 everywhere, opacity is ignored.
+   another colour mode is ignored, as image viewers do. CMYK without a profile: r = (255 - c) · (255
+   - k) / 255.
+6. Transparent pixels are composited over white; in a BMP whose opacity is 0 everywhere, opacity is
+   ignored.
 7. The EXIF orientation is applied.
-8. Colour becomes grey as ITU-R 601 luma where one channel is asked for; grey becomes three equal channels.
+8. Colour becomes grey as ITU-R 601 luma where one channel is asked for; grey becomes three equal
+   channels.
 9. The resize rule: `crop` scales the image until it just covers the size, then cuts its centre out;
-   `fit` scales it until it just fits inside, then pads with black; `stretch` ignores the proportions.
-   Antialiased bicubic on the sRGB values. An image that already has the size is not touched.
+   `fit` scales it until it just fits inside, then pads with black; `stretch` ignores the
+   proportions. Antialiased bicubic on the sRGB values. An image that already has the size is not
+   touched.
 """
 
 from __future__ import annotations
@@ -49,10 +54,15 @@ Channels = Literal[1, 3]
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 _OF_FRAMES = ("GIF", "PNG", "TIFF", "WEBP")
 MAX_PIXELS = 2**26
-"""Most pixels that a header may announce (8192 × 8192); below the number at which Pillow itself warns."""
+"""Most pixels that a header may announce (8192 × 8192); below the number at which Pillow itself
+warns."""
 
-_TOO_LARGE = f"{{}} announces more than {MAX_PIXELS:,} pixels and was not decoded: scale it down first."
-PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY  # 64 MB in all: one text or profile may have so much
+_TOO_LARGE = (
+    f"{{}} announces more than {MAX_PIXELS:,} pixels and was not decoded: scale it down first."
+)
+PngImagePlugin.MAX_TEXT_CHUNK = (
+    PngImagePlugin.MAX_TEXT_MEMORY
+)  # 64 MB in all: one text or profile may have so much
 _ORIENTATION = 0x0112
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -78,18 +88,25 @@ def decode_image(
     """Return the pixels of an image, by the rules above: new, uint8, height × width × channels.
 
     Args:
-        source: the encoded bytes, the file that holds them, the image that Pillow made of it, or pixels in an array:
-            uint8, uint16 or bool; h×w or h×w×c, c of 1, 3 or 4, alpha last.
+        source: the encoded bytes, the file that holds them, the image that Pillow made of it, or
+            pixels in an array: uint8, uint16 or bool; h×w or h×w×c, c of 1, 3 or 4, alpha last.
         size: (height, width) of the result; None keeps the image's own.
         resize: how the image gets that size; None requires an image that has that size already.
         channels: 1 (grey) or 3.
         name: of the image in messages; without it, its path or "The image".
-        deep: a set for `dimness`: a 16-bit image adds True if a value goes beyond a sixteenth of the range, else False.
+        deep: a set for `dimness`: a 16-bit image adds True if a value goes beyond a sixteenth of
+            the range, else False.
 
     Raises:
         BadImage: the file or array cannot be read, or a rule refuses it.
     """
-    target = _Target(size, resize, channels, name or (str(source) if isinstance(source, Path) else "The image"), deep)
+    target = _Target(
+        size,
+        resize,
+        channels,
+        name or (str(source) if isinstance(source, Path) else "The image"),
+        deep,
+    )
     if isinstance(source, np.ndarray):
         return _convert(source, target)
     with quiet():
@@ -117,25 +134,37 @@ def _convert(pixels: npt.NDArray[Any], target: _Target) -> UInt8Array:
         pixels = (pixels >> 8).astype(np.uint8)
         target.note(pixels)
     elif pixels.dtype != np.uint8:
-        raise BadImage(f"{name} has {pixels.dtype} pixels: scale them to 0…255 and save them as uint8.")
+        raise BadImage(
+            f"{name} has {pixels.dtype} pixels: scale them to 0…255 and save them as uint8."
+        )
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
-    if not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))) or 0 in pixels.shape:
-        raise BadImage(f"{name} is an array of shape {pixels.shape}, not height × width × 1, 3 or 4 channels.")
+    if (
+        not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4)))
+        or 0 in pixels.shape
+    ):
+        raise BadImage(
+            f"{name} is an array of shape {pixels.shape}, not height × width × 1, 3 or 4 channels."
+        )
     _check_pixels(pixels.shape[1], pixels.shape[0], name)
-    if (1 if pixels.ndim == 2 else pixels.shape[2]) == channels and target.size in (None, pixels.shape[:2]):
+    if (1 if pixels.ndim == 2 else pixels.shape[2]) == channels and target.size in (
+        None,
+        pixels.shape[:2],
+    ):
         return pixels.reshape(*pixels.shape[:2], channels).copy()  # no rule changes it
     image, alpha = _split_alpha(Image.fromarray(np.ascontiguousarray(pixels)), name)
     return target.finish(image, alpha, turn=1)
 
 
 def dimness(deep: set[bool]) -> str:
-    """Return a sentence if there are 16-bit images, and `deep` says that all are dark; else an empty text."""
+    """Return a sentence if there are 16-bit images, and `deep` says that all are dark; else an
+    empty text.
+    """
     if deep != {False}:
         return ""
     return (
-        "No 16-bit image has a value beyond 4,095 of 65,535, so that all would be nearly black: if the values have 12 "
-        "bits, multiply them by 16; scale others to the full range."
+        "No 16-bit image has a value beyond 4,095 of 65,535, so that all would be nearly black: if "
+        "the values have 12 bits, multiply them by 16; scale others to the full range."
     )
 
 
@@ -143,8 +172,8 @@ def check_frames(count: int, name: str) -> None:
     """Raise BadImage if a file holds more than one image."""
     if count > 1:
         raise BadImage(
-            f"{name} has {count:,} frames or pages, and one file is one image: save the one that is meant, or each, as "
-            "a file of its own."
+            f"{name} has {count:,} frames or pages, and one file is one image: save the one that "
+            "is meant, or each, as a file of its own."
         )
 
 
@@ -159,8 +188,8 @@ def _decode(file: Any, target: _Target) -> UInt8Array:
         image = Image.open(file, formats=FORMATS)
     except UnidentifiedImageError as error:
         raise BadImage(
-            f"{name} is not a readable PNG, JPEG, WebP, BMP, GIF or TIFF image: save it as one, in unsigned integers "
-            "of 8 or 16 bits."
+            f"{name} is not a readable PNG, JPEG, WebP, BMP, GIF or TIFF image: save it as one, in "
+            "unsigned integers of 8 or 16 bits."
         ) from error
     except Image.DecompressionBombError as error:
         raise BadImage(_TOO_LARGE.format(name)) from error
@@ -179,7 +208,9 @@ def _finish(image: Image.Image, target: _Target) -> UInt8Array:
             silence_libtiff()
         if image.format in _OF_FRAMES:
             check_frames(getattr(image, "n_frames", 1), name)
-        stored = f"{getattr(image, 'tile', '')}{image.mode}"  # names the form of the pixels in the file
+        stored = (
+            f"{getattr(image, 'tile', '')}{image.mode}"  # names the form of the pixels in the file
+        )
         is_deep = ";16" in stored
         if why := _misread(image, stored):
             raise BadImage(f"{name} has {why}.")
@@ -199,7 +230,10 @@ def _finish(image: Image.Image, target: _Target) -> UInt8Array:
 
 
 def _misread(image: Image.Image, stored: str) -> str:
-    """Return what Pillow would silently read as other values, and the remedy. Empty if there is nothing."""
+    """Return what Pillow would silently read as other values, and the remedy.
+
+    Empty if there is nothing.
+    """
     # Pillow seeks the colour among pixels of 8 bits
     if "transparency" in image.info and re.search(r"RGB;16|'L;[24]", stored):
         return "a transparent colour of 2, 4 or 16 bits: save it with an alpha channel"
@@ -225,26 +259,39 @@ def _split_alpha(image: Image.Image, name: str) -> tuple[Image.Image, Image.Imag
     if mode.startswith("I;16") or (mode == "I" and image.format == "PNG"):
         values = np.asarray(image)
         tags = getattr(image, "tag_v2", {})
-        alpha = None if transparent is None else Image.fromarray((values != transparent).astype(np.uint8) * 255)
+        alpha = (
+            None
+            if transparent is None
+            else Image.fromarray((values != transparent).astype(np.uint8) * 255)
+        )
         grey = (values >> (max(tags.get(BITSPERSAMPLE, (16,))) - 8)).clip(0, 255).astype(np.uint8)
-        if tags.get(PHOTOMETRIC_INTERPRETATION) == 0:  # white is zero: Pillow inverts 8-bit pixels only
+        if (
+            tags.get(PHOTOMETRIC_INTERPRETATION) == 0
+        ):  # white is zero: Pillow inverts 8-bit pixels only
             grey = 255 - grey
         return Image.fromarray(grey), alpha
     if mode in ("LA", "La", "PA", "RGBA", "RGBa") or transparent is not None:
         full = image.convert("RGBA")
         is_grey = mode in ("1", "L", "LA", "La")
-        if image.format == "BMP" and full.getchannel("A").getextrema()[1] == 0:  # a mask that nobody filled in
+        if (
+            image.format == "BMP" and full.getchannel("A").getextrema()[1] == 0
+        ):  # a mask that nobody filled in
             return full.convert("RGB"), None
         return full.getchannel("R") if is_grey else full.convert("RGB"), full.getchannel("A")
     if mode in ("1", "L"):
         return image.convert("L"), None
     if mode in ("RGB", "P", "YCbCr", "RGBX", "CMYK"):
         return image.convert("CMYK" if mode == "CMYK" else "RGB"), None
-    raise BadImage(f"{name} has pixels of type {mode}, for which there is no rule: save it as 8- or 16-bit integers.")
+    raise BadImage(
+        f"{name} has pixels of type {mode}, for which there is no rule: save it as 8- or 16-bit "
+        "integers."
+    )
 
 
 def _to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
-    """Return the picture (L, RGB or CMYK) in sRGB, as L or RGB, by its ICC profile where that fits."""
+    """Return the picture (L, RGB or CMYK) in sRGB, as L or RGB, by its ICC profile where
+    that fits.
+    """
     if profile:
         try:
             source = ImageCms.ImageCmsProfile(BytesIO(profile))
@@ -291,8 +338,8 @@ class _Target:
             return image
         if self.resize is None:
             raise BadImage(
-                f"{self.name} is {own_height}×{own_width} pixels (height × width), not {height}×{width}: "
-                "say how it is to be resized (crop, fit or stretch)."
+                f"{self.name} is {own_height}×{own_width} pixels (height × width), not "
+                f"{height}×{width}: say how it is to be resized (crop, fit or stretch)."
             )
         bicubic = Image.Resampling.BICUBIC
         if self.resize == "stretch":
@@ -307,7 +354,12 @@ class _Target:
             box = (x - half_width, y - half_height, x + half_width, y + half_height)
             return image.resize((width, height), bicubic, box=box)
         scale = min(scales)
-        inner = max(1, min(width, round(own_width * scale))), max(1, min(height, round(own_height * scale)))
+        inner = (
+            max(1, min(width, round(own_width * scale))),
+            max(1, min(height, round(own_height * scale))),
+        )
         canvas = Image.new(image.mode, (width, height), "black")
-        canvas.paste(image.resize(inner, bicubic), ((width - inner[0]) // 2, (height - inner[1]) // 2))
+        canvas.paste(
+            image.resize(inner, bicubic), ((width - inner[0]) // 2, (height - inner[1]) // 2)
+        )
         return canvas

@@ -1,4 +1,7 @@
-"""HTML for notebooks, as `_repr_html_` returns it. Names and texts in it are escaped: they are others' data."""
+"""HTML for notebooks, as `_repr_html_` returns it.
+
+Names and texts in it are escaped: they are others' data.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ class Page(str):
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        return f'<pre dir="auto" style="font-family: monospace; white-space: pre-wrap">{escape(self)}</pre>'
+        return (
+            f'<pre dir="auto" style="font-family: monospace; white-space: '
+            f'pre-wrap">{escape(self)}</pre>'
+        )
 
 
 def paragraph(text: str) -> str:
@@ -36,9 +42,14 @@ def png(image: Image) -> bytes:
 
 
 def picture(png: bytes, description: str) -> str:
-    """Return an HTML picture that contains the file `png`, with `description` as its alternative text."""
+    """Return an HTML picture that contains the file `png`, with `description` as its alternative
+    text.
+    """
     content = base64.b64encode(png).decode()
-    return f'<img alt="{escape(description)}" style="max-width: 100%" src="data:image/png;base64,{content}">'
+    return (
+        f'<img alt="{escape(description)}" style="max-width: 100%" '
+        f'src="data:image/png;base64,{content}">'
+    )
 
 
 def thumbnail(image: Image, description: str, side: int = 96) -> str:
@@ -53,5 +64,8 @@ def thumbnail(image: Image, description: str, side: int = 96) -> str:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table whose head is plain text and whose cells are HTML."""
     top = "".join(f'<th style="{_CELL}">{escape(name)}</th>' for name in head)
-    body = "".join("<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in row) + "</tr>" for row in rows)
+    body = "".join(
+        "<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in row) + "</tr>"
+        for row in rows
+    )
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"

@@ -15,18 +15,34 @@ _FOLDERS = (
     *("/System/Library/Fonts", "/Library/Fonts", "~/Library/Fonts"),  # macOS
     "$WINDIR/Fonts",
 )
-_STYLES = ("bold", "italic", "oblique", "light", "thin", "black", "condensed", "mono", "serif", "math")
+_STYLES = (
+    "bold",
+    "italic",
+    "oblique",
+    "light",
+    "thin",
+    "black",
+    "condensed",
+    "mono",
+    "serif",
+    "math",
+)
 
 
 def font_for(text: str, size: int) -> ImageFont.FreeTypeFont | None:
-    """Return a font that has all letters of `text`, in `size` pixels. None where this machine has none.
+    """Return a font that has all letters of `text`, in `size` pixels.
 
-    Pillow's own font, for Latin letters, comes first; then installed ones, upright fonts of common weight first.
+    None where this machine has none.
+
+    Pillow's own font, for Latin letters, comes first; then installed ones, upright fonts of common
+    weight first.
     """
     own = ImageFont.load_default(size=size)
     if isinstance(own, ImageFont.FreeTypeFont) and _has(own, text):
         return own
-    return next((ImageFont.truetype(path, size) for path in installed_fonts() if draws(path, text)), None)
+    return next(
+        (ImageFont.truetype(path, size) for path in installed_fonts() if draws(path, text)), None
+    )
 
 
 @cache
@@ -36,15 +52,22 @@ def installed_fonts() -> tuple[Path, ...]:
     if (spec := find_spec("matplotlib")) is not None and spec.origin is not None:
         folders.append(Path(spec.origin).parent / "mpl-data" / "fonts" / "ttf")
     files = (path for folder in folders if folder.is_dir() for path in folder.rglob("*"))
-    return tuple(sorted((path for path in files if path.suffix.lower() in (".ttf", ".otf", ".ttc")), key=_plain))
+    return tuple(
+        sorted(
+            (path for path in files if path.suffix.lower() in (".ttf", ".otf", ".ttc")), key=_plain
+        )
+    )
 
 
 @lru_cache(maxsize=4096)
 def draws(path: Path, text: str) -> bool:
-    """Return True if the font has real glyphs for all of `text`. False also for files that cannot be read.
+    """Return True if the font has real glyphs for all of `text`.
 
-    The glyphs are drawn, since character maps promise more than they hold: placeholder fonts draw adjacent characters
-    alike, and symbol fonts put symbols in the places of letters and of the space.
+    False also for files that cannot be read.
+
+    The glyphs are drawn, since character maps promise more than they hold: placeholder fonts draw
+    adjacent characters alike, and symbol fonts put symbols in the places of letters and of the
+    space.
     """
     try:
         return _has(ImageFont.truetype(path, _PROBE), text)
@@ -58,7 +81,10 @@ def _has(font: ImageFont.FreeTypeFont, text: str) -> bool:
         return False
     for character in set(text) - {" "}:
         look = _look(font, character)
-        if not font.getmask(character).getbbox() or look in (missing, _look(font, chr(ord(character) ^ 1))):
+        if not font.getmask(character).getbbox() or look in (
+            missing,
+            _look(font, chr(ord(character) ^ 1)),
+        ):
             return False
     return True
 

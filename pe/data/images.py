@@ -18,7 +18,8 @@ _SMALL = 64
 """Images whose longer side has at most this many pixels are stored raw, not as PNG."""
 
 TELLING = 64
-"""An image of one colour alone is suspicious if it has at least this many pixels, height × width."""
+"""An image of one colour alone is suspicious if it has at least this many pixels, height ×
+width."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +46,23 @@ class Images(Samples):
     def __post_init__(self) -> None:
         array = self.pixels
         if not isinstance(array, np.ndarray) or array.dtype == object:
-            kind = "an array of objects" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
+            kind = (
+                "an array of objects"
+                if isinstance(array, np.ndarray)
+                else f"a {type(array).__name__}"
+            )
             raise ContractError(
                 f"Images are one uint8 array, n×h×w×c, not {kind}: of pictures of one size it is "
                 "np.stack([np.asarray(picture.convert('RGB')) for picture in pictures])."
             )
         if array.dtype != np.uint8:
-            raise ContractError(f"Images are uint8 arrays, not {array.dtype}: scale to 0…255 and convert.")
+            raise ContractError(
+                f"Images are uint8 arrays, not {array.dtype}: scale to 0…255 and convert."
+            )
         if array.ndim != 4 or array.shape[3] not in (1, 3):
-            raise ContractError(f"Images are n×h×w×c with 1 or 3 channels, not of shape {array.shape}.")
+            raise ContractError(
+                f"Images are n×h×w×c with 1 or 3 channels, not of shape {array.shape}."
+            )
 
     @classmethod
     def stack(cls, rows: Sequence[Array | None], shape: Shape) -> Images:
@@ -84,28 +93,39 @@ class Images(Samples):
 
     @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
-        """Return the end of a sentence that says how an image differs from the declared shape; "" if it does not."""
+        """Return the end of a sentence that says how an image differs from the declared shape; ""
+        if it does not.
+        """
         if row.shape == shape:
             return ""
         own, shape_text = ("×".join(map(str, one)) for one in (row.shape, shape))
         return (
-            f"is an image of {own} where {shape_text} are declared: set private.resize to crop, fit or stretch, or "
-            "private.size to what all images have"
+            f"is an image of {own} where {shape_text} are declared: set private.resize to crop, "
+            "fit or stretch, or private.size to what all images have"
         )
 
     @classmethod
     def is_unique(cls, row: Array) -> bool:
-        """Return False for blank pages, black scans and all other images of one colour, else True."""
+        """Return False for blank pages, black scans and all other images of one colour,
+        else True.
+        """
         return bool((row != row[0, 0]).any())
 
     @classmethod
     def check(cls, array: Array) -> bool:
         """Return True if an array that was read from a file holds images."""
-        return array.ndim == 4 and array.dtype == np.uint8 and array.size > 0 and array.shape[-1] in (1, 3)
+        return (
+            array.ndim == 4
+            and array.dtype == np.uint8
+            and array.size > 0
+            and array.shape[-1] in (1, 3)
+        )
 
     @classmethod
     def pack(cls, array: Array) -> dict[str, Array]:
-        """Pack images of more than 64 pixels a side as PNG: 40,000 lookahead images of 512×512 are 31 GB raw."""
+        """Pack images of more than 64 pixels a side as PNG: 40,000 lookahead images of 512×512 are
+        31 GB raw.
+        """
         if max(array.shape[1:3]) <= _SMALL:
             return {"pixels": array}
         files = [_png(image, compress_level=1) for image in array]
@@ -133,12 +153,17 @@ class Images(Samples):
         return height, width, channels
 
     def distances(self, others: Images) -> Float64Array:
-        """Return the root mean square difference between the pixels of each image and of its counterpart, 0 to 255."""
+        """Return the root mean square difference between the pixels of each image and of its
+        counterpart, 0 to 255.
+        """
         differences = self.pixels.astype(np.float32) - others.pixels.astype(np.float32)
         return np.asarray(np.sqrt(np.square(differences).mean(axis=(1, 2, 3))), np.float64)
 
     def suspicion(self) -> str:
-        """Return a clause on the images of one colour (± 1 level), as content filters make them. Empty if none."""
+        """Return a clause on the images of one colour (± 1 level), as content filters make them.
+
+        Empty if none.
+        """
         if self.shape[0] * self.shape[1] < TELLING:
             return ""
         few = self.pixels[:, ::8, ::8]  # shows of most images that they have several
@@ -148,7 +173,10 @@ class Images(Samples):
 
     def pictures(self) -> list[Image.Image]:
         """Return the images themselves, grey ones as RGB."""
-        return [Image.fromarray(np.ascontiguousarray(np.broadcast_to(one, (*one.shape[:2], 3)))) for one in self.pixels]
+        return [
+            Image.fromarray(np.ascontiguousarray(np.broadcast_to(one, (*one.shape[:2], 3))))
+            for one in self.pixels
+        ]
 
     def files(self) -> Iterator[bytes]:
         """Yield a PNG file for each image."""
@@ -157,5 +185,7 @@ class Images(Samples):
 
 def _png(pixels: Array, **settings: int) -> bytes:
     buffer = io.BytesIO()
-    Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).save(buffer, "PNG", **settings)
+    Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).save(
+        buffer, "PNG", **settings
+    )
     return buffer.getvalue()

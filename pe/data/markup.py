@@ -1,8 +1,11 @@
-"""Take off markup that a chat template surely wraps around a model's text. If in doubt, an answer counts as no text.
+"""Take off markup that a chat template surely wraps around a model's text.
 
-The templates come from these sources, as of November 2026: [S] sglang, python/sglang/srt/parser/reasoning_parser.py
-(002e9bf); [V] vllm, vllm/reasoning; [W] open-webui, its default reasoning tags; [M] mlx-lm, its tokenizer_utils.py; [H]
-openai/harmony, docs/format.md; [T] the chat template and tokenizer_config.json of the models named.
+If in doubt, an answer counts as no text.
+
+The templates come from these sources, as of November 2026: [S] sglang,
+python/sglang/srt/parser/reasoning_parser.py (002e9bf); [V] vllm, vllm/reasoning; [W] open-webui,
+its default reasoning tags; [M] mlx-lm, its tokenizer_utils.py; [H] openai/harmony, docs/format.md;
+[T] the chat template and tokenizer_config.json of the models named.
 """
 
 from __future__ import annotations
@@ -13,7 +16,10 @@ from dataclasses import dataclass
 from pe.errors import ContractError
 
 THOUGHTS = (
-    ("<think>", "</think>"),  # DeepSeek-R1, Qwen3, GLM-4.5, Kimi K2, Nemotron, Granite 3.3, Hunyuan-A13B … [S, V]
+    (
+        "<think>",
+        "</think>",
+    ),  # DeepSeek-R1, Qwen3, GLM-4.5, Kimi K2, Nemotron, Granite 3.3, Hunyuan-A13B … [S, V]
     ("<think:opensource>", "</think:opensource>"),  # Hunyuan 3 [S: pull 29920]
     ("<seed:think>", "</seed:think>"),  # Seed-OSS [V: seedoss]
     ("<mm:think>", "</mm:think>"),  # MiniMax-M3 [S]
@@ -33,7 +39,8 @@ THOUGHTS = (
     ("<reasoning>", "</reasoning>"),
     ("<thought>", "</thought>"),  # and Gemini's OpenAI-style endpoint
 )
-"""Tags around thoughts. The last three are plain words: as balanced pairs within an answer, they may be text."""
+"""Tags around thoughts. The last three are plain words: as balanced pairs within an answer, they
+may be text."""
 
 ANSWERS = (
     ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),  # Command A [V]
@@ -72,25 +79,34 @@ ENDS = (
     "<|endoftext|>",  # GPT-2, Qwen, Phi, GLM
     "<|return|>", "<|end|>", "<|call|>",  # gpt-oss [H]; Phi-3
     "<｜end▁of▁sentence｜>",
-    "<|END_OF_TURN_TOKEN|>", "<|end_of_turn|>", "<|endofturn|>", "[|endofturn|]", "<|assistant_end|>",
-    "<|end_message|>", "<|content_model_end_sampling|>", "<|close|>message<|sep|>", "<|end_of_msg|>",
+    "<|END_OF_TURN_TOKEN|>", "<|end_of_turn|>", "<|endofturn|>", "[|endofturn|]",
+    "<|assistant_end|>",
+    "<|end_message|>", "<|content_model_end_sampling|>", "<|close|>message<|sep|>",
+    "<|end_of_msg|>",
     "<seed:eos>", "</longcat_s>", "<|user|>", "<|observation|>", "[EOS]", "[EOT]",
 )  # fmt: skip
 """Ends of a model's turn."""
 
 _MOST = 8
-"""Most blocks of thoughts, or tokens at the ends, that are taken off an answer; one with more is no text."""
+"""Most blocks of thoughts, or tokens at the ends, that are taken off an answer; one with more is no
+text."""
 
 _PLAIN = tuple(pair for pair in THOUGHTS if pair[0][1:-1] in ("thinking", "reasoning", "thought"))
 _BEHIND_THOUGHTS = ANSWERS[-2:]
 _FINAL = "<|channel|>final<|message|>"  # gpt-oss [H]
-_BEFORE_FINAL = re.compile(r"(?:\A|<\|(?:end|call)\|>)\s*(?:<\|start\|>)?(?:assistant)?\Z|<\|start\|>assistant\Z")
-_BARE_ANALYSIS = re.compile(r"analysis(?=[^\W\d_a-z])")  # gpt-oss whose special tokens were left out
+_BEFORE_FINAL = re.compile(
+    r"(?:\A|<\|(?:end|call)\|>)\s*(?:<\|start\|>)?(?:assistant)?\Z|<\|start\|>assistant\Z"
+)
+_BARE_ANALYSIS = re.compile(
+    r"analysis(?=[^\W\d_a-z])"
+)  # gpt-oss whose special tokens were left out
 _BARE_FINAL = "assistantfinal"
 _WORDED = re.compile(
     r"Here(?:'s| is) my thought process:"  # Granite 3.2 [V]
-    r"|thought(?=\n|[A-Z]| ?(?:\[\]|\(\)))"  # Gemini 3.5, Gemma 4 without their tokens [livekit/agents: issue 6942]
-    r"|Thinking Process:(?=\s)"  # Qwen3.5, Qwen3.6, whose tag stood in the prompt [kekzl/imp: pull 509]
+    # Gemini 3.5, Gemma 4 without their tokens [livekit/agents: issue 6942]
+    r"|thought(?=\n|[A-Z]| ?(?:\[\]|\(\)))"
+    # Qwen3.5, Qwen3.6, whose tag stood in the prompt [kekzl/imp: pull 509]
+    r"|Thinking Process:(?=\s)"
 )
 _GRANITE_ANSWER = re.compile(r"Here(?:'s| is) my response:")
 _MAY_HOLD = re.compile(r"[<\[◁]|\A(?:Here|analysis|assistantfinal|thought|Thinking)")
@@ -110,7 +126,8 @@ class Unwrapped:
     """A model's answer without the markup that surely wraps it.
 
     Attributes:
-        text: the text, exactly as it stood in the answer but for white space around it; empty if there is none.
+        text: the text, exactly as it stood in the answer but for white space around it; empty if
+            there is none.
         marks: the markup that was taken off.
         fault: a clause on why the answer is no text; empty if it is a text.
     """
@@ -121,7 +138,8 @@ class Unwrapped:
 
 
 def unwrap(answer: str) -> Unwrapped:
-    """Return a model's text without the markup that surely wraps it, and without white space at its ends.
+    """Return a model's text without the markup that surely wraps it, and without white space at its
+    ends.
 
     Args:
         answer: as the model wrote it.
@@ -133,7 +151,9 @@ def unwrap(answer: str) -> Unwrapped:
         ContractError: `answer` is no string.
     """
     if not isinstance(answer, str):
-        raise ContractError(f"An answer is a {type(answer).__name__}, not a string: hand over the model's text.")
+        raise ContractError(
+            f"An answer is a {type(answer).__name__}, not a string: hand over the model's text."
+        )
     work = _Answer(answer.strip())
     if not _MAY_HOLD.search(work.text):
         return Unwrapped(work.text)
@@ -152,7 +172,10 @@ def unwrap(answer: str) -> Unwrapped:
 
 
 class _Answer:
-    """The text of an answer, and the tokens taken off it. `strip_…` return a fault or an empty text, if anything."""
+    """The text of an answer, and the tokens taken off it.
+
+    `strip_…` return a fault or an empty text, if anything.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -164,7 +187,10 @@ class _Answer:
         self.text = text.strip()
 
     def trim(self) -> None:
-        """Take off tokens that begin or end a turn. A `</s>` stays where it may close struck-through text (`<s>`)."""
+        """Take off tokens that begin or end a turn.
+
+        A `</s>` stays where it may close struck-through text (`<s>`).
+        """
         for _ in range(_MOST):
             head = next((head for head in HEADS if self.text.startswith(head)), "")
             end = next((end for end in ENDS if self.text.endswith(end)), "")
@@ -194,7 +220,10 @@ class _Answer:
         return ""
 
     def strip_worded(self) -> str:
-        """Keep the text behind the words with which Granite 3.2 begins its response. Other models have none."""
+        """Keep the text behind the words with which Granite 3.2 begins its response.
+
+        Other models have none.
+        """
         if not (opening := _WORDED.match(self.text)):
             return ""
         parts = _GRANITE_ANSWER.split(self.text)
@@ -206,7 +235,9 @@ class _Answer:
     def strip_thoughts(self) -> str:
         """Keep the text behind thoughts, whose opening tag may have stood in the prompt."""
         for _ in range(_MOST):
-            pair = next((pair for pair in THOUGHTS if _search(f"\\A{re.escape(pair[0])}", self.text)), None)
+            pair = next(
+                (pair for pair in THOUGHTS if _search(f"\\A{re.escape(pair[0])}", self.text)), None
+            )
             if pair is None:
                 break
             if (closing := _search(re.escape(pair[1]), self.text)) is None:
@@ -215,7 +246,11 @@ class _Answer:
             self.trim()
         for pair in THOUGHTS:
             opening, closing = (_search(re.escape(token), self.text) for token in pair)
-            if closing is None or pair[1] in ENDS or (opening and opening.start() < closing.start()):
+            if (
+                closing is None
+                or pair[1] in ENDS
+                or (opening and opening.start() < closing.start())
+            ):
                 continue
             before = self.text[: closing.start()]
             behind = self.text[closing.end() :]
@@ -225,12 +260,19 @@ class _Answer:
         return ""
 
     def strip_tags(self, has_thoughts: bool) -> None:
-        """Cut ANSWERS' tags from the text's ends. The last two only after thoughts, but a final `</answer>` always."""
+        """Cut ANSWERS' tags from the text's ends.
+
+        The last two only after thoughts, but a final `</answer>` always.
+        """
         for opening, closing in ANSWERS:
             is_sure = has_thoughts or (opening, closing) not in _BEHIND_THOUGHTS
             if is_sure and self.text.startswith(opening):
                 self.cut(self.text[len(opening) :], opening)
-            if (is_sure or closing == "</answer>") and self.text.endswith(closing) and opening[:-1] not in self.text:
+            if (
+                (is_sure or closing == "</answer>")
+                and self.text.endswith(closing)
+                and opening[:-1] not in self.text
+            ):
                 self.cut(self.text[: -len(closing)], closing)
 
     def stray_token(self, has_thoughts: bool) -> str:
@@ -245,17 +287,30 @@ class _Answer:
                 return opening if openings else closing
         marks = len(_STRUCK.findall(text))
         ends = text.count("</s>")
-        whole = text.startswith("<s>") and text.endswith("</s>") and ends == 1  # or begun and ended by Llama 2's tokens
-        return "</s>" if whole or ends > marks else "<s>" if text.startswith("<s>") and not ends else ""
+        whole = (
+            text.startswith("<s>") and text.endswith("</s>") and ends == 1
+        )  # or begun and ended by Llama 2's tokens
+        return (
+            "</s>"
+            if whole or ends > marks
+            else "<s>"
+            if text.startswith("<s>") and not ends
+            else ""
+        )
 
 
 def _search(pattern: str, text: str) -> re.Match[str] | None:
-    """Return a tag's first match in a text. `<…>` matches in any case (<Think>), [THINK] only as it stands."""
+    """Return a tag's first match in a text.
+
+    `<…>` matches in any case (<Think>), [THINK] only as it stands.
+    """
     return re.search(pattern, text, re.IGNORECASE if "<" in pattern else 0)
 
 
 def _ends_thoughts(before: str, behind: str) -> bool:
-    """Return True if a closing tag between these texts ends thoughts, and is not just mentioned in a sentence."""
+    """Return True if a closing tag between these texts ends thoughts, and is not just mentioned in
+    a sentence.
+    """
     if before[-1:] in ("", "\n") or re.match(r"[ \t]*(\n|\Z)", behind):
         return True
     return before[-1] not in "\"'`(" and re.match(r"[^\s\"'`)\].,;:!?]", behind) is not None

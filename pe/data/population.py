@@ -1,4 +1,6 @@
-"""Populations, and named arrays on disk: one .npy file per column, written part by part, read memory-mapped."""
+"""Populations, and named arrays on disk: one .npy file per column, written part by part, read
+memory-mapped.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,24 @@ import numpy as np
 
 from pe.data.arrays import BoolArray, Int32Array, Int64Array
 from pe.data.display import paragraph, table, thumbnail
-from pe.data.samples import CONDITION, PART, Array, Conditions, Indices, Samples, kind_among, modality
+from pe.data.samples import (
+    CONDITION,
+    PART,
+    Array,
+    Conditions,
+    Indices,
+    Samples,
+    kind_among,
+    modality,
+)
 from pe.errors import ContractError, DamagedFile
 
 
 class ColumnWriter:
     """Columns of `rows` rows in a folder, filled in any order without holding them in memory.
 
-    Text columns are held until `close`, because their width is known only then. A column that only some samples have
-    (`pe.data.samples.PART`) is 0, or empty, for all others.
+    Text columns are held until `close`, because their width is known only then. A column that only
+    some samples have (`pe.data.samples.PART`) is 0, or empty, for all others.
 
     Raises:
         ContractError: a part has other columns, another dtype or another shape than the first one.
@@ -38,7 +49,9 @@ class ColumnWriter:
         """Write a part: `columns[name][i]` becomes row `rows[i]`."""
         names = {name for name in columns if PART not in name.removeprefix(CONDITION)}
         if self._names is not None and self._names != names:
-            raise ContractError(f"A generator's answers differ in their columns: {sorted(self._names ^ names)}.")
+            raise ContractError(
+                f"A generator's answers differ in their columns: {sorted(self._names ^ names)}."
+            )
         self._names = names
         for name, column in columns.items():
             if column.dtype.kind == "U":
@@ -48,11 +61,15 @@ class ColumnWriter:
 
     def _target(self, name: str, column: Array) -> np.memmap[Any, np.dtype[Any]]:
         if name not in self._files:
-            self._files[name] = open_table(self._path(name), column.dtype, (self._rows, *column.shape[1:]))
+            self._files[name] = open_table(
+                self._path(name), column.dtype, (self._rows, *column.shape[1:])
+            )
         target = self._files[name]
         if target.dtype != column.dtype or target.shape[1:] != column.shape[1:]:
             form, first = (f"{a.dtype} {a.shape[1:]}" for a in (column, target))
-            raise ContractError(f"All answers of one run have one shape: '{name}' came as {form} after {first}.")
+            raise ContractError(
+                f"All answers of one run have one shape: '{name}' came as {form} after {first}."
+            )
         return target
 
     def _path(self, name: str) -> Path:
@@ -71,12 +88,17 @@ class ColumnWriter:
         return sorted(self._path(name) for name in (*self._files, *self._texts))
 
 
-def open_table(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.memmap[Any, np.dtype[Any]]:
-    """Return a new .npy file, mapped for writing, with its room on the disk reserved: a full disk is an OSError here.
+def open_table(
+    path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> np.memmap[Any, np.dtype[Any]]:
+    """Return a new .npy file, mapped for writing, with its room on the disk reserved: a full disk
+    is an OSError here.
 
     (A write into a mapped file without room would end the process.)
     """
-    table: np.memmap[Any, np.dtype[Any]] = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    table: np.memmap[Any, np.dtype[Any]] = np.lib.format.open_memmap(
+        path, mode="w+", dtype=dtype, shape=shape
+    )
     if hasattr(os, "posix_fallocate"):  # not on macOS
         with path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
@@ -86,7 +108,9 @@ def open_table(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.m
 def load_columns(folder: Path) -> dict[str, Array]:
     """Load all columns of `folder`, memory-mapped."""
     files = sorted(folder.glob("*.npy"))
-    return {file.stem: np.lib.format.open_memmap(file, mode="r") for file in files}  # no pickle, no archive
+    return {
+        file.stem: np.lib.format.open_memmap(file, mode="r") for file in files
+    }  # no pickle, no archive
 
 
 # Populations: samples with the label each is evolved for, its condition and its parent.
@@ -101,11 +125,14 @@ _BEGINNING = 300
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """S_t of Algorithm 1, all labels together. Everything in it is public or drawn from noised releases.
+    """S_t of Algorithm 1, all labels together.
+
+    Everything in it is public or drawn from noised releases.
 
     Attributes:
         samples: n samples.
-        labels: int32 (n,), index into the public class list: the private class the sample is evolved for.
+        labels: int32 (n,), index into the public class list: the private class the sample is
+            evolved for.
         conditions: the generator's own public conditions, n rows or no columns.
         parents: int64 (n,), index of the parent in the population before; NO_PARENT for founders.
     """
@@ -116,7 +143,12 @@ class Population:
     parents: Int64Array
 
     def __post_init__(self) -> None:
-        lengths = {len(self.samples), len(self.labels), len(self.parents), self.conditions.rows or len(self.samples)}
+        lengths = {
+            len(self.samples),
+            len(self.labels),
+            len(self.parents),
+            self.conditions.rows or len(self.samples),
+        }
         if len(lengths) != 1:
             raise ContractError(f"A population's parts differ in length: {sorted(lengths)}.")
 
@@ -124,13 +156,20 @@ class Population:
         return len(self.samples)
 
     def _repr_html_(self) -> str:
-        """Show some samples of each label in a notebook. Labels are numbers here, and the run has their names."""
+        """Show some samples of each label in a notebook.
+
+        Labels are numbers here, and the run has their names.
+        """
         rows = []
         labels = np.unique(self.labels)
         for label in labels[:_LABELS]:
             members = np.flatnonzero(self.labels == label)
-            rows.append((str(label), f"{len(members):,}", _cell(self.samples.take(members[:_SHOWN]), label)))
-        rest = f"; labels {labels[_LABELS]} and above are not shown" if len(labels) > _LABELS else ""
+            rows.append(
+                (str(label), f"{len(members):,}", _cell(self.samples.take(members[:_SHOWN]), label))
+            )
+        rest = (
+            f"; labels {labels[_LABELS]} and above are not shown" if len(labels) > _LABELS else ""
+        )
         head = paragraph(f"Population of {len(self):,} {self.samples.noun}{rest}")
         return head + table(("label", self.samples.noun, f"the first {_SHOWN}"), rows)
 
@@ -142,7 +181,9 @@ class Population:
 
     @staticmethod
     def columns(samples: Samples, conditions: Conditions, **others: Array) -> dict[str, Array]:
-        """Return samples, conditions and other arrays of n rows by the names of their stored columns."""
+        """Return samples, conditions and other arrays of n rows by the names of their stored
+        columns.
+        """
         public = {f"{CONDITION}{name}": column for name, column in conditions.items()}
         return {samples.kind: samples.array, **public, **others}
 
@@ -154,25 +195,39 @@ class Population:
 
     @classmethod
     def load(cls, folder: Path) -> Population:
-        """Load the population of a run's folder, memory-mapped; raise DamagedFile if it is missing or damaged."""
+        """Load the population of a run's folder, memory-mapped; raise DamagedFile if it is missing
+        or damaged.
+        """
         if not folder.is_dir():
             raise DamagedFile(f"{folder} is missing: restore it from a copy.")
         try:
             population = cls.from_columns(load_columns(folder))
-        except (ArithmeticError, ContractError, EOFError, IsADirectoryError, KeyError, TypeError, ValueError) as error:
+        except (
+            ArithmeticError,
+            ContractError,
+            EOFError,
+            IsADirectoryError,
+            KeyError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise DamagedFile(f"{folder} is damaged: restore it from a copy.") from error
         samples = population.samples
         labels = population.labels
         parents = population.parents
         whole = labels.ndim == parents.ndim == 1 and labels.dtype.kind == parents.dtype.kind == "i"
-        if not (whole and samples.check(samples.array) and (labels >= 0).all() and (parents >= -1).all()):
+        if not (
+            whole and samples.check(samples.array) and (labels >= 0).all() and (parents >= -1).all()
+        ):
             raise DamagedFile(f"{folder} is damaged: restore it from a copy.")
         return population
 
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """S_t as it follows from S_{t-1}: member i is the candidate parents[i], unchanged if survives[i], else varied."""
+    """S_t as it follows from S_{t-1}: member i is the candidate parents[i], unchanged if
+    survives[i], else varied.
+    """
 
     parents: Int64Array  # (n,)
     survives: Mask  # (n,)
@@ -186,13 +241,25 @@ class Members:
 def parse_columns(columns: Mapping[str, Array]) -> tuple[Samples, Conditions]:
     """Return the samples and conditions among the stored arrays `columns`."""
     kind = kind_among(columns.keys())
-    conditions = {name.removeprefix(CONDITION): array for name, array in columns.items() if name.startswith(CONDITION)}
+    conditions = {
+        name.removeprefix(CONDITION): array
+        for name, array in columns.items()
+        if name.startswith(CONDITION)
+    }
     return modality(kind)(columns[kind]), Conditions(conditions)
 
 
 def _cell(samples: Samples, label: int) -> str:
-    """Return samples of a label as HTML: pictures side by side, or the beginnings of texts below each other."""
+    """Return samples of a label as HTML: pictures side by side, or the beginnings of texts below
+    each other.
+    """
     if samples.is_text:
-        texts = (text if len(text) <= _BEGINNING else f"{text[:_BEGINNING]} …" for text in samples.strings)
+        texts = (
+            text if len(text) <= _BEGINNING else f"{text[:_BEGINNING]} …"
+            for text in samples.strings
+        )
         return "".join(f'<div dir="auto">{escape(text)}</div>' for text in texts)
-    return " ".join(thumbnail(image, f"label {label}, number {i}") for i, image in enumerate(samples.pictures(), 1))
+    return " ".join(
+        thumbnail(image, f"label {label}, number {i}")
+        for i, image in enumerate(samples.pictures(), 1)
+    )

@@ -24,17 +24,21 @@ _silenced = ExitStack()
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Show no Python warning inside the block. A library's logger without a handler writes nothing to the console.
+    """Show no Python warning inside the block.
 
-    Such words might tell of a private record. The silence holds for all threads, from the first that enters until the
-    last has left.
+    A library's logger without a handler writes nothing to the console.
+
+    Such words might tell of a private record. The silence holds for all threads, from the first
+    that enters until the last has left.
     """
     global _inside
     with _lock:
         if _inside == 0:
             _silenced.enter_context(warnings.catch_warnings())
             _silenced.callback(setattr, logging, "lastResort", logging.lastResort)
-            logging.lastResort = cast(Any, logging.NullHandler())  # Python writes to stderr what no handler wants
+            logging.lastResort = cast(
+                Any, logging.NullHandler()
+            )  # Python writes to stderr what no handler wants
             warnings.simplefilter("ignore")
         _inside += 1
     try:
@@ -65,10 +69,16 @@ def quiet_transformers() -> Iterator[None]:
 
 @cache
 def silence_libtiff() -> None:
-    """Keep Pillow's libtiff, if its file is found, from writing errors past Python to the process's stderr."""
+    """Keep Pillow's libtiff, if its file is found, from writing errors past Python to the process's
+    stderr.
+    """
     maps = Path("/proc/self/maps")
     if maps.is_file():
-        files = {Path(line.split(maxsplit=5)[-1]) for line in maps.read_text().splitlines() if "/" in line}
+        files = {
+            Path(line.split(maxsplit=5)[-1])
+            for line in maps.read_text().splitlines()
+            if "/" in line
+        }
     else:  # macOS
         files = set((Path(PIL.__file__).parent / ".dylibs").glob("*"))
     for path in files:

@@ -1,4 +1,6 @@
-"""Files on object stores and web servers, by their addresses, through fsspec: read in pieces, never written."""
+"""Files on object stores and web servers, by their addresses, through fsspec: read in pieces, never
+written.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ _BLOCK = 2**22  # bytes that are asked for together
 class RemotePath:
     """A file or a folder on an object store, with the methods of `Path` that reading tables needs.
 
-    All methods raise BadTable without credentials or a connection, and MissingDependency where no library is installed
-    that speaks the protocol.
+    All methods raise BadTable without credentials or a connection, and MissingDependency where no
+    library is installed that speaks the protocol.
 
     Attributes:
         url: such as s3://bucket/folder/file.parquet; without credentials.
@@ -61,7 +63,12 @@ class RemotePath:
                 yield RemotePath(str(system.unstrip_protocol(str(name))))
 
     def open(
-        self, mode: str = "r", *, encoding: str | None = None, errors: str | None = None, newline: str | None = None
+        self,
+        mode: str = "r",
+        *,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
     ) -> IO[Any]:
         """Open the file for reading, as bytes where the mode is "rb"."""
         with self._system() as (system, path):
@@ -71,7 +78,10 @@ class RemotePath:
 
     @contextmanager
     def _system(self) -> Iterator[tuple[Any, str]]:
-        """Yield fsspec's file system and the path in it. Whatever is raised inside becomes BadTable."""
+        """Yield fsspec's file system and the path in it.
+
+        Whatever is raised inside becomes BadTable.
+        """
         try:
             import fsspec
         except ImportError as error:
@@ -79,7 +89,9 @@ class RemotePath:
         try:
             system, path = fsspec.core.url_to_fs(self.url)
         except ImportError as error:  # which tells what to install
-            raise MissingDependency(f"Reading {self.url} needs another library: {error}.") from error
+            raise MissingDependency(
+                f"Reading {self.url} needs another library: {error}."
+            ) from error
         with self.errors():
             yield system, path
 
@@ -91,7 +103,8 @@ class RemotePath:
         except Exception as error:  # each store's library has exceptions of its own
             why = printable(f"{type(error).__name__}: {error}").rstrip(".")
             raise BadTable(
-                f"{self.url} cannot be read ({why}): check the address, the credentials and the connection."
+                f"{self.url} cannot be read ({why}): check the address, the credentials and the "
+                "connection."
             ) from error
 
 
@@ -127,21 +140,32 @@ class _Reader(io.RawIOBase):
 
 
 def is_remote(value: object) -> bool:
-    """Return True if `value` is an address rather than a path on this machine. `file://…` is an address, too."""
+    """Return True if `value` is an address rather than a path on this machine.
+
+    `file://…` is an address, too.
+    """
     return isinstance(value, str) and "://" in value
 
 
 def _parse(value: Any) -> Any:
-    """Return an address as a RemotePath, or as a Path for `file://…`. Anything else is returned as it is."""
+    """Return an address as a RemotePath, or as a Path for `file://…`.
+
+    Anything else is returned as it is.
+    """
     if not is_remote(value):
         return value
     address = urlsplit(value)
     if address.scheme == "file":
         return Path(address.path)
     if address.scheme not in PROTOCOLS:
-        raise ValueError(f"'{address.scheme}://' is not read here: take one of {', '.join(PROTOCOLS)}, or a local path")
+        raise ValueError(
+            f"'{address.scheme}://' is not read here: take one of {', '.join(PROTOCOLS)}, or a "
+            "local path"
+        )
     if "@" in address.netloc and address.scheme not in ("abfs", "az"):
-        raise ValueError("an address holds no credentials here: give them as the store's library reads them")
+        raise ValueError(
+            "an address holds no credentials here: give them as the store's library reads them"
+        )
     if "::" in value:
         raise ValueError("addresses are not chained here")
     return RemotePath(value)

@@ -19,7 +19,9 @@ _DIFFERENT = 16  # fractions of a made-up row, at most
 
 @dataclass(frozen=True, eq=False)
 class Rows(Texts):
-    """n rows, each the UTF-8 of a JSON object: numbers, true and false, text, and null for a missing value."""
+    """n rows, each the UTF-8 of a JSON object: numbers, true and false, text, and null for a
+    missing value.
+    """
 
     kind: ClassVar[str] = "table"
     noun: ClassVar[str] = "rows"
@@ -34,26 +36,42 @@ class Rows(Texts):
 
     @property
     def records(self) -> list[Any]:
-        """The rows as mappings of names to values. A made-up row as a list, a blank one as an empty mapping."""
+        """The rows as mappings of names to values.
+
+        A made-up row as a list, a blank one as an empty mapping.
+        """
         return [json.loads(row) if row else {} for row in self.utf8.tolist()]
 
     @classmethod
     def examples(cls, count: int, shape: Shape) -> Self:
-        """Make up rows, for any columns: a list of fractions, each the place among the values of a column."""
+        """Make up rows, for any columns: a list of fractions, each the place among the values of a
+        column.
+        """
         fractions = min(max((shape[0] - 1) // 6, 1), _DIFFERENT)
-        numbers = [generator(i, "examples").integers(0, 1000, fractions) / 1000 for i in range(count)]
+        numbers = [
+            generator(i, "examples").integers(0, 1000, fractions) / 1000 for i in range(count)
+        ]
         rows = [json.dumps(row.tolist(), separators=(",", ":")).encode() for row in numbers]
         return cls(np.array(rows, dtype=f"S{max(shape[0], 8)}"))
 
     @classmethod
     def costliest(cls, count: int, shape: Shape) -> Self:
-        """Make up rows. What their values cost is part of `RowSource.decoding`, since no columns are known here."""
+        """Make up rows.
+
+        What their values cost is part of `RowSource.decoding`, since no columns are known here.
+        """
         return cls.examples(count, shape)
 
     @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
-        """Return the end of a sentence that says that a row is longer than its columns allow; "" if it is not."""
-        return "" if len(bytes(row)) <= shape[0] else "is longer than its columns allow: declare them again"
+        """Return the end of a sentence that says that a row is longer than its columns allow; "" if
+        it is not.
+        """
+        return (
+            ""
+            if len(bytes(row)) <= shape[0]
+            else "is longer than its columns allow: declare them again"
+        )
 
     @classmethod
     def check(cls, array: Array) -> bool:
@@ -74,7 +92,10 @@ class Rows(Texts):
     def strings(self) -> list[str]:
         """Each row on a line, without its missing values."""
         rows = (row.items() if isinstance(row, dict) else enumerate(row) for row in self.records)
-        return [", ".join(f"{name}: {value}" for name, value in row if value is not None) for row in rows]
+        return [
+            ", ".join(f"{name}: {value}" for name, value in row if value is not None)
+            for row in rows
+        ]
 
 
 @lru_cache(2048)  # pages compare the same rows many times

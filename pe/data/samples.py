@@ -1,7 +1,10 @@
-"""Samples: an ordered batch of one modality, such as images. Their conditions; and public randomness.
+"""Samples: an ordered batch of one modality, such as images.
 
-The engine counts, takes, saves and loads samples; for all other work it calls their methods. So another modality is a
-class with the members of `Samples`, named by an entry point of the group `pe.modalities`; the loop does not change.
+Their conditions; and public randomness.
+
+The engine counts, takes, saves and loads samples; for all other work it calls their methods. So
+another modality is a class with the members of `Samples`, named by an entry point of the group
+`pe.modalities`; the loop does not change.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 Indices = npt.NDArray[np.integer] | slice | Sequence[int]
 Shape = tuple[int, ...]
-"""The shape of all samples of a run, in the modality's own terms: height, width and channels of images."""
+"""The shape of all samples of a run, in the modality's own terms: height, width and channels of
+images."""
 
 
 class Samples(Protocol):
@@ -40,13 +44,16 @@ class Samples(Protocol):
         axes: the numbers of a shape, in words: `height×width×channels`.
         suffix: the suffix of a file that holds one sample: `.png`.
         feature: the type of a column of such files in Hugging Face's data sets.
-        embedding: the kind of embedding for a recipe that names none; for images a network at hand is preferred.
+        embedding: the kind of embedding for a recipe that names none; for images a network at hand
+            is preferred.
         unit: the unit of `distances`, in words.
-        counts_labels: whether `evolution: auto` has the labels counted, under DP, in place of equal numbers of each.
+        counts_labels: whether `evolution: auto` has the labels counted, under DP, in place of equal
+            numbers of each.
         largest: the most samples at the end that `evolution: auto` chooses.
         is_text: whether the samples are text, which a report shows as such, and not as pictures.
         columns: of rows, where the class of their declared columns is, `module:name`; it works as
-            `pe.data.columns.Columns`. Empty for other samples. Exports and reports have a column for each of theirs.
+            `pe.data.columns.Columns`. Empty for other samples. Exports and reports have a column
+            for each of theirs.
     """
 
     kind: ClassVar[str]
@@ -65,24 +72,35 @@ class Samples(Protocol):
 
     @classmethod
     def stack(cls, rows: Sequence[Array | None], shape: Shape) -> Self:
-        """Return a batch of `rows`, each as in `array[i]`, None as a blank; only their number decides the time."""
+        """Return a batch of `rows`, each as in `array[i]`, None as a blank; only their number
+        decides the time.
+        """
 
     @classmethod
     def examples(cls, count: int, shape: Shape) -> Self:
-        """Make up samples as different as can be, sample i from i alone. A run tries its embedding on them first."""
+        """Make up samples as different as can be, sample i from i alone.
+
+        A run tries its embedding on them first.
+        """
 
     @classmethod
     def costliest(cls, count: int, shape: Shape) -> Self:
-        """Make up samples that take an embedding as long as any: the public clock leaves time for them."""
+        """Make up samples that take an embedding as long as any: the public clock leaves time for
+        them.
+        """
         return cls.examples(count, shape)
 
     @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
-        """Return the end of a sentence that says how a record differs from the declared shape; "" if it does not."""
+        """Return the end of a sentence that says how a record differs from the declared shape; ""
+        if it does not.
+        """
 
     @classmethod
     def is_unique(cls, row: Array) -> bool:
-        """Return True if a sample that equals `row` is surely a copy of it; by default two may be equal by chance."""
+        """Return True if a sample that equals `row` is surely a copy of it; by default two may be
+        equal by chance.
+        """
         return False
 
     @classmethod
@@ -91,7 +109,9 @@ class Samples(Protocol):
 
     @classmethod
     def pack(cls, array: Array) -> dict[str, Array]:
-        """Return the array as named parts to be stored until the population is made, the smaller the better."""
+        """Return the array as named parts to be stored until the population is made, the smaller
+        the better.
+        """
 
     @classmethod
     def unpack(cls, parts: Mapping[str, Array]) -> Array:
@@ -113,13 +133,17 @@ class Samples(Protocol):
         return type(self)(self.array[indices])
 
     def only(self, *indices: int) -> Self:
-        """Return a batch of equal length and shape, in which all samples but those at `indices` are blank."""
+        """Return a batch of equal length and shape, in which all samples but those at `indices` are
+        blank.
+        """
         array = np.zeros_like(self.array)
         array[list(indices)] = self.array[list(indices)]
         return type(self)(array)
 
     def distances(self, others: Self) -> Float64Array:
-        """Return the distance of each sample from its counterpart in `others`, in `unit`s, float64 (n,)."""
+        """Return the distance of each sample from its counterpart in `others`, in `unit`s, float64
+        (n,).
+        """
 
     @property
     def strings(self) -> list[str]:
@@ -127,7 +151,10 @@ class Samples(Protocol):
         return []
 
     def suspicion(self) -> str:
-        """Return a clause on how many samples look withheld or spoiled, and in what way. Empty if none do."""
+        """Return a clause on how many samples look withheld or spoiled, and in what way.
+
+        Empty if none do.
+        """
         return ""
 
     def pictures(self) -> list[Image]:
@@ -138,30 +165,47 @@ class Samples(Protocol):
 
 
 def columns_of(samples: Samples, private: Mapping[str, Any]) -> Any:
-    """Return the columns of rows, as a recipe's section `private` declares them. None for other samples."""
+    """Return the columns of rows, as a recipe's section `private` declares them.
+
+    None for other samples.
+    """
     return resolve_name(samples.columns)(private["columns"]) if samples.columns else None
 
 
 def suspicions(name: str, samples: Samples) -> list[str]:
-    """Return one sentence if some samples, which it calls `name`, look withheld or spoiled; else an empty list."""
+    """Return one sentence if some samples, which it calls `name`, look withheld or spoiled; else an
+    empty list.
+    """
     suspicion = samples.suspicion()
-    return [f"{name}: {suspicion}. They stay: look at them before you use the data."] if suspicion else []
+    return (
+        [f"{name}: {suspicion}. They stay: look at them before you use the data."]
+        if suspicion
+        else []
+    )
 
 
 def distinct(samples: Samples) -> tuple[Int64Array, Int64Array]:
-    """Return (first, place): the first index of each group of equal samples. Sample i equals sample first[place[i]]."""
+    """Return (first, place): the first index of each group of equal samples.
+
+    Sample i equals sample first[place[i]].
+    """
     return distinct_rows(samples.array)
 
 
 def distinct_rows(rows: Array) -> tuple[Int64Array, Int64Array]:
     """Return what `distinct` returns, of the rows of an array that are equal to the last bit."""
     digests = b"".join(blake2b(row.tobytes(), digest_size=16).digest() for row in rows)
-    _, first, place = np.unique(np.frombuffer(digests, "V16"), return_index=True, return_inverse=True)
+    _, first, place = np.unique(
+        np.frombuffer(digests, "V16"), return_index=True, return_inverse=True
+    )
     return first, place
 
 
 def slices(count: int, size: int) -> Iterator[slice]:
-    """Yield slices of `size` places that cover the places 0 … count − 1 in order. The last may reach beyond them."""
+    """Yield slices of `size` places that cover the places 0 … count − 1 in order.
+
+    The last may reach beyond them.
+    """
     for start in range(0, count, size):
         yield slice(start, start + size)
 
@@ -170,45 +214,61 @@ _modalities: dict[str, type[Samples]] = {}
 
 
 def modality(kind: str) -> type[Samples]:
-    """Return the modality of this name; raise PluginError if none is installed, or it cannot be imported."""
+    """Return the modality of this name; raise PluginError if none is installed, or it cannot be
+    imported.
+    """
     if kind not in _modalities:
         points = entry_points(group="pe.modalities", name=kind)
         if not points:
-            raise PluginError(f"The modality '{kind}' is not installed: install the package that brings it.")
+            raise PluginError(
+                f"The modality '{kind}' is not installed: install the package that brings it."
+            )
         (point,) = tuple(points)[-1:]
         try:
             _modalities[kind] = point.load()
         except (ImportError, AttributeError) as error:
-            raise PluginError(f"The modality '{kind}' ({point.value}) cannot be loaded: {error}.") from error
+            raise PluginError(
+                f"The modality '{kind}' ({point.value}) cannot be loaded: {error}."
+            ) from error
     return _modalities[kind]
 
 
 def kind_among(names: Collection[str]) -> str:
-    """Return the name of the modality among the stored columns' `names`; raise PluginError if there is none."""
-    installed_names = set(names) & _modalities.keys() or {point.name for point in entry_points(group="pe.modalities")}
+    """Return the name of the modality among the stored columns' `names`; raise PluginError if there
+    is none.
+    """
+    installed_names = set(names) & _modalities.keys() or {
+        point.name for point in entry_points(group="pe.modalities")
+    }
     for name in names:
         if name in installed_names:
             return name
     raise PluginError(
-        f"No installed modality is named by a column ({', '.join(names)}): restore the file, or install the modality."
+        f"No installed modality is named by a column ({', '.join(names)}): restore the file, or "
+        "install the modality."
     )
 
 
 # Public randomness: every draw but the noise comes from the recipe's seed, a phase and an index.
-# Noise and sampling coins never come from here; they are the operating system's (pe/privacy/noise.py).
+# Noise and sampling coins never come from here; they are the operating system's
+# (pe/privacy/noise.py).
 
 Seeds = UInt64Array
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def item_seeds(seed: int, phase: str, items: Int64Array, attempts: Int64Array) -> Seeds:
-    """Return a seed for each item of a phase and each attempt at it, uint64 (n,), independent of chunking."""
+    """Return a seed for each item of a phase and each attempt at it, uint64 (n,), independent of
+    chunking.
+    """
     keys = np.uint64(_key(seed, phase)) + items.astype(np.uint64) * _GOLDEN
     return mix(mix(keys) + attempts.astype(np.uint64) * _GOLDEN)
 
 
 def uniforms(seeds: Seeds, purpose: str) -> Float64Array:
-    """Return a number in [0, 1) for each seed, float64 (n,), independent of the numbers for another `purpose`."""
+    """Return a number in [0, 1) for each seed, float64 (n,), independent of the numbers for another
+    `purpose`.
+    """
     bits = mix(seeds ^ np.uint64(_key(0, purpose))) >> np.uint64(11)
     return bits.astype(np.float64) * 2.0**-53
 
@@ -219,7 +279,9 @@ def generator(seed: int, phase: str) -> np.random.Generator:
 
 
 def _key(seed: int, phase: str) -> int:
-    return int.from_bytes(hashlib.blake2b(f"{seed}/{phase}".encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(
+        hashlib.blake2b(f"{seed}/{phase}".encode(), digest_size=8).digest(), "little"
+    )
 
 
 def mix(x: Seeds) -> Seeds:
@@ -229,29 +291,31 @@ def mix(x: Seeds) -> Seeds:
     return x ^ (x >> np.uint64(31))
 
 
-# Conditions: columns of arrays that a generator needs to know of each sample.
-# A condition is public: a prompt, an API class, a simulator's parameters. It belongs to its sample and is carried to
-# all its descendants (App. I of the paper), independent of the private label.
+# Conditions: columns of arrays that a generator needs to know of each sample. A condition is
+# public: a prompt, an API class, a simulator's parameters. It belongs to its sample and is carried
+# to all its descendants (App. I of the paper), independent of the private label.
 
 Column = npt.NDArray[Any]
 CONDITION = "condition."
 """Prefix of a condition's name in the name of its stored column."""
 SOFT_LABEL = "soft_label"
-"""Column of each sample's probabilities of the labels, if the generator gives them: float32 (n, labels)."""
+"""Column of each sample's probabilities of the labels, if the generator gives them: float32 (n,
+labels)."""
 CAPTION = "caption"
 """Column of the text that each sample was drawn from, if the generator keeps it."""
 DRAWN = "drawn"
-"""Column of the samples as drawn, uint8 (n, height, width, 3), if the generator varies these and not the resized ones.
-Unlike other conditions it does not decide which samples a request asks for together."""
+"""Column of the samples as drawn, uint8 (n, height, width, 3), if the generator varies these and
+not the resized ones. Unlike other conditions it does not decide which samples a request asks for
+together."""
 GENERATOR = "generator"
 """Column of the name of the generator that made each sample, if there are several."""
 EXAMPLES = "examples"
 BETWEEN = "\n\n---\n\n"
-"""Column of texts of the label, for `pe extend --examples` to show to a language model, and what stands between two of
-them; no sample keeps it."""
+"""Column of texts of the label, for `pe extend --examples` to show to a language model, and what
+stands between two of them; no sample keeps it."""
 PART = "."
-"""Mark in the name of a column that only the samples of one of several generators have: `hand.font`. In the rows of all
-other samples the column is 0, or empty."""
+"""Mark in the name of a column that only the samples of one of several generators have:
+`hand.font`. In the rows of all other samples the column is 0, or empty."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,7 +338,9 @@ class Conditions(Mapping[str, Column]):
             raise ContractError(f"Condition columns differ in length: {lengths}.")
         for name, column in self.columns.items():
             if column.dtype.hasobject:
-                raise ContractError(f"Condition column '{name}' holds Python objects: use numbers or text.")
+                raise ContractError(
+                    f"Condition column '{name}' holds Python objects: use numbers or text."
+                )
 
     def __getitem__(self, name: str) -> Column:
         return self.columns[name]
@@ -300,7 +366,8 @@ class Conditions(Mapping[str, Column]):
         """Return all parts, one after another.
 
         Raises:
-            ContractError: the parts' columns differ, not counting columns that only some samples have (`PART`).
+            ContractError: the parts' columns differ, not counting columns that only some samples
+                have (`PART`).
         """
         names = {tuple(sorted(name for name in part.columns if PART not in name)) for part in parts}
         if len(names) > 1:

@@ -11,7 +11,9 @@ _DIGITS = 20
 
 
 def unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return `pairs` as a mapping, for json's `object_pairs_hook`; raise ValueError if a key comes twice."""
+    """Return `pairs` as a mapping, for json's `object_pairs_hook`; raise ValueError if a key comes
+    twice.
+    """
     content = dict(pairs)
     if len(content) != len(pairs):
         raise ValueError("a key comes twice")
@@ -19,10 +21,16 @@ def unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Return the object that `text` holds; raise ValueError unless its numbers are finite and its keys differ."""
+    """Return the object that `text` holds; raise ValueError unless its numbers are finite and its
+    keys differ.
+    """
     try:
         values = json.loads(
-            text, parse_float=_number, parse_int=_whole, parse_constant=_number, object_pairs_hook=unlike
+            text,
+            parse_float=_number,
+            parse_int=_whole,
+            parse_constant=_number,
+            object_pairs_hook=unlike,
         )
     except RecursionError as error:
         raise ValueError("nested too deep") from error

@@ -1,4 +1,6 @@
-"""The form that texts must have, as their owner declares it in public: JSON objects of declared fields, or lines."""
+"""The form that texts must have, as their owner declares it in public: JSON objects of declared
+fields, or lines.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ class Structure(BaseModel):
     Attributes:
         fields: the keys of a JSON object whose values are declared as a table's columns are.
         texts: the keys of the object whose values are any text.
-        line: a regular expression that each line of the text matches as a whole, instead of an object.
+        line: a regular expression that each line of the text matches as a whole, instead of an
+            object.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -44,7 +47,9 @@ class Structure(BaseModel):
         if bool(self.fields or self.texts) == (self.line is not None):
             raise ValueError("declare fields and texts of a JSON object, or a line: one of the two")
         if twice := self.fields.keys() & set(self.texts):
-            raise ValueError(f"'{min(twice)}' is among the fields and among the texts: leave it out of one")
+            raise ValueError(
+                f"'{min(twice)}' is among the fields and among the texts: leave it out of one"
+            )
         return self
 
     @cached_property
@@ -60,16 +65,22 @@ class Structure(BaseModel):
         """
         if self.line is not None:
             pattern = re.compile(self.line)
-            wrong = next((i for i, line in enumerate(text.splitlines(), 1) if not pattern.fullmatch(line)), 0)
+            wrong = next(
+                (i for i, line in enumerate(text.splitlines(), 1) if not pattern.fullmatch(line)), 0
+            )
             if wrong or not text.strip():
-                raise ValueError(f"line {wrong} does not match the pattern" if wrong else "it has no line")
+                raise ValueError(
+                    f"line {wrong} does not match the pattern" if wrong else "it has no line"
+                )
             return {}
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
             raise ValueError("it is no JSON") from None
         if not isinstance(value, dict) or value.keys() != self.fields.keys() | set(self.texts):
-            raise ValueError(f"it is no object with the keys {', '.join((*self.fields, *self.texts))}")
+            raise ValueError(
+                f"it is no object with the keys {', '.join((*self.fields, *self.texts))}"
+            )
         for key, column in self.fields.items():
             if not (column.declares(value[key]) or (value[key] is None and column.missing)):
                 raise ValueError(f"its '{key}' is none that is declared")
@@ -79,7 +90,9 @@ class Structure(BaseModel):
         return value
 
     def read(self, text: str) -> str:
-        """Return a text in this form without a code block around it, an object on one line; raise as `parse`."""
+        """Return a text in this form without a code block around it, an object on one line; raise
+        as `parse`.
+        """
         inner = _FENCED.sub(r"\1", text)
         value = self.parse(inner)
         return inner if self.line is not None else plain(json.dumps(value, ensure_ascii=False))
@@ -95,13 +108,17 @@ class Structure(BaseModel):
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys of an object as they stand in a text: `"key":`."""
-        return tuple(f"{json.dumps(key, ensure_ascii=False)}:" for key in (*self.fields, *self.texts))
+        return tuple(
+            f"{json.dumps(key, ensure_ascii=False)}:" for key in (*self.fields, *self.texts)
+        )
 
     @property
     def request(self) -> str:
         """The words that ask a model for this form, beside its prompt."""
         if self.line is not None:
-            return f"Answer with lines alone, each of which matches the regular expression {self.line}"
+            return (
+                f"Answer with lines alone, each of which matches the regular expression {self.line}"
+            )
         keys = [f"{key} ({_words(column)})" for key, column in self.fields.items()]
         keys += [f"{key} (text)" for key in self.texts]
         return f"Answer with a JSON object alone, with the keys {'; '.join(keys)}."
@@ -111,9 +128,14 @@ def _words(column: Column) -> str:
     """Say what a field may hold."""
     values = [str(column.value(code)) for code in range(min(column.size, _MOST_NAMED))]
     if column.min is not None:
-        words = f"{column.kind} from {column.value(0)} to {column.value(column.size - 1)} in steps of {column.unit:g}"
+        words = (
+            f"{column.kind} from {column.value(0)} to {column.value(column.size - 1)} in steps of "
+            f"{column.unit:g}"
+        )
     elif column.kind == "boolean":
         words = "true or false"
     else:
-        words = f"one of {', '.join(values)}{' and others of their kind' * (column.size > len(values))}"
+        words = (
+            f"one of {', '.join(values)}{' and others of their kind' * (column.size > len(values))}"
+        )
     return words + " or null" * column.missing

@@ -1,11 +1,14 @@
-"""Tables and folders from outside, streamed: CSV, TSV, JSON lines, Parquet and Arrow, and public texts in them.
+"""Tables and folders from outside, streamed: CSV, TSV, JSON lines, Parquet and Arrow, and public
+texts in them.
 
-The first row of CSV and TSV names the columns; cells with separators, quotes or line breaks stand in double quotes
-(RFC 4180). A formula is text like any other. Each line of JSON lines is an object. A cell whose bytes are not of the
-declared encoding has lone surrogates in their place, so that a reader of texts can refuse that row alone.
+The first row of CSV and TSV names the columns; cells with separators, quotes or line breaks stand
+in double quotes (RFC 4180). A formula is text like any other. Each line of JSON lines is an object.
+A cell whose bytes are not of the declared encoding has lone surrogates in their place, so that a
+reader of texts can refuse that row alone.
 
-A fault of one row is that row's alone (`read_rows_or_faults`): where a row of several lines cannot be read, its first
-line is the bad row, and reading goes on with the next line. No message holds a cell.
+A fault of one row is that row's alone (`read_rows_or_faults`): where a row of several lines cannot
+be read, its first line is the bad row, and reading goes on with the next line. No message holds a
+cell.
 """
 
 from __future__ import annotations
@@ -40,21 +43,28 @@ class ColumnFile:
     """An open Parquet or Arrow file."""
 
     schema: Any  # pyarrow's; its metadata may hold Hugging Face's
-    batches: Callable[[Sequence[str], int], Iterator[Any]]  # columns, most rows of a record batch; to be called once
+    batches: Callable[
+        [Sequence[str], int], Iterator[Any]
+    ]  # columns, most rows of a record batch; to be called once
 
 
 def arrow_cells(column: Any, names: Sequence[str] = ()) -> Iterator[object]:
-    """Yield the values of an array of pyarrow: a number's name if it has one. Surrogates for bytes that are no text.
+    """Yield the values of an array of pyarrow: a number's name if it has one.
+
+    Surrogates for bytes that are no text.
 
     A value that Python cannot hold, such as a date beyond the year 9999, is UNREADABLE.
 
-    A dictionary's values are looked up one by one: the whole column may be thousands of times as large as the file.
+    A dictionary's values are looked up one by one: the whole column may be thousands of times as
+    large as the file.
     """
     from pyarrow import types
 
     is_dictionary = types.is_dictionary(column.type)
     kind = column.type.value_type if is_dictionary else column.type
-    is_text = any(is_kind(kind) for is_kind in (types.is_string, types.is_large_string, types.is_string_view))
+    is_text = any(
+        is_kind(kind) for is_kind in (types.is_string, types.is_large_string, types.is_string_view)
+    )
     for scalar in column:
         value = scalar.value if is_dictionary and scalar.is_valid else scalar
         if is_text:
@@ -68,7 +78,10 @@ def arrow_cells(column: Any, names: Sequence[str] = ()) -> Iterator[object]:
 
 
 def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]:
-    """Return the names that Hugging Face's metadata give to the numbers of a column. Empty if it has no names."""
+    """Return the names that Hugging Face's metadata give to the numbers of a column.
+
+    Empty if it has no names.
+    """
     try:
         names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][column]["names"]
     except (KeyError, TypeError, ValueError, RecursionError):
@@ -77,14 +90,19 @@ def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]
 
 
 def _text(data: Any) -> str:
-    """Return a cell's text, up to _MOST_BYTES of it. Bytes that are not UTF-8 become lone surrogates."""
+    """Return a cell's text, up to _MOST_BYTES of it.
+
+    Bytes that are not UTF-8 become lone surrogates.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     return decoder.decode(bytes(memoryview(data)[:_MOST_BYTES]), data.size <= _MOST_BYTES)
 
 
 @contextmanager
 def open_columns(path: TablePath) -> Iterator[ColumnFile]:
-    """Open a file of columns: Arrow by its suffix (IPC, as a stream or a file), else Parquet. BadTable if that fails.
+    """Open a file of columns: Arrow by its suffix (IPC, as a stream or a file), else Parquet.
+
+    BadTable if that fails.
 
     No file is memory-mapped: a mapped file that is cut off while it is read would end the process.
     """
@@ -92,7 +110,9 @@ def open_columns(path: TablePath) -> Iterator[ColumnFile]:
         import pyarrow as arrow
         import pyarrow.parquet as parquet
     except ImportError as error:
-        raise MissingDependency.of("pyarrow", "parquet", "Reading Parquet and Arrow files") from error
+        raise MissingDependency.of(
+            "pyarrow", "parquet", "Reading Parquet and Arrow files"
+        ) from error
     is_arrow = path.suffix.lower() == ARROW
     try:
         with ExitStack() as stack:
@@ -100,35 +120,51 @@ def open_columns(path: TablePath) -> Iterator[ColumnFile]:
             if is_arrow:
                 yield _arrow_file(stack.enter_context(arrow.PythonFile(content, "r")), arrow)
                 return
-            file = stack.enter_context(parquet.ParquetFile(content, pre_buffer=False, buffer_size=2**20))
+            file = stack.enter_context(
+                parquet.ParquetFile(content, pre_buffer=False, buffer_size=2**20)
+            )
 
             def batches(columns: Sequence[str], together: int) -> Iterator[Any]:
-                rows = max(min(together, _MOST_IN_BATCH // _largest_cell(file.metadata, columns)), 1)
+                rows = max(
+                    min(together, _MOST_IN_BATCH // _largest_cell(file.metadata, columns)), 1
+                )
                 yield from file.iter_batches(rows, columns=columns, use_threads=False)
 
             yield ColumnFile(file.schema_arrow, batches)
     except UnicodeDecodeError as error:
-        raise BadTable(f"{path} has a column's name, or a text in a list, that is not UTF-8: write it anew.") from error
+        raise BadTable(
+            f"{path} has a column's name, or a text in a list, that is not UTF-8: write it anew."
+        ) from error
     except (arrow.ArrowException, OSError) as error:
         kind = "Arrow" if is_arrow else "Parquet"
-        raise BadTable(f"{path} cannot be read as {kind}: it is damaged or of another format.") from error
+        raise BadTable(
+            f"{path} cannot be read as {kind}: it is damaged or of another format."
+        ) from error
 
 
 def _largest_cell(metadata: Any, columns: Sequence[str]) -> int:
-    """Return the bytes, ≥ 1, that a cell has at most: in a dictionary it stands once, for any number of rows."""
+    """Return the bytes, ≥ 1, that a cell has at most: in a dictionary it stands once, for any
+    number of rows.
+    """
     chunks = (
-        metadata.row_group(i).column(j) for i in range(metadata.num_row_groups) for j in range(metadata.num_columns)
+        metadata.row_group(i).column(j)
+        for i in range(metadata.num_row_groups)
+        for j in range(metadata.num_columns)
     )
     sizes = (
         chunk.total_uncompressed_size
         for chunk in chunks
-        if chunk.has_dictionary_page and any(f"{chunk.path_in_schema}.".startswith(f"{name}.") for name in columns)
+        if chunk.has_dictionary_page
+        and any(f"{chunk.path_in_schema}.".startswith(f"{name}.") for name in columns)
     )
     return max(sizes, default=1) or 1
 
 
 def _arrow_file(content: Any, arrow: Any) -> ColumnFile:
-    """Open Arrow's IPC. A stream that breaks off between two batches reads as a whole one, so its end is checked."""
+    """Open Arrow's IPC.
+
+    A stream that breaks off between two batches reads as a whole one, so its end is checked.
+    """
     if content.size() < len(_ARROW_END):
         raise arrow.ArrowInvalid("too short")
     if content.read(len(_ARROW_FILE)) == _ARROW_FILE:
@@ -140,14 +176,21 @@ def _arrow_file(content: Any, arrow: Any) -> ColumnFile:
             raise arrow.ArrowInvalid("no end")
         content.seek(0)
         whole = reader = arrow.ipc.open_stream(content)
-    plain = {arrow.string(): arrow.binary(), arrow.large_string(): arrow.large_binary()}  # a bad text is one record's
+    plain = {
+        arrow.string(): arrow.binary(),
+        arrow.large_string(): arrow.large_binary(),
+    }  # a bad text is one record's
 
     def batches(columns: Sequence[str], together: int) -> Iterator[Any]:
         for batch in whole:
             selection = batch.select(columns)
             for column in selection.columns:  # of a damaged file they may point anywhere
-                (column.view(plain[column.type]) if column.type in plain else column).validate(full=True)
-            yield from (selection.slice(start, together) for start in range(0, batch.num_rows, together))
+                (column.view(plain[column.type]) if column.type in plain else column).validate(
+                    full=True
+                )
+            yield from (
+                selection.slice(start, together) for start in range(0, batch.num_rows, together)
+            )
 
     return ColumnFile(reader.schema, batches)
 
@@ -157,16 +200,18 @@ def _arrow_file(content: Any, arrow: Any) -> ColumnFile:
 LABELS_CSV = "labels.csv"
 # fmt: off
 _CLUTTER = frozenset({
-    "@eadir", "@tmp", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "@snapshot", "@sharesnap", "@__thumb",
-    "@transcode", "~snapshot", "lost+found", "$recycle.bin", "found.000", "system volume information", "thumbs.db",
-    "ehthumbs.db", "ehthumbs_vista.db", "desktop.ini", "__macosx", "network trash folder", "temporary items", "icon\r",
-    "dicomdir",
+    "@eadir", "@tmp", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "@snapshot",
+    "@sharesnap", "@__thumb", "@transcode", "~snapshot", "lost+found", "$recycle.bin", "found.000",
+    "system volume information", "thumbs.db", "ehthumbs.db", "ehthumbs_vista.db", "desktop.ini",
+    "__macosx", "network trash folder", "temporary items", "icon\r", "dicomdir",
 })
 # fmt: on
 
 
 def is_clutter(name: str) -> bool:
-    """Return True for names of hidden or system files and folders, whose copies and deleted files are no samples."""
+    """Return True for names of hidden or system files and folders, whose copies and deleted files
+    are no samples.
+    """
     return (name.startswith(".") and name not in (".", "..")) or name.lower() in _CLUTTER
 
 
@@ -178,14 +223,19 @@ def walk(folder: Path) -> Iterator[Path]:
 
 
 def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
-    """Return the files of a folder, at any depth, whose names end in one of `suffixes`, sorted. Clutter is left out."""
+    """Return the files of a folder, at any depth, whose names end in one of `suffixes`, sorted.
+
+    Clutter is left out.
+    """
     return sorted(path for path in walk(folder) if path.suffix.lower() in suffixes)
 
 
 def folder_labels(folder: Path, files: Sequence[Path]) -> list[str | None]:
-    """Return the label of each of the `files` in `folder`, by the columns `file` and `label` of its `labels.csv`.
+    """Return the label of each of the `files` in `folder`, by the columns `file` and `label` of its
+    `labels.csv`.
 
-    The label of a file that is not listed there is the name of the top subfolder that holds it, or None if none does.
+    The label of a file that is not listed there is the name of the top subfolder that holds it, or
+    None if none does.
     """
     table = folder / LABELS_CSV
     columns = ["file", "label"]
@@ -193,7 +243,10 @@ def folder_labels(folder: Path, files: Sequence[Path]) -> list[str | None]:
     rows = read_rows(table, columns) if has_labels else ()
     labels: dict[object, Any] = {file: label for file, label in rows if file and label}
     places = [path.relative_to(folder) for path in files]
-    return [labels.get(place.as_posix(), place.parts[0] if len(place.parts) > 1 else None) for place in places]
+    return [
+        labels.get(place.as_posix(), place.parts[0] if len(place.parts) > 1 else None)
+        for place in places
+    ]
 
 
 # Tables.
@@ -219,27 +272,38 @@ SomePath = TypeVar("SomePath", bound=TablePath)
 
 
 def table_files(path: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[SomePath]:
-    """Return the table at `path`, or the tables in this folder, sorted; raise BadTable for none, or several kinds."""
+    """Return the table at `path`, or the tables in this folder, sorted; raise BadTable for none, or
+    several kinds.
+    """
     types = ", ".join(suffixes)
     if path.is_file():
         if path.suffix.lower() not in suffixes:
-            raise BadTable(f"{path} is of no type that is read here: its name must end in one of {types}.")
+            raise BadTable(
+                f"{path} is of no type that is read here: its name must end in one of {types}."
+            )
         return [path]
     if not path.is_dir():
         raise BadTable(f"{path} does not exist.")
     files = tables_in(path, suffixes)
     if not files:
         if has_splits(path):
-            raise BadTable(f"{path} holds a data set of several splits: name the folder of one of them.")
+            raise BadTable(
+                f"{path} holds a data set of several splits: name the folder of one of them."
+            )
         raise BadTable(f"The folder {path} holds no files of these types: {types}.")
     kinds = sorted({file.suffix.lower() for file in files})
     if len(kinds) > 1:
-        raise BadTable(f"The folder {path} holds tables of several kinds ({', '.join(kinds)}): keep one of them.")
+        raise BadTable(
+            f"The folder {path} holds tables of several kinds ({', '.join(kinds)}): keep one of "
+            "them."
+        )
     return files
 
 
 def tables_in(folder: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[SomePath]:
-    """Return the tables at the top of a folder, but for hidden files, `labels.csv`, and the cache of `datasets`."""
+    """Return the tables at the top of a folder, but for hidden files, `labels.csv`, and the cache
+    of `datasets`.
+    """
     inside = cast(Iterator[SomePath], folder.iterdir())
     files = (file for file in inside if file.suffix.lower() in suffixes and file.is_file())
     return sorted(
@@ -255,7 +319,10 @@ def has_splits(folder: TablePath) -> bool:
 
 
 def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
-    """Return the names of a table's columns; of JSON lines, those of the first row. BadTable if it is unreadable."""
+    """Return the names of a table's columns; of JSON lines, those of the first row.
+
+    BadTable if it is unreadable.
+    """
     suffix = file.suffix.lower()
     if suffix in COLUMNAR:
         with open_columns(file) as content:
@@ -272,10 +339,12 @@ def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
 def read_rows(
     file: TablePath, columns: Sequence[str], encoding: str = UTF_8, together: int = ROWS_READ
 ) -> Iterator[Row]:
-    """Yield the values of `columns`, which may be empty, as one tuple for each row; raise BadTable for a bad file.
+    """Yield the values of `columns`, which may be empty, as one tuple for each row; raise BadTable
+    for a bad file.
 
-    Values are strings from CSV and TSV, else what JSON, Parquet or Arrow hold there; None where a row has no value.
-    `encoding` does not concern Parquet and Arrow, whose rows are taken in batches of at most `together`.
+    Values are strings from CSV and TSV, else what JSON, Parquet or Arrow hold there; None where a
+    row has no value. `encoding` does not concern Parquet and Arrow, whose rows are taken in batches
+    of at most `together`.
     """
     names: set[str] = set()
     for row in read_rows_or_faults(file, columns, encoding, together, names):
@@ -293,10 +362,11 @@ def read_rows_or_faults(
     together: int = ROWS_READ,
     names: set[str] | None = None,
 ) -> Iterator[Row | BadSample]:
-    """Yield what `read_rows` does, and in the place of a row that cannot be read a BadSample that says why.
+    """Yield what `read_rows` does, and in the place of a row that cannot be read a BadSample that
+    says why.
 
-    No fault of one row raises an error. In JSON lines, a column that no row has is missing in all; `names` gets the
-    keys that there are.
+    No fault of one row raises an error. In JSON lines, a column that no row has is missing in all;
+    `names` gets the keys that there are.
     """
     suffix = file.suffix.lower()
     if suffix in COLUMNAR:
@@ -321,12 +391,19 @@ codecs.register_error("lone-surrogate", lambda error: ("\udcff", getattr(error, 
 
 @contextmanager
 def _open_text(file: TablePath, encoding: str, is_checked: bool = True) -> Iterator[_Lines]:
-    """Open the lines of a file. Bytes that are not of the encoding become lone surrogates, in any encoding."""
+    """Open the lines of a file.
+
+    Bytes that are not of the encoding become lone surrogates, in any encoding.
+    """
     try:
         with file.open("rb") as content:
             head = content.read(4)
         what = next((what for mark, what in _NO_TEXT.items() if head.startswith(mark)), "")
-        if what and is_checked and not codecs.lookup(encoding).name.startswith(("utf-16", "utf-32")):
+        if (
+            what
+            and is_checked
+            and not codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))
+        ):
             raise BadTable(f"{file} {what}.")
         with file.open(encoding=with_mark(encoding), errors="lone-surrogate", newline="") as text:
             yield _Lines(file, text)
@@ -335,7 +412,10 @@ def _open_text(file: TablePath, encoding: str, is_checked: bool = True) -> Itera
 
 
 class _Lines:
-    """The lines of a text. Those that were taken for a row that cannot be read are given back, but for the first."""
+    """The lines of a text.
+
+    Those that were taken for a row that cannot be read are given back, but for the first.
+    """
 
     def __init__(self, file: TablePath, text: IO[str]) -> None:
         self._file = file
@@ -354,7 +434,10 @@ class _Lines:
         if len(line) == _MOST_CHARACTERS:
             while line[-1:] not in ("\n", "\r", ""):
                 line = self._text.readline(_MOST_CHARACTERS)
-            raise BadSample(f"{self._file} has a line of more than {_MOST_CHARACTERS:,} characters: break it up.")
+            raise BadSample(
+                f"{self._file} has a line of more than {_MOST_CHARACTERS:,} characters: break it "
+                "up."
+            )
         return line
 
     def keep(self) -> None:
@@ -391,8 +474,8 @@ def _csv_rows(file: TablePath, lines: _Lines, columns: Sequence[str]) -> Iterato
                 continue
             if len(row) != len(header):
                 fault = (
-                    f"has {len(row):,} cells, and the header {len(header):,}: put cells with separators or line "
-                    "breaks in double quotes."
+                    f"has {len(row):,} cells, and the header {len(header):,}: put cells with "
+                    "separators or line breaks in double quotes."
                 )
         count += 1
         if fault:
@@ -409,15 +492,23 @@ def _csv_reader(file: TablePath, lines: _Lines) -> Iterator[list[str]]:
 
 
 def _header(file: TablePath, lines: _Lines) -> list[str]:
-    """Return the names in the first row of a CSV or TSV file. Empty ones are of columns that nobody can name."""
+    """Return the names in the first row of a CSV or TSV file.
+
+    Empty ones are of columns that nobody can name.
+    """
     try:
         header = next(_csv_reader(file, lines), [])
     except (csv.Error, BadSample) as error:
-        raise BadTable(f"The first row of {file} cannot be read: its quotes do not match.") from error
+        raise BadTable(
+            f"The first row of {file} cannot be read: its quotes do not match."
+        ) from error
     if not any(header):
         raise BadTable(f"{file} has no first row that names its columns.")
     if any(SURROGATE.search(name) for name in header):
-        raise BadTable(f"The first row of {file} is not text in the encoding that is taken: declare `encoding`.")
+        raise BadTable(
+            f"The first row of {file} is not text in the encoding that is taken: declare "
+            "`encoding`."
+        )
     named = [name for name in header if name]
     if len(set(named)) < len(named):
         raise BadTable(f"{file} has two columns of the same name.")
@@ -459,16 +550,26 @@ def _columnar_rows(file: TablePath, columns: Sequence[str], together: int) -> It
 def check_column(file: TablePath, column: str, names: Sequence[str] | set[str]) -> None:
     """Raise BadTable if a column is not among the `names`.
 
-    The message has the nearest of the names, not all: in a file without a header they are a record's cells.
+    The message has the nearest of the names, not all: in a file without a header they are a
+    record's cells.
     """
     if column in names:
         return
     near = nearest_name(column, names) if names else ""
-    hint = near if near.startswith("did") else "name one that it has; of CSV and TSV the first row names them."
+    hint = (
+        near
+        if near.startswith("did")
+        else "name one that it has; of CSV and TSV the first row names them."
+    )
     if own := _SEPARATORS.get(file.suffix.lower()):
-        other = next((word for mark, word in _WORDS.items() if len(names) == 1 and mark in min(names)), "")
+        other = next(
+            (word for mark, word in _WORDS.items() if len(names) == 1 and mark in min(names)), ""
+        )
         if any(name.lower().startswith("sep=") for name in names):
-            hint = f"it begins with a line sep=: leave that line out, and save the table with {_WORDS[own]}."
+            hint = (
+                "it begins with a line sep=: leave that line out, and save the table with "
+                f"{_WORDS[own]}."
+            )
         elif other:
             hint = f"its cells are separated by {other}: save it with {_WORDS[own]}."
     raise BadTable(f"{file} has no column '{column}': {hint}")
@@ -494,31 +595,42 @@ class PublicText:
 class TextFiles:
     """Public texts in a file of lines, a folder of .txt files, or tables."""
 
-    # a .txt file, each line of it a text; a folder of .txt files, each a text, labelled by `labels.csv` or the
-    # subfolders; a table (CSV, TSV, JSON lines, Parquet, Arrow), or a folder with tables at its top
+    # a .txt file, each line of it a text; a folder of .txt files, each a text, labelled by
+    # `labels.csv` or the subfolders; a table (CSV, TSV, JSON lines, Parquet, Arrow), or a folder
+    # with tables at its top
     path: Path
     text_column: str = "text"  # of tables
     label_column: str | None = None  # of tables; None: no labels
     encoding: str = UTF_8  # of all but Parquet and Arrow
 
     def check(self) -> None:
-        """Raise RecipeError if there is nothing at `path`, or a file of another type. No text is read."""
+        """Raise RecipeError if there is nothing at `path`, or a file of another type.
+
+        No text is read.
+        """
         types = (TEXT, *SUFFIXES)
         if not self.path.exists():
-            raise RecipeError(f"There are no public texts at {self.path}: name a file or a folder that is there.")
+            raise RecipeError(
+                f"There are no public texts at {self.path}: name a file or a folder that is there."
+            )
         if self.path.is_file() and self.path.suffix.lower() not in types:
             raise RecipeError(
-                f"{self.path} is no file of public texts: its name must end in one of {', '.join(types)}."
+                f"{self.path} is no file of public texts: its name must end in one of "
+                f"{', '.join(types)}."
             )
 
     def read(self, longest: int, whole: bool = False) -> Iterator[PublicText]:
-        """Yield the texts in order, each cut to `longest` bytes. Empty lines, cells and files are passed over.
+        """Yield the texts in order, each cut to `longest` bytes.
+
+        Empty lines, cells and files are passed over.
 
         `whole`: a .txt file is one text, not one for each of its lines.
 
         Raises:
-            RecipeError: there are no texts, or a file that is one text has more than `longest` bytes.
-            PEError: BadSample, if one is not text in its encoding; BadTable, as `read_rows` raises it.
+            RecipeError: there are no texts, or a file that is one text has more than `longest`
+                bytes.
+            PEError: BadSample, if one is not text in its encoding; BadTable, as `read_rows` raises
+                it.
         """
         self.check()
         is_empty = True
@@ -527,12 +639,16 @@ class TextFiles:
             if not size:
                 continue
             if isinstance(source, Path) and whole and size > longest:
-                raise RecipeError(f"{source} has more than {longest:,} bytes: split it into several files.")
+                raise RecipeError(
+                    f"{source} has more than {longest:,} bytes: split it into several files."
+                )
             is_empty = False
             utf8 = decode_text(source, longest=longest, cut=True, encoding=self.encoding, name=name)
             yield PublicText(name, label, utf8)
         if is_empty:
-            raise RecipeError(f"{self.path} holds no public texts ({TEXT}, or {', '.join(SUFFIXES)}).")
+            raise RecipeError(
+                f"{self.path} holds no public texts ({TEXT}, or {', '.join(SUFFIXES)})."
+            )
 
     def _sources(self, whole: bool) -> Iterator[tuple[str, str | None, str | Path]]:
         """Yield each text's name, its label, and its content or the file that holds it."""
@@ -552,9 +668,15 @@ class TextFiles:
             yield from self._rows()
 
     def _rows(self) -> Iterator[tuple[str, str | None, str]]:
-        columns = [self.text_column] if self.label_column is None else [self.text_column, self.label_column]
+        columns = (
+            [self.text_column]
+            if self.label_column is None
+            else [self.text_column, self.label_column]
+        )
         for file in table_files(self.path):
             for number, (text, *label) in enumerate(read_rows(file, columns, self.encoding), 1):
                 if text is not None and not isinstance(text, str):
-                    raise RecipeError(f"Row {number:,} of {file} holds no text in '{self.text_column}'.")
+                    raise RecipeError(
+                        f"Row {number:,} of {file} holds no text in '{self.text_column}'."
+                    )
                 yield f"row {number:,} of {file}", str(label[0]) if label else None, text or ""

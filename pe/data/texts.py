@@ -1,14 +1,16 @@
-"""Texts, a modality: UTF-8 of limited length; and the rules by which outside texts are read, executing nothing.
+"""Texts, a modality: UTF-8 of limited length; and the rules by which outside texts are read,
+executing nothing.
 
 The rules, in the order in which they apply:
 
-1. No more than MARGIN times the longest text is read, or normalised: a larger text is refused, or cut there.
-2. Bytes are decoded as the declared encoding says; UTF-8 may begin with a byte order mark. Bytes that the encoding
-   does not know, and halves of surrogate pairs, are refused.
-3. A NUL is refused: the bytes are no text, or text of another encoding. So are more than MOST_MARKS combining
-   characters in a row, over which rule 4 would take very long.
-4. Normal form C; lines end by line feeds; other control characters but tabs are left out (`plain`), and so is white
-   space at both ends.
+1. No more than MARGIN times the longest text is read, or normalised: a larger text is refused, or
+   cut there.
+2. Bytes are decoded as the declared encoding says; UTF-8 may begin with a byte order mark. Bytes
+   that the encoding does not know, and halves of surrogate pairs, are refused.
+3. A NUL is refused: the bytes are no text, or text of another encoding. So are more than MOST_MARKS
+   combining characters in a row, over which rule 4 would take very long.
+4. Normal form C; lines end by line feeds; other control characters but tabs are left out (`plain`),
+   and so is white space at both ends.
 5. A text that is empty then is refused.
 6. A text of more bytes than the longest may have is refused, or cut between two characters.
 """
@@ -53,7 +55,8 @@ class Texts(Samples):
     """n texts in Unicode's normal form C, without control characters but line feeds and tabs.
 
     Attributes:
-        utf8: n texts as UTF-8, dtype S, its width the most bytes that a text of this batch may have.
+        utf8: n texts as UTF-8, dtype S, its width the most bytes that a text of this batch may
+            have.
 
     Raises:
         ContractError: the array has another dtype or rank.
@@ -73,12 +76,19 @@ class Texts(Samples):
     def __post_init__(self) -> None:
         array = self.utf8
         if not isinstance(array, np.ndarray) or array.dtype.kind != "S" or array.ndim != 1:
-            kind = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
-            raise ContractError(f"Texts are a one-dimensional array of bytes, not {kind}: make them by Texts.of.")
+            kind = (
+                f"{array.dtype} of shape {array.shape}"
+                if isinstance(array, np.ndarray)
+                else type(array).__name__
+            )
+            raise ContractError(
+                f"Texts are a one-dimensional array of bytes, not {kind}: make them by Texts.of."
+            )
 
     @classmethod
     def of(cls, texts: Iterable[str], longest: int = LONGEST) -> Self:
-        """Return a batch of `texts`, made plain (`plain`) and cut to `longest` bytes, never within a character.
+        """Return a batch of `texts`, made plain (`plain`) and cut to `longest` bytes, never within
+        a character.
 
         Args:
             texts: any texts; a single string is a ContractError.
@@ -95,11 +105,15 @@ class Texts(Samples):
     @classmethod
     def stack(cls, rows: Sequence[Array | None], shape: Shape) -> Self:
         """Put the texts `rows`, each of bytes, into one batch. None becomes an empty one."""
-        return cls(np.array([b"" if row is None else bytes(row) for row in rows], dtype=f"S{shape[0]}"))
+        return cls(
+            np.array([b"" if row is None else bytes(row) for row in rows], dtype=f"S{shape[0]}")
+        )
 
     @classmethod
     def examples(cls, count: int, shape: Shape) -> Self:
-        """Make up texts: one letter, the same word many times, and random letters, of all lengths."""
+        """Make up texts: one letter, the same word many times, and random letters, of all
+        lengths.
+        """
         texts = []
         for i in range(count):
             rng = generator(i, "examples")
@@ -110,17 +124,24 @@ class Texts(Samples):
 
     @classmethod
     def costliest(cls, count: int, shape: Shape) -> Self:
-        """Make up texts of as many different words as there is room for: each is a Chinese character."""
+        """Make up texts of as many different words as there is room for: each is a Chinese
+        character.
+        """
         points = generator(0, "costliest").integers(0x4E00, 0xA000, (count, *shape), np.uint32)
         points[:, 1::2] = ord(" ")
         return cls.of([text.tobytes().decode("utf-32-le") for text in points], *shape)
 
     @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
-        """Return the end of a sentence that says that a text is longer than declared; "" if it is not."""
+        """Return the end of a sentence that says that a text is longer than declared; "" if it is
+        not.
+        """
         if len(bytes(row)) <= shape[0]:
             return ""
-        return f"has more than {shape[0]:,} bytes: raise private.longest, or cut longer ones by private.cut: true"
+        return (
+            f"has more than {shape[0]:,} bytes: raise private.longest, or cut longer ones by "
+            "private.cut: true"
+        )
 
     @classmethod
     def check(cls, array: Array) -> bool:
@@ -141,7 +162,10 @@ class Texts(Samples):
     @classmethod
     def unpack(cls, parts: Mapping[str, Array]) -> Array:
         """Return the array that `pack` was given, to the bit."""
-        return np.array(zlib.decompress(parts["deflated"].tobytes()).split(b"\0"), dtype=f"S{int(parts['width'])}")
+        return np.array(
+            zlib.decompress(parts["deflated"].tobytes()).split(b"\0"),
+            dtype=f"S{int(parts['width'])}",
+        )
 
     @property
     def array(self) -> Array:
@@ -154,7 +178,9 @@ class Texts(Samples):
         return (self.utf8.itemsize,)
 
     def distances(self, others: Self) -> Float64Array:
-        """Return, for each text and counterpart, the share of pieces (three characters) that only one has, 0 to 1."""
+        """Return, for each text and counterpart, the share of pieces (three characters) that only
+        one has, 0 to 1.
+        """
         pairs = list(zip(map(_pieces, self.strings), map(_pieces, others.strings), strict=True))
         common = np.array([len(one & other) for one, other in pairs], np.float64)
         return 1 - common / ([len(one) + len(other) for one, other in pairs] - common)
@@ -169,17 +195,25 @@ class Texts(Samples):
 
 
 def plain(text: str) -> str:
-    """Return a text in normal form C, lines ended by line feeds, without other controls or lone surrogates."""
+    """Return a text in normal form C, lines ended by line feeds, without other controls or lone
+    surrogates.
+    """
     text = unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
     if text.isprintable():
         return text
-    return "".join(each for each in text if each in "\n\t" or unicodedata.category(each) not in ("Cc", "Cs"))
+    return "".join(
+        each for each in text if each in "\n\t" or unicodedata.category(each) not in ("Cc", "Cs")
+    )
 
 
 def runs_of_words(text: str) -> set[tuple[str, ...]]:
-    """Return the runs of RUN words in a text, in small letters; of a shorter text, all its words."""
+    """Return the runs of RUN words in a text, in small letters; of a shorter text, all its
+    words.
+    """
     words = re.findall(r"\w+", text.lower())
-    return {tuple(words[i : i + RUN]) for i in range(max(len(words) - RUN, 0) + 1)} if words else set()
+    return (
+        {tuple(words[i : i + RUN]) for i in range(max(len(words) - RUN, 0) + 1)} if words else set()
+    )
 
 
 def shorten(text: str, longest: int) -> bytes:
@@ -189,7 +223,10 @@ def shorten(text: str, longest: int) -> bytes:
 
 @lru_cache(maxsize=512)  # whoever compares all pairs asks for each text again and again
 def _pieces(text: str) -> frozenset[str]:
-    """Return a text's runs of three characters. Its ends are marked, so that even an empty text has one."""
+    """Return a text's runs of three characters.
+
+    Its ends are marked, so that even an empty text has one.
+    """
     text_with_ends = f"\0{text}\0\0"
     return frozenset(text_with_ends[i : i + 3] for i in range(len(text_with_ends) - 2))
 
@@ -210,23 +247,29 @@ def card(text: str) -> Image.Image:
 
 UTF_8 = "utf-8"
 MARGIN = 4
-"""Most bytes read for each byte of UTF-8: UTF-32 has up to 4 for 1, and Hangul in separate letters about as many."""
+"""Most bytes read for each byte of UTF-8: UTF-32 has up to 4 for 1, and Hangul in separate letters
+about as many."""
 MOST_MARKS = 128
-"""Most combining characters in a row: the time of normal form C grows with the square of their number."""
+"""Most combining characters in a row: the time of normal form C grows with the square of their
+number."""
 
 
-def decode_text(source: bytes | str | Path, *, longest: int, cut: bool, encoding: str = UTF_8, name: str) -> bytes:
+def decode_text(
+    source: bytes | str | Path, *, longest: int, cut: bool, encoding: str = UTF_8, name: str
+) -> bytes:
     """Return the UTF-8 of a text, 1 to `longest` bytes, by the rules above.
 
     Args:
-        source: the encoded bytes, the file that holds them, or decoded text, in which a lone surrogate is refused.
+        source: the encoded bytes, the file that holds them, or decoded text, in which a lone
+            surrogate is refused.
         longest: bytes of UTF-8 that a text may have, ≥ 1.
         cut: True cuts a longer text, False refuses it.
         encoding: the encoding of bytes, as Python names it (`check_encoding`).
         name: the name of the text in messages.
 
     Raises:
-        BadSample: the text cannot be read, or a rule refuses it. No word of the text stands in the message.
+        BadSample: the text cannot be read, or a rule refuses it. No word of the text stands in the
+            message.
     """
     most = MARGIN * longest
     if isinstance(source, Path):
@@ -239,9 +282,17 @@ def decode_text(source: bytes | str | Path, *, longest: int, cut: bool, encoding
     if SURROGATE.search(text):
         raise BadSample(_not_text(name, encoding))
     if "\0" in text:
-        raise BadSample(f"{name} holds a NUL: it is no text, or its encoding is another one, which you must declare.")
-    if not text.isascii() and max(map(len, bytes(map(unicodedata.combining, text)).split(b"\0"))) > MOST_MARKS:
-        raise BadSample(f"{name} has more than {MOST_MARKS} combining characters in a row: it is no text.")
+        raise BadSample(
+            f"{name} holds a NUL: it is no text, or its encoding is another one, which you must "
+            "declare."
+        )
+    if (
+        not text.isascii()
+        and max(map(len, bytes(map(unicodedata.combining, text)).split(b"\0"))) > MOST_MARKS
+    ):
+        raise BadSample(
+            f"{name} has more than {MOST_MARKS} combining characters in a row: it is no text."
+        )
     utf8 = plain(text).strip().encode()
     if not utf8:
         raise BadSample(f"{name} is empty.")
@@ -251,7 +302,9 @@ def decode_text(source: bytes | str | Path, *, longest: int, cut: bool, encoding
 
 
 def check_encoding(name: str) -> str:
-    """Return the name of an encoding; raise ValueError if Python knows no text encoding of that name."""
+    """Return the name of an encoding; raise ValueError if Python knows no text encoding of that
+    name.
+    """
     try:
         b"text".decode(name)
     except UnicodeError:
@@ -279,7 +332,10 @@ def _read(path: Path, most: int, name: str) -> bytes:
 
 
 def _decode(data: bytes, encoding: str, whole: bool, name: str) -> str:
-    """Return the decoded text. If it is not `whole`, a character that its end cuts through is dropped."""
+    """Return the decoded text.
+
+    If it is not `whole`, a character that its end cuts through is dropped.
+    """
     try:
         return codecs.getincrementaldecoder(with_mark(encoding))().decode(data, whole)
     except UnicodeError as error:
@@ -291,4 +347,7 @@ def _not_text(name: str, encoding: str) -> str:
 
 
 def _too_long(name: str, longest: int) -> str:
-    return f"{name} has more than {longest:,} bytes: raise longest, or set cut: true to keep their beginning."
+    return (
+        f"{name} has more than {longest:,} bytes: raise longest, or set cut: true to keep their "
+        "beginning."
+    )

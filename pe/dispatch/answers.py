@@ -1,4 +1,6 @@
-"""Answers of a generator, chunk by chunk: kept in files and journal rows until their population is durable."""
+"""Answers of a generator, chunk by chunk: kept in files and journal rows until their population is
+durable.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,11 @@ _DRAWN = f"{CONDITION}{DRAWN}"
 
 
 def encode(columns: dict[str, Array]) -> list[Piece]:
-    """Return named arrays as pieces of a file: their names, then each array, all in the .npy format.
+    """Return named arrays as pieces of a file: their names, then each array, all in the .npy
+    format.
 
-    Columns of samples become the parts that their modality packs them into. An array in C order is not copied.
+    Columns of samples become the parts that their modality packs them into. An array in C order is
+    not copied.
     """
     kind = kind_among(columns.keys())
     samples = [name for name in (kind, _DRAWN) if name in columns]
@@ -45,13 +49,18 @@ def encode(columns: dict[str, Array]) -> list[Piece]:
     for array in (np.array([*archive, *others]), *archive.values(), *others.values()):
         whole = np.asarray(array, order="C")
         header = io.BytesIO()
-        np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(whole))
+        np.lib.format.write_array_header_1_0(
+            header, np.lib.format.header_data_from_array_1_0(whole)
+        )
         pieces += header.getvalue(), whole.reshape(-1).view(np.uint8).data
     return pieces
 
 
 def decode(data: UInt8Array) -> dict[str, Array]:
-    """Return the arrays that `encode` was given, views of the file's bytes `data` if possible. Nothing is executed."""
+    """Return the arrays that `encode` was given, views of the file's bytes `data` if possible.
+
+    Nothing is executed.
+    """
     names, end = _read(data, 0)
     columns: dict[str, Array] = {}
     for name in names:
@@ -65,12 +74,16 @@ def decode(data: UInt8Array) -> dict[str, Array]:
 
 
 def _read(data: UInt8Array, start: int) -> tuple[Array, int]:
-    """Return the array whose .npy header begins at `start`, copied only if it lies unaligned, and where it ends."""
+    """Return the array whose .npy header begins at `start`, copied only if it lies unaligned, and
+    where it ends.
+    """
     head = io.BytesIO(data[start : start + _LONGEST_HEADER].tobytes())
     np.lib.format.read_magic(head)
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(head)
     begin = start + head.tell()
-    array: Array = np.frombuffer(data, dtype, math.prod(shape), begin).reshape(shape, order="F" if fortran else "C")
+    array: Array = np.frombuffer(data, dtype, math.prod(shape), begin).reshape(
+        shape, order="F" if fortran else "C"
+    )
     return np.require(array, requirements="A"), begin + array.nbytes
 
 
@@ -119,23 +132,37 @@ class Stored:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of a run that are not yet part of a population. `progress` shows a warning if some were lost."""
+    """The answers of a run that are not yet part of a population.
+
+    `progress` shows a warning if some were lost.
+    """
 
     run: RunWriter
     progress: Progress
 
     def job_of(self, request: str, items: Items) -> JobNote:
-        """Return the note of the host's job for `request`, which asks for `items`. Any thread may call this."""
+        """Return the note of the host's job for `request`, which asks for `items`.
+
+        Any thread may call this.
+        """
         job = self.run.journal.job(request)
         keep = partial(self.run.journal.keep_job, request, items.astype(np.int64).tobytes())
         return JobNote(job, calls=int(bool(job)), key=request, keep=keep)
 
     def jobs(self, phase: str) -> dict[str, Items]:
         """Return the requests of a phase whose jobs are noted: name → items."""
-        return {request: np.frombuffer(items, np.int64) for request, items in self.run.journal.jobs(phase)}
+        return {
+            request: np.frombuffer(items, np.int64)
+            for request, items in self.run.journal.jobs(phase)
+        }
 
-    def store(self, phase: str, items: Items, answer: Answer, seconds: float, job: JobNote) -> Stored:
-        """Write an answer to `items`, made in `seconds`, to a durable file. Return what `commit` takes. Thread-safe."""
+    def store(
+        self, phase: str, items: Items, answer: Answer, seconds: float, job: JobNote
+    ) -> Stored:
+        """Write an answer to `items`, made in `seconds`, to a durable file.
+
+        Return what `commit` takes. Thread-safe.
+        """
         misses = [
             Miss(int(items[i]), "refused", True, miss.reason)
             if isinstance(miss, Refused)
@@ -149,7 +176,15 @@ class Answers:
             name = f"{phase.replace('/', '-')}-{secrets.token_hex(8)}.chunk"
             columns = Population.columns(answer.samples, answer.conditions, items=good)
             digest = write_durably(self.run.chunks / name, encode(columns))
-        row = ChunkRow(0, phase, file=name, sha256=digest, answers=len(good), seconds=seconds, usage=answer.bill)
+        row = ChunkRow(
+            0,
+            phase,
+            file=name,
+            sha256=digest,
+            answers=len(good),
+            seconds=seconds,
+            usage=answer.bill,
+        )
         return Stored(items, row, misses, job)
 
     def commit(self, answers: list[Stored]) -> None:
@@ -158,14 +193,20 @@ class Answers:
         self.run.journal.add_chunks([(one.row, one.misses) for one in answers], requests)
 
     def standing(self, phase: str, count: int) -> ItemState:
-        """Return the state of the `count` items of a phase. Answers whose files were lost or changed are forgotten."""
+        """Return the state of the `count` items of a phase.
+
+        Answers whose files were lost or changed are forgotten.
+        """
         self._take_back_damaged(phase)
         standing = ItemState.of(count)
         for items, _ in self.read_answer(phase):
             standing.has_sample[items] = True
         for miss in self.run.journal.misses(phase):
             standing.count(miss)
-        standing.earlier[:] = standing.refusals, standing.failures  # each start has attempts of its own
+        standing.earlier[:] = (
+            standing.refusals,
+            standing.failures,
+        )  # each start has attempts of its own
         return standing
 
     def read_answer(self, phase: str) -> Iterator[tuple[Items, dict[str, Array]]]:
@@ -175,7 +216,8 @@ class Answers:
     def read(self, row: ChunkRow) -> Iterator[tuple[Items, dict[str, Array]]]:
         """Yield the answer of a row, if it brought a sample: (items, columns).
 
-        It is read from its file even if just written, since a generator may use the memory of its answer again.
+        It is read from its file even if just written, since a generator may use the memory of its
+        answer again.
         """
         if row.file is not None:
             columns = decode(np.fromfile(self.run.chunks / row.file, np.uint8))
@@ -199,6 +241,7 @@ class Answers:
                 losses.append(row.id)
         if losses:
             self.progress.warn(
-                f"{len(losses)} stored answers of {phase} are missing or were changed: they are asked for again."
+                f"{len(losses)} stored answers of {phase} are missing or were changed: they are "
+                "asked for again."
             )
             self.run.journal.forget_chunks(phase, losses)

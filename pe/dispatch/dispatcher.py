@@ -33,13 +33,16 @@ ByChunk = abc.Generator[tuple[Items, Samples]]
 
 CHUNKS = 3
 ITEMS = 12
-"""Fewest requests, and items, that a phase sends before `StartupGuard` judges it; at least one request a worker."""
+"""Fewest requests, and items, that a phase sends before `StartupGuard` judges it; at least one
+request a worker."""
 LATER = 4
-"""A phase that began well ends once LATER × max(CHUNKS, workers) requests and LATER × ITEMS items fail in a row."""
+"""A phase that began well ends once LATER × max(CHUNKS, workers) requests and LATER × ITEMS items
+fail in a row."""
 EVERY = 0.5
 """Seconds after which a generator is asked again what it waits for."""
 _OWN_WORDS = re.compile(r"(?<=HTTP 2\d\d: ).*|\d+", re.DOTALL)
-"""Parts of a reason that differ from answer to answer: numbers, and the words of a server's HTTP 2xx answer."""
+"""Parts of a reason that differ from answer to answer: numbers, and the words of a server's HTTP
+2xx answer."""
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +50,13 @@ log = logging.getLogger(__name__)
 class StartupGuard:
     """Holds the rest of a phase back until one of its first requests shows that it may succeed.
 
-    A sample or a refusal shows it, or a second reason for failing (but for `_OWN_WORDS`), or a sample from an earlier
-    start (`proven`). If the first requests all fail for one reason, or many in a row do later, the rest are not sent:
-    they would fail, too.
+    A sample or a refusal shows it, or a second reason for failing (but for `_OWN_WORDS`), or a
+    sample from an earlier start (`proven`). If the first requests all fail for one reason, or many
+    in a row do later, the rest are not sent: they would fail, too.
 
-    A rejected request (`Failed.rejected`) does not count after that: its item alone is at fault. Nor does it count
-    among variations, of which the first may all be of one parent; `Dispatcher._check_given_up` judges these.
+    A rejected request (`Failed.rejected`) does not count after that: its item alone is at fault.
+    Nor does it count among variations, of which the first may all be of one parent;
+    `Dispatcher._check_given_up` judges these.
     """
 
     def __init__(self, workers: int, proven: bool) -> None:
@@ -66,9 +70,14 @@ class StartupGuard:
 
     @property
     def holds(self) -> bool:
-        """True while no more requests may be sent. If it is still True when none is under way, the phase has failed."""
+        """True while no more requests may be sent.
+
+        If it is still True when none is under way, the phase has failed.
+        """
         if self._proven:
-            return self._failed_chunks >= LATER * self._chunks and self._failed_items >= LATER * ITEMS
+            return (
+                self._failed_chunks >= LATER * self._chunks and self._failed_items >= LATER * ITEMS
+            )
         return self._started_chunks >= self._chunks and self._started_items >= ITEMS
 
     def start(self, items: int) -> None:
@@ -79,10 +88,17 @@ class StartupGuard:
     def note(self, answers: list[Stored], are_variations: bool) -> None:
         """Judge the phase by the answers of requests."""
         for one in answers:
-            self._reasons |= {_OWN_WORDS.sub("#", miss.reason) for miss in one.misses if not miss.rejected}
+            self._reasons |= {
+                _OWN_WORDS.sub("#", miss.reason) for miss in one.misses if not miss.rejected
+            }
             self._proven |= len(self._reasons) > 1
             if one.row.answers or any(miss.outcome == "refused" for miss in one.misses):
-                self._proven, self._cost_of_failures, self._failed_chunks, self._failed_items = True, Totals(), 0, 0
+                self._proven, self._cost_of_failures, self._failed_chunks, self._failed_items = (
+                    True,
+                    Totals(),
+                    0,
+                    0,
+                )
                 continue
             if (self._proven or are_variations) and any(miss.rejected for miss in one.misses):
                 self._proven = True
@@ -93,20 +109,28 @@ class StartupGuard:
             self._last = one.misses[-1].reason
 
     def error(self, name: str, phase: str, meter: Meter) -> APIError:
-        """Return the error, which says that the generator `name` fails, at what cost, and what to do."""
+        """Return the error, which says that the generator `name` fails, at what cost, and what to
+        do.
+        """
         cost = meter.spending(self._cost_of_failures)
         took = f"{self._cost_of_failures.usage.calls} calls" + (f" and {cost}" if cost else "")
-        what = f"the last {self._failed_items} samples asked for" if self._proven else "all that it began with"
+        what = (
+            f"the last {self._failed_items} samples asked for"
+            if self._proven
+            else "all that it began with"
+        )
         why = "" if self._proven else "for one reason "
         return APIError(
-            f"{name}, {phase}: {what} failed {why}({self._last.rstrip('.')}), which took {took}: set the server right; "
-            "or change `api`, try it with `pe probe`, and begin a new run."
+            f"{name}, {phase}: {what} failed {why}({self._last.rstrip('.')}), which took {took}: "
+            "set the server right; or change `api`, try it with `pe probe`, and begin a new run."
         )
 
 
 @dataclass
 class Waits:
-    """Shows what the generator waits for while requests are under way, in the bar and for `pe view`."""
+    """Shows what the generator waits for while requests are under way, in the bar and for `pe
+    view`.
+    """
 
     api: Generator
     task: Task
@@ -149,12 +173,13 @@ class Dispatcher:
     classes: tuple[str, ...]  # the public label names
     seed: int  # the recipe's seed
     attempts: int = 5  # how often an item may fail before the run stops
-    # how often a refused item is asked for again before a variation keeps its parent, and a random sample is drawn anew
+    # how often a refused item is asked for again before a variation keeps its parent, and a random
+    # sample is drawn anew
     retries: int = 2
     progress: Progress = field(default_factory=Progress)
     meter: Meter = field(default_factory=Meter)
-    # the modality and the shape that the generator's samples must have; None: any. A shape of one number, a longest
-    # length, is not checked: the generator may choose it
+    # the modality and the shape that the generator's samples must have; None: any. A shape of one
+    # number, a longest length, is not checked: the generator may choose it
     expected: tuple[type[Samples], Shape] | None = None
     # given a key of the recipe to raise (or ""), returns the command that resumes the run
     command: Callable[[str], str] = lambda key: "pe run RUN"
@@ -162,8 +187,8 @@ class Dispatcher:
     def random(self, labels: Int32Array, variations: int = 0, degree: float = 1.0) -> Population:
         """Return S_0: a new sample for each of `labels`, int32 (n,), ascending.
 
-        With k `variations`, each new sample is followed by k variations of it, of this `degree`. APIError: an item
-        failed in every attempt, or was refused however often it was drawn anew.
+        With k `variations`, each new sample is followed by k variations of it, of this `degree`.
+        APIError: an item failed in every attempt, or was refused however often it was drawn anew.
         """
         if not variations:
             return self.draw("population/0", population_place(0), labels, "RANDOM_API")
@@ -173,45 +198,76 @@ class Dispatcher:
         work = self._variation_work("population/0", founders, np.cumsum(new) - 1, degree)
         return self._make(population_place(0), replace(work, survives=new), "VARIATION_API 0")
 
-    def draw(self, phase: str, place: str, labels: Int32Array, description: str, alike: bool = False) -> Population:
-        """Return new samples as a durable population in the run's folder `place`, all of one condition if `alike`."""
+    def draw(
+        self, phase: str, place: str, labels: Int32Array, description: str, alike: bool = False
+    ) -> Population:
+        """Return new samples as a durable population in the run's folder `place`, all of one
+        condition if `alike`.
+        """
         founders = np.full(len(labels), NO_PARENT, np.int64)
-        return self._make(place, replace(self._work(phase, labels, founders), alike=alike), description)
+        return self._make(
+            place, replace(self._work(phase, labels, founders), alike=alike), description
+        )
 
-    def variations(self, t: int, population: Population, members: Members, degree: float, reuse: int = 0) -> Population:
-        """Return S_t: for each of `members`, a variation of its parent in S_{t-1}, or the parent itself if it is kept.
+    def variations(
+        self, t: int, population: Population, members: Members, degree: float, reuse: int = 0
+    ) -> Population:
+        """Return S_t: for each of `members`, a variation of its parent in S_{t-1}, or the parent
+        itself if it is kept.
 
-        The parent also stands in for a variation that is always refused; APIError: an item failed in every attempt.
-        With `reuse` = k, the lookahead's k variations of each candidate become its first k offspring; with 0, all are
-        asked for. The lookahead's variations are deleted: with 0 at once, else when S_t is durable.
+        The parent also stands in for a variation that is always refused; APIError: an item failed
+        in every attempt. With `reuse` = k, the lookahead's k variations of each candidate become
+        its first k offspring; with 0, all are asked for. The lookahead's variations are deleted:
+        with 0 at once, else when S_t is durable.
         """
         place = population_place(t)
         ahead = self._lookahead_work(t, population, reuse, degree)
         offspring = self._find_finished(place)
         if offspring is None:
             work = self._variation_work(f"population/{t}", population, members.parents, degree, t)
-            work = replace(work, explores=True, survives=members.survives if degree else work.survives)
+            work = replace(
+                work, explores=True, survives=members.survives if degree else work.survives
+            )
             if reuse:
                 available = self._fulfil(ahead, f"lookahead {t}").has_sample
                 work = replace(work, loan=lend(ahead.phase, available, reuse, members))
             else:
                 self.forget(ahead.phase)
-            offspring = self._make(place, work, f"VARIATION_API {t}" if degree else f"copies of the chosen {t}")
+            offspring = self._make(
+                place, work, f"VARIATION_API {t}" if degree else f"copies of the chosen {t}"
+            )
         self.forget(ahead.phase)
         return offspring
 
     def vary(
-        self, phase: str, place: str, population: Population, parents: Items, degree: float, t: int, description: str
+        self,
+        phase: str,
+        place: str,
+        population: Population,
+        parents: Items,
+        degree: float,
+        t: int,
+        description: str,
     ) -> Population:
-        """Return variations of the members `parents`, as in iteration t, made durable in `place`; see `variations`."""
-        return self._make(place, self._variation_work(phase, population, parents, degree, t), description)
+        """Return variations of the members `parents`, as in iteration t, made durable in `place`;
+        see `variations`.
+        """
+        return self._make(
+            place, self._variation_work(phase, population, parents, degree, t), description
+        )
 
     def lookahead(self, t: int, population: Population, k: int, degree: float) -> ByChunk:
-        """Yield variations of every member, k each, by chunk: (their parents, samples), without refused ones."""
+        """Yield variations of every member, k each, by chunk: (their parents, samples), without
+        refused ones.
+        """
         return self._by_chunk(self._lookahead_work(t, population, k, degree), f"lookahead {t}")
 
-    def vary_each(self, phase: str, population: Population, degree: float, t: int, description: str) -> ByChunk:
-        """Yield one variation of every member, as in iteration t, by chunk, without refused ones."""
+    def vary_each(
+        self, phase: str, population: Population, degree: float, t: int, description: str
+    ) -> ByChunk:
+        """Yield one variation of every member, as in iteration t, by chunk, without refused
+        ones.
+        """
         work = self._variation_work(phase, population, np.arange(len(population)), degree, t)
         return self._by_chunk(work, description)
 
@@ -225,22 +281,33 @@ class Dispatcher:
 
     def _work(self, phase: str, labels: Int32Array, parents: Items) -> Work:
         return Work(
-            phase, labels, self.classes, self.seed, parents=parents, attempts=self.attempts, retries=self.retries
+            phase,
+            labels,
+            self.classes,
+            self.seed,
+            parents=parents,
+            attempts=self.attempts,
+            retries=self.retries,
         )
 
-    def _variation_work(self, phase: str, population: Population, parents: Items, degree: float, t: int = 1) -> Work:
+    def _variation_work(
+        self, phase: str, population: Population, parents: Items, degree: float, t: int = 1
+    ) -> Work:
         work = self._work(phase, population.labels[parents], parents)
         copies = None if degree else np.ones(len(parents), np.bool_)  # nobody is asked
         return replace(work, source=population, degree=degree, iteration=t, survives=copies)
 
     def _lookahead_work(self, t: int, population: Population, k: int, degree: float) -> Work:
         """Return the lookahead's work, in which variation j of member i is item i·k + j."""
-        return self._variation_work(f"lookahead/{t}", population, np.repeat(np.arange(len(population)), k), degree, t)
+        return self._variation_work(
+            f"lookahead/{t}", population, np.repeat(np.arange(len(population)), k), degree, t
+        )
 
     def _find_finished(self, place: str) -> Population | None:
         """Return the population in the run's folder `place`. None when it is still to be made.
 
-        A damaged one counts as still to be made if making it anew costs nothing and gives equal samples.
+        A damaged one counts as still to be made if making it anew costs nothing and gives equal
+        samples.
         """
         try:
             return self.run.population(place)
@@ -251,7 +318,10 @@ class Dispatcher:
             return None
 
     def _make(self, place: str, work: Work, description: str) -> Population:
-        """Return the population of `work`. If it is not there yet, make it, store it, and delete the phase's chunks."""
+        """Return the population of `work`.
+
+        If it is not there yet, make it, store it, and delete the phase's chunks.
+        """
         if (samples := self._find_finished(place)) is not None:
             return samples
         self._fulfil(work, description)
@@ -263,9 +333,13 @@ class Dispatcher:
         return population
 
     def _columns(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
-        """Yield the members of a finished phase: answered, lent by the lookahead, and copied from parents."""
+        """Yield the members of a finished phase: answered, lent by the lookahead, and copied from
+        parents.
+        """
         missing = np.ones(len(work), dtype=bool)
-        for items, columns in chain(self._answers.read_answer(work.phase), self._from_lookahead(work)):
+        for items, columns in chain(
+            self._answers.read_answer(work.phase), self._from_lookahead(work)
+        ):
             missing[items] = False
             yield items, columns
         rows = np.flatnonzero(missing)
@@ -283,15 +357,22 @@ class Dispatcher:
                 yield children[rows], {name: column[rows] for name, column in columns.items()}
 
     def _by_chunk(self, work: Work, description: str) -> ByChunk:
-        """Yield the answers of a phase, chunk by chunk, each as soon as it is committed: (parents, samples)."""
+        """Yield the answers of a phase, chunk by chunk, each as soon as it is committed: (parents,
+        samples).
+        """
         standing = self._answers.standing(work.phase, len(work))
         with closing(self._ask_for(work, standing, description)) as answers:
             new = (self._answers.read(one.row) for one in answers)
-            for items, columns in chain(self._answers.read_answer(work.phase), chain.from_iterable(new)):
+            for items, columns in chain(
+                self._answers.read_answer(work.phase), chain.from_iterable(new)
+            ):
                 yield work.parents[items], parse_columns(columns)[0]
 
     def _fulfil(self, work: Work, description: str) -> ItemState:
-        """Ask until every item of `work` is answered or given up, committing each chunk. Return the items' state."""
+        """Ask until every item of `work` is answered or given up, committing each chunk.
+
+        Return the items' state.
+        """
         standing = self._answers.standing(work.phase, len(work))
         for _ in self._ask_for(work, standing, description):
             pass
@@ -300,7 +381,8 @@ class Dispatcher:
     def _ask_for(self, work: Work, standing: ItemState, description: str) -> abc.Generator[Stored]:
         """Ask for all items that `standing` leaves open. Yield each answer once it is committed.
 
-        A caller that stops before the end must close this iterator: answers to requests under way are kept then.
+        A caller that stops before the end must close this iterator: answers to requests under way
+        are kept then.
         """
         guard = StartupGuard(self._workers, proven=bool(standing.has_sample.any()))
         standing.has_sample[work.is_given] = True
@@ -311,7 +393,10 @@ class Dispatcher:
                     with self.meter.asking():
                         yield from self._ask_all(work, open_items, standing, task, guard)
                 except APIError as stopped:
-                    state = f"{standing.has_sample.sum()} of {len(work)} samples of {work.phase} are there"
+                    state = (
+                        f"{standing.has_sample.sum()} of {len(work)} samples of {work.phase} are "
+                        "there"
+                    )
                     command = self.command(stopped.key if isinstance(stopped, LimitToRaise) else "")
                     stopped.args = (f"{str(stopped).rstrip('.')}. {state}; `{command}` goes on.",)
                     raise
@@ -325,9 +410,11 @@ class Dispatcher:
     def _ask_all(
         self, work: Work, open_items: Items, standing: ItemState, task: Task, guard: StartupGuard
     ) -> abc.Generator[Stored]:
-        """Ask for `open_items` in chunks, keep each answer, then yield it; raise an error once no request is in flight.
+        """Ask for `open_items` in chunks, keep each answer, then yield it; raise an error once no
+        request is in flight.
 
-        Each worker makes its answer's file durable; answers that are ready together share one journal transaction.
+        Each worker makes its answer's file durable; answers that are ready together share one
+        journal transaction.
         """
         workers = self._workers
         waiting: dict[Future[Stored], Items] = {}
@@ -335,14 +422,19 @@ class Dispatcher:
         answers: list[Stored] = []
         error: Exception | GeneratorExit | None = None
         halt = Event()
-        with Waits(self.api, task, self.run) as waits, ThreadPoolExecutor(workers, "pe-api") as pool:
+        with (
+            Waits(self.api, task, self.run) as waits,
+            ThreadPoolExecutor(workers, "pe-api") as pool,
+        ):
             while True:
                 while error is None and len(waiting) < 2 * workers and not guard.holds:
                     items = next(chunks, None)
                     if items is None:
                         break
                     under_way = sum(map(len, waiting.values())) + len(items)
-                    error = self.meter.refusal(self.run.journal.totals(), len(waiting) + 1, under_way)
+                    error = self.meter.refusal(
+                        self.run.journal.totals(), len(waiting) + 1, under_way
+                    )
                     if error is None:
                         guard.start(len(items))
                         waiting[pool.submit(self._ask, work, items, standing, halt)] = items
@@ -375,7 +467,10 @@ class Dispatcher:
             raise self._translate(error) from error
 
     def _ask(self, work: Work, items: Items, standing: ItemState, halt: Event) -> Stored:
-        """Ask for `items`. Make the answer's file durable. A waiting request ends if another fails or the run stops."""
+        """Ask for `items`.
+
+        Make the answer's file durable. A waiting request ends if another fails or the run stops.
+        """
 
         def check_stop() -> None:
             if halt.is_set() or self.meter.stop_reason() is not None:
@@ -389,7 +484,9 @@ class Dispatcher:
         return self._answers.store(work.phase, items, answer, time.monotonic() - start, job)
 
     def _check_form(self, samples: Samples) -> None:
-        """Raise ContractError for samples of an undeclared modality or shape, before they are stored."""
+        """Raise ContractError for samples of an undeclared modality or shape, before they are
+        stored.
+        """
         if self.expected is None or not len(samples):
             return
         kind, shape = self.expected
@@ -397,20 +494,28 @@ class Dispatcher:
             came = samples.noun
             noun = kind.noun
         elif len(shape) > 1 and samples.shape != shape:
-            came, noun = (f"{kind.noun} of {'×'.join(map(str, one))} ({kind.axes})" for one in (samples.shape, shape))
+            came, noun = (
+                f"{kind.noun} of {'×'.join(map(str, one))} ({kind.axes})"
+                for one in (samples.shape, shape)
+            )
         else:
             return
         raise ContractError(
-            f"{type(self.api).__name__} made {came} where {noun} are declared: have it make these (by "
-            "`image_size`, where it has that), declare others in its PluginInfo.shape, or change `private`."
+            f"{type(self.api).__name__} made {came} where {noun} are declared: have it make these "
+            "(by `image_size`, where it has that), declare others in its PluginInfo.shape, or "
+            "change `private`."
         )
 
     def _keep(self, answers: list[Stored], standing: ItemState, task: Task) -> None:
-        """Commit answers, and enter them in `standing` and `task`; raise APIError for a failure that no retry mends."""
+        """Commit answers, and enter them in `standing` and `task`; raise APIError for a failure
+        that no retry mends.
+        """
         self._answers.commit(answers)
         for one in answers:
             standing.note(one.items, one.misses)
-            task.advance(len(one.items) - len(one.misses), self.meter.spending(self.run.journal.totals()))
+            task.advance(
+                len(one.items) - len(one.misses), self.meter.spending(self.run.journal.totals())
+            )
         for miss in chain.from_iterable(one.misses for one in answers):
             if miss.outcome == "failed" and not miss.retryable:
                 raise APIError(f"{type(self.api).__name__} cannot make a sample: {miss.reason}")
@@ -427,17 +532,22 @@ class Dispatcher:
     def _check_given_up(self, work: Work, standing: ItemState) -> None:
         """Raise APIError for an item without a sample, unless its parent stands in for it.
 
-        It does for a refused variation, and for a rejected one. Only where all variations are rejected before votes are
-        released, the run stops: a setting may be wrong for variations alone.
+        It does for a refused variation, and for a rejected one. Only where all variations are
+        rejected before votes are released, the run stops: a setting may be wrong for variations
+        alone.
         """
         is_fatal = ~standing.has_sample & (work.has_failed(standing) | (work.source is None))
         rejected = np.flatnonzero(is_fatal & (standing.rejections > 0))
         reasons = self._answers.last_reasons(work.phase)
-        if rejected.size and work.source is not None and (work.explores or standing.has_sample.any()):
+        if (
+            rejected.size
+            and work.source is not None
+            and (work.explores or standing.has_sample.any())
+        ):
             is_fatal[rejected] = False
             self.progress.warn(
-                f"Samples of {work.phase} that failed in all attempts, so that their parents take their place: "
-                f"{rejected.size} ({reasons[rejected[0]]})"
+                f"Samples of {work.phase} that failed in all attempts, so that their parents take "
+                f"their place: {rejected.size} ({reasons[rejected[0]]})"
             )
         fatal = np.flatnonzero(is_fatal)
         if fatal.size:
@@ -445,6 +555,6 @@ class Dispatcher:
             raise APIError(
                 f"{type(self.api).__name__} gave no sample for item {item} of {work.phase} (label "
                 f"'{self.classes[work.labels[item]]}') in {standing.tries(fatal[:1])[0]} attempts: "
-                f"{reasons[item].rstrip('.')}. "
-                f"`{self.command('evolution.attempts')}` asks for it again."
+                f"{reasons[item].rstrip('.')}. `{self.command('evolution.attempts')}` asks for it "
+                "again."
             )

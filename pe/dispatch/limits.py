@@ -22,11 +22,13 @@ class Limits:
 
     max_images: int | None = None  # images that the generator makes over the whole run
     max_cost: float | None = None  # cost over the whole run, in the price's currency
-    # wall-clock time during which one process asks the generator, however many requests are under way. Private work
-    # does not count: where a run stops does not depend on it. A resumed run counts from 0
+    # wall-clock time during which one process asks the generator, however many requests are under
+    # way. Private work does not count: where a run stops does not depend on it. A resumed run
+    # counts from 0
     max_seconds: float | None = None
     max_concurrency: int | None = None  # requests under way at once
-    # share of the items asked for that may be refused; fewer than MEANINGFUL items count as MEANINGFUL
+    # share of the items asked for that may be refused; fewer than MEANINGFUL items count as
+    # MEANINGFUL
     max_refused: float | None = None
 
 
@@ -48,8 +50,12 @@ class Meter:
 
     limits: Limits = field(default_factory=Limits)  # of the run
     price: Price = field(default_factory=Price)  # of requests and samples
-    stop: Event = field(default_factory=Event)  # set from outside (a signal) to stop at the next chunk's boundary
-    expected: Usage = NOTHING  # the tokens and pixels of a sample, where they are known before the first answer
+    stop: Event = field(
+        default_factory=Event
+    )  # set from outside (a signal) to stop at the next chunk's boundary
+    expected: Usage = (
+        NOTHING  # the tokens and pixels of a sample, where they are known before the first answer
+    )
     _before: float = 0.0
     _since: float | None = None
 
@@ -90,24 +96,32 @@ class Meter:
         images_made = totals.usage.images
         if limits.max_images is not None and images_made + images > limits.max_images:
             return LimitToRaise(
-                f"limits.max_images = {limits.max_images} is reached: {images_made} samples are made, and the next "
-                f"request, with those under way, would make them {images_made + images}.",
+                f"limits.max_images = {limits.max_images} is reached: {images_made} samples are "
+                "made, and the next request, with those under way, would make them "
+                f"{images_made + images}.",
                 "limits.max_images",
             )
-        if limits.max_refused is not None and totals.refusals > limits.max_refused * max(items, MEANINGFUL):
+        if limits.max_refused is not None and totals.refusals > limits.max_refused * max(
+            items, MEANINGFUL
+        ):
             return LimitToRaise(
-                f"refusals.max_share = {limits.max_refused:g} is reached ({totals.refusals} of {items} samples asked "
-                "for were refused): change the prompts in a new run, or raise the share.",
+                f"refusals.max_share = {limits.max_refused:g} is reached ({totals.refusals} of "
+                f"{items} samples asked for were refused): change the prompts in a new run, or "
+                "raise the share.",
                 "refusals.max_share",
             )
         pixels = max(totals.usage.megapixels, images_made * self.expected.megapixels)
-        before = replace(totals.usage, megapixels=pixels) if images_made else replace(self.expected, images=1)
+        before = (
+            replace(totals.usage, megapixels=pixels)
+            if images_made
+            else replace(self.expected, images=1)
+        )
         cost = self.price.of(totals.usage) + self.price.of_next(before, calls, images)
         if limits.max_cost is not None and cost > limits.max_cost:
             limit = f"{limits.max_cost:g} {self.price.currency}"
             return LimitToRaise(
-                f"limits.max_cost = {limit} is reached: {self.spending(totals)} are spent, and the next request, with "
-                f"those under way, would make them {cost:.2f}.",
+                f"limits.max_cost = {limit} is reached: {self.spending(totals)} are spent, and the "
+                f"next request, with those under way, would make them {cost:.2f}.",
                 "limits.max_cost",
             )
         return None

@@ -1,4 +1,6 @@
-"""A phase of API work: the items it asks for, the requests that ask for them, and the check of each answer."""
+"""A phase of API work: the items it asks for, the requests that ask for them, and the check of each
+answer.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ NOBODY = -1
 
 @dataclass(frozen=True, eq=False)
 class ReusedVariations:
-    """The lookahead's m variations lent as offspring: variation i becomes item child[i], int64 (m,). None if NOBODY."""
+    """The lookahead's m variations lent as offspring: variation i becomes item child[i], int64
+    (m,). None if NOBODY.
+    """
 
     phase: str
     child: Items
@@ -43,7 +47,8 @@ class ReusedVariations:
 
 
 def lend(phase: str, available: BoolArray, k: int, members: Members) -> ReusedVariations:
-    """Return a loan: the r-th offspring of each parent gets the parent's r-th variation that is there.
+    """Return a loan: the r-th offspring of each parent gets the parent's r-th variation that is
+    there.
 
     If a parent has more offspring than variations, the last of its offspring get none.
 
@@ -80,8 +85,8 @@ class Work:
     degree: float = 1.0  # variation in [0, 1]
     iteration: int = 1  # t, the iteration for which variations are asked
     attempts: int = 5  # how often an item may fail
-    # how often an item that is refused is asked for again with another seed; then a variation is given up, and a random
-    # sample is drawn anew, with a new condition
+    # how often an item that is refused is asked for again with another seed; then a variation is
+    # given up, and a random sample is drawn anew, with a new condition
     retries: int = 2
     explores: bool = False  # True for offspring; see `VariationRequest`
     # bool (n,), the items that are unchanged copies of their parents; None: no item is
@@ -108,23 +113,34 @@ class Work:
 
     @property
     def is_given(self) -> BoolArray:
-        """The items that the generator is not asked for, bool (n,): kept, or lent by the lookahead."""
+        """The items that the generator is not asked for, bool (n,): kept, or lent by the
+        lookahead.
+        """
         mask = np.zeros(len(self), np.bool_) if self.survives is None else self.survives.copy()
         if self.loan is not None:
             mask[self.loan.children] = True
         return mask
 
     def chunks(
-        self, open_items: Items, standing: ItemState, api: Generator, jobs: Mapping[str, Items] | None = None
+        self,
+        open_items: Items,
+        standing: ItemState,
+        api: Generator,
+        jobs: Mapping[str, Items] | None = None,
     ) -> Iterator[Items]:
         """Yield `open_items`, cut into requests that the generator can take.
 
-        An item that was never asked for always comes in the same request, wherever the run was broken off;
-        items asked for in vain come after these, packed together. First come the requests of `jobs` (name → items),
-        unchanged: a run that was broken off has noted the host's jobs for them.
+        An item that was never asked for always comes in the same request, wherever the run was
+        broken off; items asked for in vain come after these, packed together. First come the
+        requests of `jobs` (name → items), unchanged: a run that was broken off has noted the host's
+        jobs for them.
         """
         for request, items in (jobs or {}).items():
-            if items.size and np.isin(items, open_items).all() and self.name_request(items, standing) == request:
+            if (
+                items.size
+                and np.isin(items, open_items).all()
+                and self.name_request(items, standing) == request
+            ):
                 yield items
                 open_items = np.setdiff1d(open_items, items)
         again = standing.tries(open_items) > 0
@@ -135,23 +151,38 @@ class Work:
                 if first[chunk].any():
                     yield chunk[first[chunk]]
         for chunk in self._cut(open_items[again], standing, api):
-            # One item may be at fault for a request of several that was rejected, so they are asked for one by one.
+            # One item may be at fault for a request of several that was rejected, so they are asked
+            # for one by one.
             is_whole = api.capabilities.one_by_one or not standing.rejections[chunk].any()
             yield from [chunk] if is_whole else np.split(chunk, len(chunk))
 
     def _cut(self, items: Items, standing: ItemState, api: Generator) -> Iterator[Items]:
-        """Yield `items`, cut into requests. Several generators get them in turn, so that none waits for another."""
-        if items.size:
-            ways = api.ways_of(self._conditions(api, items, standing), self._seeds(items, standing), self.explores)
-            of_each = [self._cut_for(can, items[ways == way], standing, api) for way, can in enumerate(api.ways)]
-            yield from (chunk for turn in zip_longest(*of_each) for chunk in turn if chunk is not None)
+        """Yield `items`, cut into requests.
 
-    def _cut_for(self, can: Capabilities, items: Items, standing: ItemState, api: Generator) -> Iterator[Items]:
+        Several generators get them in turn, so that none waits for another.
+        """
+        if items.size:
+            ways = api.ways_of(
+                self._conditions(api, items, standing), self._seeds(items, standing), self.explores
+            )
+            of_each = [
+                self._cut_for(can, items[ways == way], standing, api)
+                for way, can in enumerate(api.ways)
+            ]
+            yield from (
+                chunk for turn in zip_longest(*of_each) for chunk in turn if chunk is not None
+            )
+
+    def _cut_for(
+        self, can: Capabilities, items: Items, standing: ItemState, api: Generator
+    ) -> Iterator[Items]:
         for group in self._groups(can.shares, items, standing, api):
             for start in range(0, len(group), can.max_chunk):
                 yield group[start : start + can.max_chunk]
 
-    def _groups(self, shares: str, items: Items, standing: ItemState, api: Generator) -> list[Items]:
+    def _groups(
+        self, shares: str, items: Items, standing: ItemState, api: Generator
+    ) -> list[Items]:
         """Split `items` by what the items of a request must share."""
         if shares == "nothing" or not items.size:
             return [items]
@@ -169,7 +200,9 @@ class Work:
         They are drawn anew after `retries` refusals, and after each rejection.
         """
         if self.source is not None:
-            columns = {name: column for name, column in self.source.conditions.items() if name != DRAWN}
+            columns = {
+                name: column for name, column in self.source.conditions.items() if name != DRAWN
+            }
             return Conditions(columns).take(self.parents[items])
         draws = standing.refusals[items] // (self.retries + 1) + standing.rejections[items]
         rows = {draw: np.flatnonzero(draws == draw) for draw in np.unique(draws).tolist()}
@@ -181,7 +214,9 @@ class Work:
         """Return the conditions of all n items in the draw of this number, from 0 on."""
         if draw not in self._draws:
             items = np.arange(len(self))
-            seeds = item_seeds(self.seed, f"{self.phase}/condition", items, np.full(len(self), draw))
+            seeds = item_seeds(
+                self.seed, f"{self.phase}/condition", items, np.full(len(self), draw)
+            )
             conditions = draw_conditions(api, self._names(items), seeds)
             self._draws[draw] = conditions.take(np.zeros_like(items)) if self.alike else conditions
         return self._draws[draw]
@@ -194,11 +229,18 @@ class Work:
         return item_seeds(self.seed, self.phase, items, standing.tries(items))
 
     def name_request(self, items: Items, standing: ItemState) -> str:
-        """Return the unique name of the next request for `items`. After a kill that request has this name again."""
+        """Return the unique name of the next request for `items`.
+
+        After a kill that request has this name again.
+        """
         return f"{self.phase} {sha256(self._seeds(items, standing).tobytes()).hexdigest()[:32]}"
 
-    def ask(self, api: Generator, items: Items, standing: ItemState, job: JobNote | None = None) -> Answer:
-        """Ask the generator for `items`, each with the seed of its next try; without a `job` no note of one is kept."""
+    def ask(
+        self, api: Generator, items: Items, standing: ItemState, job: JobNote | None = None
+    ) -> Answer:
+        """Ask the generator for `items`, each with the seed of its next try; without a `job` no
+        note of one is kept.
+        """
         seeds = self._seeds(items, standing)
         job = job or JobNote()
         labels = self._names(items)
@@ -206,7 +248,9 @@ class Work:
         if self.source is None:
             conditions = self._conditions(api, items, standing)
             answer = api.random_api(RandomRequest(labels, seeds, conditions, job))
-            return _with_conditions(check_answer(f"{name}.random_api", answer, len(items)), conditions)
+            return _with_conditions(
+                check_answer(f"{name}.random_api", answer, len(items)), conditions
+            )
         parents = self.source.take(self.parents[items])
         request = VariationRequest(
             parents.samples,
@@ -223,31 +267,45 @@ class Work:
 
 
 def draw_conditions(api: Generator, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-    """Return the conditions that the generator draws for these labels and seeds, one row for each."""
+    """Return the conditions that the generator draws for these labels and seeds, one row
+    for each.
+    """
     conditions = api.draw_conditions(labels, seeds)
     if not isinstance(conditions, Conditions) or conditions.rows not in (None, len(labels)):
         where = f"{type(api).__name__}.draw_conditions"
-        raise ContractError(f"{where} was asked for {len(labels)} rows: return pe.Conditions with one row per seed.")
+        raise ContractError(
+            f"{where} was asked for {len(labels)} rows: return pe.Conditions with one row per seed."
+        )
     return conditions
 
 
 def check_answer(where: str, answer: object, count: int) -> Answer:
-    """Return `answer` if it is a whole answer to `count` items; else raise ContractError about the method `where`."""
+    """Return `answer` if it is a whole answer to `count` items; else raise ContractError about the
+    method `where`.
+    """
     if not isinstance(answer, Answer):
         raise ContractError(f"{where} returned {type(answer).__name__}: return pe.Answer(samples).")
     if not hasattr(answer.samples, "kind"):
         kind = type(answer.samples).__name__
-        raise ContractError(f"{where} returned a {kind} of samples: return pe.Answer(pe.Images(pixels)), or pe.Texts.")
+        raise ContractError(
+            f"{where} returned a {kind} of samples: return pe.Answer(pe.Images(pixels)), or "
+            "pe.Texts."
+        )
     number = len(answer.samples)
     if number + len(answer.missing) != count or not all(0 <= i < count for i in answer.missing):
         raise ContractError(
-            f"{where} was asked for {count} samples and returned {number} with {len(answer.missing)} missing: "
-            "return one per item and name the others in Answer.missing."
+            f"{where} was asked for {count} samples and returned {number} with "
+            f"{len(answer.missing)} missing: return one per item and name the others in "
+            "Answer.missing."
         )
     if not isinstance(answer.usage, Usage | None):
-        raise ContractError(f"{where} returned a usage that is {type(answer.usage).__name__}: return pe.Usage.")
+        raise ContractError(
+            f"{where} returned a usage that is {type(answer.usage).__name__}: return pe.Usage."
+        )
     if answer.conditions.rows not in (None, number):
-        raise ContractError(f"{where} returned {number} samples with {answer.conditions.rows} rows of conditions.")
+        raise ContractError(
+            f"{where} returned {number} samples with {answer.conditions.rows} rows of conditions."
+        )
     return answer
 
 
@@ -261,5 +319,8 @@ def _with_conditions(answer: Answer, conditions: Conditions) -> Answer:
 
 def _row_keys(conditions: Conditions, labels: Int32Array) -> Items:
     """Return a number for each item, int64 (n,): equal for items of equal label and condition."""
-    columns = (np.unique(column, axis=0, return_inverse=True)[1].reshape(-1) for column in conditions.values())
+    columns = (
+        np.unique(column, axis=0, return_inverse=True)[1].reshape(-1)
+        for column in conditions.values()
+    )
     return np.unique(np.stack([labels, *columns]), axis=1, return_inverse=True)[1].reshape(-1)

@@ -1,4 +1,7 @@
-"""The record for a data-protection officer: who ran what, on which data, and where data went. Confidential."""
+"""The record for a data-protection officer: who ran what, on which data, and where data went.
+
+Confidential.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,17 @@ AUDIT_RECORD = f"{CONFIDENTIAL}/audit-record.json"
 
 
 def write_audit_record(
-    run: RunWriter, recipe: Recipe, api: Generator, embedding: Embedding, workers: Sequence[str], ledger: Ledger
+    run: RunWriter,
+    recipe: Recipe,
+    api: Generator,
+    embedding: Embedding,
+    workers: Sequence[str],
+    ledger: Ledger,
 ) -> None:
-    """Write AUDIT_RECORD as things stand. `workers` are the hosts of a Ray cluster that did the private work."""
+    """Write AUDIT_RECORD as things stand.
+
+    `workers` are the hosts of a Ray cluster that did the private work.
+    """
     source = recipe.private
     user = str(os.getuid())  # many containers have no name for it
     with suppress(KeyError, OSError):
@@ -57,8 +68,12 @@ def write_audit_record(
     run.write(AUDIT_RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
-def _recipients(recipe: Recipe, api: Generator, embedding: Embedding, workers: Sequence[str]) -> list[dict[str, Any]]:
-    """Return who receives what: the generator, the embedding, and the workers of a cluster if there are some."""
+def _recipients(
+    recipe: Recipe, api: Generator, embedding: Embedding, workers: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return who receives what: the generator, the embedding, and the workers of a cluster if there
+    are some.
+    """
     data = "requests that are post-processing of the releases below"
     if isinstance(api, Trainer) and not info_of(api).fitted_before:
         data = f"the private records themselves, while it is fitted; then {data}"

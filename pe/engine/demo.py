@@ -1,4 +1,6 @@
-"""Private Evolution on MNIST digits with a generator that ships with us, and classifiers trained on the result."""
+"""Private Evolution on MNIST digits with a generator that ships with us, and classifiers trained on
+the result.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,14 @@ from pe.store.run import Run
 Digits = tuple[Images, Int32Array]
 """Images and their labels."""
 
-RECIPES = {name: Path(__file__).parent / "recipes" / f"{name}.yaml" for name in ("glyphs", "diffusion")}
+RECIPES = {
+    name: Path(__file__).parent / "recipes" / f"{name}.yaml" for name in ("glyphs", "diffusion")
+}
 """The demo's recipes by their generator: drawn text (glyphs), or a small diffusion model."""
 
 QUICK = ("glyphs",)
-"""The generators with which the demo also makes the control by one vote, because that takes only seconds."""
+"""The generators with which the demo also makes the control by one vote, because that takes only
+seconds."""
 
 
 def run_demo(
@@ -55,16 +60,21 @@ def run_demo(
         context: progress, and the signal to stop.
 
     Returns:
-        The values of `summary`, with accuracy (by classifier, then by training set), seconds, and the path of the
-        picture with a row of digits for each training set. It shows private ones, so it lies in confidential/.
+        The values of `summary`, with accuracy (by classifier, then by training set), seconds, and
+            the path of the
+        picture with a row of digits for each training set. It shows private ones, so it lies in
+            confidential/.
 
     Raises:
-        MissingDependency: a library that any step of the demo needs is not installed; nothing is written.
+        MissingDependency: a library that any step of the demo needs is not installed; nothing is
+            written.
     """
     require_extras(DISTRIBUTION, ["demo"], "The demo")
     start = time.monotonic()
     changes = {"privacy.epsilon": epsilon, "seed": seed}
-    recipe = Recipe.load(RECIPES[api], tuple(f"{key}={value}" for key, value in changes.items() if value is not None))
+    recipe = Recipe.load(
+        RECIPES[api], tuple(f"{key}={value}" for key, value in changes.items() if value is not None)
+    )
     run = run_recipe(recipe, out, context)
     training_sets = _training_sets(run, recipe, one_vote=api in QUICK, context=context)
     picture = run.confidential / "demo.png"
@@ -74,15 +84,22 @@ def run_demo(
     return summary(run) | {"accuracy": accuracy, "seconds": seconds, "picture": str(picture)}
 
 
-def _training_sets(run: Run, recipe: Recipe, one_vote: bool, context: RunContext) -> dict[str, Digits]:
-    """Return the run's synthetic digits, its controls and the private ones, by the name of the set."""
+def _training_sets(
+    run: Run, recipe: Recipe, one_vote: bool, context: RunContext
+) -> dict[str, Digits]:
+    """Return the run's synthetic digits, its controls and the private ones, by the name of
+    the set.
+    """
     synthetic = run.synthetic
     assert isinstance(synthetic.samples, Images)
     api = build_generator(recipe)
     load_model(api, run.folder)
     training_sets = {
         SYNTHETIC_DATA: (synthetic.samples, synthetic.labels),
-        UNEVOLVED: (make_unevolved(api, synthetic.labels, DIGITS, recipe.seed).images, synthetic.labels),
+        UNEVOLVED: (
+            make_unevolved(api, synthetic.labels, DIGITS, recipe.seed).images,
+            synthetic.labels,
+        ),
     }
     if one_vote:
         plan = plan_of(run, recipe)
@@ -96,7 +113,9 @@ def _training_sets(run: Run, recipe: Recipe, one_vote: bool, context: RunContext
 
 
 def _picture(sets: dict[str, Digits]) -> bytes:
-    """Return a PNG file: a row for the private digits, for un-evolved and for evolved ones, a column for each label."""
+    """Return a PNG file: a row for the private digits, for un-evolved and for evolved ones, a
+    column for each label.
+    """
     rows = {"private": REAL, "un-evolved": UNEVOLVED, "evolved": SYNTHETIC_DATA}
     populations = [
         Population(images, labels, Conditions(), np.full(len(labels), NO_PARENT))
@@ -105,7 +124,9 @@ def _picture(sets: dict[str, Digits]) -> bytes:
     return contact_sheet(populations, DIGITS, list(rows))
 
 
-def _accuracy(sets: dict[str, Digits], seed: int, context: RunContext) -> dict[str, dict[str, float]]:
+def _accuracy(
+    sets: dict[str, Digits], seed: int, context: RunContext
+) -> dict[str, dict[str, float]]:
     """Return the accuracy on held-out real digits, by classifier, then by training set."""
     test, test_labels = _digits("test")
     scores: dict[str, dict[str, float]] = {name: {} for name in CLASSIFIERS}

@@ -63,22 +63,42 @@ log = logging.getLogger(__name__)
 class RunContext:
     """A run's context: everything that it needs besides its recipe."""
 
-    # the generator, if it is an object of the user's own; None: the recipe names it. `embedding` likewise
+    # the generator, if it is an object of the user's own; None: the recipe names it. `embedding`
+    # likewise
     api: GenerationAPI | None = None
     embedding: Embedding | None = None
     progress: Progress = field(default_factory=Progress)  # is told what happens
     stop: Event = field(default_factory=Event)  # set it to stop at the next chunk's boundary
-    noise: Noise | None = None  # UNSAFE unless None: noise for tests, which the certificate names as "no guarantee"
-    python: bool = False  # True if the user is in Python, so that messages name calls in place of commands
-    work: PrivateWork = field(default_factory=InThisProcess)  # embeds the private records and counts their votes
+    noise: Noise | None = (
+        None  # UNSAFE unless None: noise for tests, which the certificate names as "no guarantee"
+    )
+    python: bool = (
+        False  # True if the user is in Python, so that messages name calls in place of commands
+    )
+    work: PrivateWork = field(
+        default_factory=InThisProcess
+    )  # embeds the private records and counts their votes
     loggers: Sequence[Logger] = ()  # get the shareable values of each population
 
-    def hint(self, verb: str, folder: Path, key: str, count: int = 0, degree: float = 0.0, examples: int = 0) -> str:
-        """Return the command or Python call that goes on with the run in `folder`. `key`: the key to raise in it."""
+    def hint(
+        self,
+        verb: str,
+        folder: Path,
+        key: str,
+        count: int = 0,
+        degree: float = 0.0,
+        examples: int = 0,
+    ) -> str:
+        """Return the command or Python call that goes on with the run in `folder`.
+
+        `key`: the key to raise in it.
+        """
         if self.python:
             more = f", {count}, degree={degree:g}" if count else ""
             more += f", examples={examples}" if examples else ""
-            return f"pe.{verb}({str(folder)!r}{more}" + (f", changes={{'{key}': …}})" if key else ")")
+            return f"pe.{verb}({str(folder)!r}{more}" + (
+                f", changes={{'{key}': …}})" if key else ")"
+            )
         more = f" -n {count} --degree {degree:g}" if count else ""
         more += f" --examples {examples}" if examples else ""
         command = "run" if verb == "resume" else verb
@@ -87,7 +107,10 @@ class RunContext:
 
 @dataclass
 class Execution:
-    """A recipe (with all keys of its evolution), its plan, and its objects. `carry_out` sets `run` and `ledger`."""
+    """A recipe (with all keys of its evolution), its plan, and its objects.
+
+    `carry_out` sets `run` and `ledger`.
+    """
 
     recipe: Recipe
     plan: Plan
@@ -103,13 +126,16 @@ class Execution:
         """Lay out the plan and construct what the recipe names."""
         if isinstance(context.api, Trainer):
             raise PluginError(
-                f"{type(context.api).__name__} is fitted on the private records, and its fit is planned by name: "
-                "register the class as an entry point of pe.adapters, and name it in api.kind."
+                f"{type(context.api).__name__} is fitted on the private records, and its fit is "
+                "planned by name: register the class as an entry point of pe.adapters, and name it "
+                "in api.kind."
             )
         if context.embedding is None and not recipe.embedding.kind.startswith(OBJECT):
             check_name("pe.embeddings", recipe.embedding.kind)
         api = build_generator(recipe, context.api)
-        with context.progress.task("planning the noise", None):  # a sampled fit's takes many seconds
+        with context.progress.task(
+            "planning the noise", None
+        ):  # a sampled fit's takes many seconds
             recipe = choose_evolution(recipe, api).recipe
             plan = lay_out(recipe)
         embedding = build_embedding(recipe, context.embedding)
@@ -123,20 +149,28 @@ class Execution:
         return self.context.progress
 
     def check_start(self) -> None:
-        """Refuse a recipe that the generator cannot serve, or cannot serve on this machine, before there is a run."""
+        """Refuse a recipe that the generator cannot serve, or cannot serve on this machine, before
+        there is a run.
+        """
         checks.check_degrees(self.plan, self.api)
         for check in checks.start_checks(self.recipe, self.api, self.embedding):
             check()
 
     def files(self) -> dict[str, bytes]:
-        """Check the private records before the run exists. Return the files that the run begins with, by name."""
+        """Check the private records before the run exists.
+
+        Return the files that the run begins with, by name.
+        """
         identity = self.private.preflight()
         pool = self._pool(self.api)
         pins = {} if pool is None else {places.PUBLIC_SAMPLES: pool.pin(self.private)}
         if self.recipe.evolution.iterations:
             self.private.try_embedding(info_of(self.api).shape)
         self.private.check_cap(self.plan.releases)
-        files = {places.RECIPE: self.recipe.dump_shareable().encode(), places.FULL_RECIPE: self.recipe.dump().encode()}
+        files = {
+            places.RECIPE: self.recipe.dump_shareable().encode(),
+            places.FULL_RECIPE: self.recipe.dump().encode(),
+        }
         files[places.BINDING] = bind(*files.values())
         if not files[places.BINDING]:
             self.progress.warn(NO_STATE)
@@ -152,7 +186,10 @@ class Execution:
             pool.check_same(run.folder)
 
     def _pool(self, api: Generator | None) -> PublicPool | None:
-        """Return the public samples that the embedding and `api` read. `api` is None if it is fitted already."""
+        """Return the public samples that the embedding and `api` read.
+
+        `api` is None if it is fitted already.
+        """
         plugins: dict[str, object] = {} if api is None else {"api": api}
         return PublicPool.of(self.recipe, plugins | {"embedding": self.embedding}, self.progress)
 
@@ -188,7 +225,9 @@ class Execution:
         return run.run
 
     def _clock(self) -> PublicClock:
-        """Return the public clock, with deadlines from tries on this machine, or without any if the clock is off."""
+        """Return the public clock, with deadlines from tries on this machine, or without any if the
+        clock is off.
+        """
         terms = clock_terms(self.recipe, self.api)
         if terms.warning:
             self.progress.warn(terms.warning)
@@ -197,31 +236,44 @@ class Execution:
         with self.progress.task("setting the public clock", None):
             dry_runs = fit_dry_runs(self.recipe) if self.plan.fit else ()
             held = held_back(self.recipe, self.plan, self.api, self.embedding, dry_runs)
-        log.info("Public clock: %s; without a deadline: %s.", held.seconds, ", ".join(held.unheld) or "nothing")
+        log.info(
+            "Public clock: %s; without a deadline: %s.",
+            held.seconds,
+            ", ".join(held.unheld) or "nothing",
+        )
 
         def overran(work: str) -> None:
             self.run.journal.add_event(f"overran {work}")
             self.progress.warn(
-                f"Private work ({work}) took longer than its public deadline of {held.seconds[kind_of(work)]:g} s, so "
-                "whoever watched the time has seen that. Set `privacy.hold` to more seconds before the run goes on."
+                f"Private work ({work}) took longer than its public deadline of "
+                f"{held.seconds[kind_of(work)]:g} s, so whoever watched the time has seen that. "
+                "Set `privacy.hold` to more seconds before the run goes on."
             )
 
         return PublicClock(held.seconds, overran, self.context.stop)
 
     def _evolve(self, data_set: dict[str, Any] | None) -> None:
-        """Carry out what is left of a run that is entered in the data set's ledger, whose total is `data_set`."""
+        """Carry out what is left of a run that is entered in the data set's ledger, whose total is
+        `data_set`.
+        """
         run = self.run
         ledger = self.ledger
         recipe = self.recipe
         warn = self.progress.warn
         self._write_audit_record()
-        for sentence in sentences(self._notices(), "guarantee", "votes", "overlap", "shape", "network"):
+        for sentence in sentences(
+            self._notices(), "guarantee", "votes", "overlap", "shape", "network"
+        ):
             warn(sentence)
         if not all(ledger.has_drawn(step.release) for step in self.plan.steps):
-            self.private.embeddings(run)  # before anything is charged or asked: nobody sees how long it takes
+            self.private.embeddings(
+                run
+            )  # before anything is charged or asked: nobody sees how long it takes
         dispatcher = self._dispatcher()
         trial = partial(check_parents, recipe, self.plan, dispatcher, self.embedding)
-        if not isinstance(self.api, Trainer):  # before anything is charged; else there is nothing to ask yet
+        if not isinstance(
+            self.api, Trainer
+        ):  # before anything is charged; else there is nothing to ask yet
             trial()
         plan = self._size_plan()
         if isinstance(self.api, Trainer):
@@ -231,20 +283,32 @@ class Execution:
         count = self.context.work.count_votes
         with self._logging(plan) as sink:
             population = evolution.evolve(
-                plan, private, dispatcher, self.embedding, ledger, warn, count, self._keep_weights, sink.on_population
+                plan,
+                private,
+                dispatcher,
+                self.embedding,
+                ledger,
+                warn,
+                count,
+                self._keep_weights,
+                sink.on_population,
             )
             warn_of_markup(population.samples, self.progress)
             self.check_pool(run)  # as it was read by the generator
             run.write(places.EVOLUTION, contact_sheet(run.run.populations(), plan.classes))
             publish(run.folder)
-            run.write_samples(places.SYNTHETIC, population, plan.classes)  # after `publish`: it is new already
+            run.write_samples(
+                places.SYNTHETIC, population, plan.classes
+            )  # after `publish`: it is new already
             self._certify(data_set)
             level_times(run.folder)
             run.journal.add_event("finished")
             self._write_audit_record()
 
     def _keep_weights(self, t: int, compute: Callable[[], LabelWeights]) -> LabelWeights:
-        """Return iteration t's label weights, which are stored before they are used: see `pe.evolution.evolve`."""
+        """Return iteration t's label weights, which are stored before they are used: see
+        `pe.evolution.evolve`.
+        """
         place = places.claims_place(t)
         file = self.run.folder / places.claims_file(t)
         run = self.run
@@ -266,7 +330,9 @@ class Execution:
         )
 
     def _size_plan(self) -> Plan:
-        """Return the plan, with label sizes from noisy counts where the recipe has them estimated."""
+        """Return the plan, with label sizes from noisy counts where the recipe has them
+        estimated.
+        """
         release = self.plan.class_counts
         if release is None:
             return self.plan
@@ -274,9 +340,13 @@ class Execution:
         return lay_out(self.recipe, counts.tolist(), self.plan.releases)
 
     def _fit(self, api: Trainer) -> None:
-        """Fit the generator on the private records, if that is not done already, and load its model."""
+        """Fit the generator on the private records, if that is not done already, and load its
+        model.
+        """
         run = self.run
-        if not run.journal.files(f"{MODEL}/"):  # a folder that the journal does not know of is made again
+        if not run.journal.files(
+            f"{MODEL}/"
+        ):  # a folder that the journal does not know of is made again
             state = run.run.confidential / "fit"
             with run.new_folder(MODEL) as folder:
                 fitting = Fitting(
@@ -290,7 +360,9 @@ class Execution:
                 )
                 api.fit(fitting)
                 self.check_pool(run)  # as it was read by the fit
-                if not (folder / FITTED).exists():  # else it is another run's model, with its description
+                if not (
+                    folder / FITTED
+                ).exists():  # else it is another run's model, with its description
                     self._describe_fit().write(folder)
             if state.exists():
                 shutil.rmtree(state)
@@ -306,17 +378,23 @@ class Execution:
             settings=self.recipe.api.settings,
             classes=terms.classes,
             shape=terms.shape,
-            releases=tuple(release for release in self.ledger.events() if release.name.startswith(FIT)),
+            releases=tuple(
+                release for release in self.ledger.events() if release.name.startswith(FIT)
+            ),
             holds=not self.ledger.unsafe,
         )
 
     def _logging(self, plan: Plan) -> Logging:
-        """Return the object that logs populations: at once, or at the end if times of private work would show."""
+        """Return the object that logs populations: at once, or at the end if times of private work
+        would show.
+        """
         run = self.run
         recipe = self.recipe
         delta = self.recipe.privacy.delta
         held = self.ledger.clock.deadlines.keys()
-        live = recipe.privacy.noiseless or {kind_of(release.name) for release in plan.releases} <= held
+        live = (
+            recipe.privacy.noiseless or {kind_of(release.name) for release in plan.releases} <= held
+        )
         loggers = self.context.loggers
         epsilon = finite(self.ledger.total()) if loggers else None
         folders = map(places.population_place, range(len(plan.steps) + 1))
@@ -324,7 +402,9 @@ class Execution:
 
         def measure(t: int) -> Logged:
             usage = run.journal.totals().usage if t >= before else None
-            images, cost = (None, None) if usage is None else (usage.images, price_of(recipe).of(usage))
+            images, cost = (
+                (None, None) if usage is None else (usage.images, price_of(recipe).of(usage))
+            )
             return make_entry(run.run, plan, t, epsilon, delta, images, cost)
 
         return Logging(loggers, measure, live, self.progress.warn)
@@ -333,11 +413,15 @@ class Execution:
         return list(notices(self.recipe, self.plan, self.ledger.total(), self.api, self.embedding))
 
     def _certify(self, data_set: dict[str, Any] | None) -> None:
-        """Write the certificate of all shareable files, last of all: a run that has one is finished."""
+        """Write the certificate of all shareable files, last of all: a run that has one is
+        finished.
+        """
         recipe = self.recipe
         if data_set is not None:
             totals = data_set, self.private.total(recipe.privacy.delta) or data_set
-            data_set = max(totals, key=lambda one: math.inf if one["epsilon"] is None else one["epsilon"])
+            data_set = max(
+                totals, key=lambda one: math.inf if one["epsilon"] is None else one["epsilon"]
+            )
         hosts = info_of(self.embedding).hosts
         told = self._notices()
         certificate = build_certificate(
@@ -365,8 +449,8 @@ def run_recipe(recipe: Recipe, out: Path | None, context: RunContext) -> Run:
     """Begin a run, in a new directory (`out`, or one below `runs/`), and carry it to its end.
 
     Raises:
-        PEError: nothing is written when the recipe or the private records are at fault; the run is there, to be
-            resumed, when the generator fails later.
+        PEError: nothing is written when the recipe or the private records are at fault; the run is
+            there, to be resumed, when the generator fails later.
     """
     if out is not None:
         places.check_absent(out)
@@ -383,8 +467,9 @@ def run_recipe(recipe: Recipe, out: Path | None, context: RunContext) -> Run:
 def resume_run(folder: Path, context: RunContext, recipe: Recipe | None = None) -> Run:
     """Go on with a run from its last committed chunk. A finished one is only checked.
 
-    `recipe` is the recipe to go on with; None: the run's own. It may differ from the run's own only as `differences`
-    allows: in settings of the machine. Objects of the user's own must be passed again.
+    `recipe` is the recipe to go on with; None: the run's own. It may differ from the run's own only
+    as `differences` allows: in settings of the machine. Objects of the user's own must be passed
+    again.
 
     Raises:
         RunError: the recipe, the private records or a stored file changed; the message names it.
@@ -396,39 +481,51 @@ def resume_run(folder: Path, context: RunContext, recipe: Recipe | None = None) 
         recipe = recipe.chosen_as(recipe_of_run)
     with RunWriter.reopen(folder) as run:
         if changes := differences(recipe_of_run, recipe):
-            raise RunError(f"{folder} cannot go on with another recipe: {'; '.join(changes)}. Start a new run for it.")
+            raise RunError(
+                f"{folder} cannot go on with another recipe: {'; '.join(changes)}. Start a new run "
+                "for it."
+            )
         if run.journal.has_event("finished"):
             if problems := examine(folder)[1]:
-                raise DamagedFile(f"{folder} is finished, and not as it was certified: {problems[0]}")
+                raise DamagedFile(
+                    f"{folder} is finished, and not as it was certified: {problems[0]}"
+                )
             return run.run
         execution = Execution.of(recipe, context)
         releases = [JournalReleases(run).find(release.name) for release in execution.plan.releases]
-        if not all(one is not None and one.array is not None for one in releases):  # else no record is needed any more
+        if not all(
+            one is not None and one.array is not None for one in releases
+        ):  # else no record is needed any more
             execution.private.recognise(run)
         execution.check_pool(run)
         return execution.carry_out(run, "resumed")
 
 
 def stored_recipe(folder: Path, changes: tuple[str, ...] | None = None) -> Recipe:
-    """Return the whole recipe of the run in `folder`; with `changes` of the form `a.b=value`, to go on with the run.
+    """Return the whole recipe of the run in `folder`; with `changes` of the form `a.b=value`, to go
+    on with the run.
 
     Raises:
-        RecipeError: it is to be gone on with a run that was made elsewhere, and the recipe reaches what `changes` do
-            not name (`check_named`).
+        RecipeError: it is to be gone on with a run that was made elsewhere, and the recipe reaches
+            what `changes` do not name (`check_named`).
     """
     path = Run.open(folder).folder / places.FULL_RECIPE
     if is_export(folder):
         raise RunError(
-            f"{folder} is an export (it has no {places.CONFIDENTIAL}/), so it cannot be resumed: resume the run that "
-            f"it was made from; `pe verify {quoted(folder)}` checks an export."
+            f"{folder} is an export (it has no {places.CONFIDENTIAL}/), so it cannot be resumed: "
+            f"resume the run that it was made from; `pe verify {quoted(folder)}` checks an export."
         )
     if not path.is_file():
-        raise RunError(f"{folder} has lost its confidential side, so it cannot be resumed; `pe extend` still works.")
+        raise RunError(
+            f"{folder} has lost its confidential side, so it cannot be resumed; `pe extend` still "
+            "works."
+        )
     try:
         recipe = Recipe.load(path)
     except RecipeError as error:  # it was valid when the run began
         raise RunError(
-            f"This is version {__version__}, which cannot read the recipe of the run {folder}: {error}"
+            f"This is version {__version__}, which cannot read the recipe of the run {folder}: "
+            f"{error}"
         ) from error
     if changes:
         recipe = Recipe.load(path, changes)
@@ -440,8 +537,8 @@ def stored_recipe(folder: Path, changes: tuple[str, ...] | None = None) -> Recip
 def summary(run: Run) -> dict[str, Any]:
     """Summarise a finished run for its owner, as `pe run --json` prints it.
 
-    `different` is the number of samples if equal ones of a label are counted once; `warnings` tell if nearly all
-    samples are copies of a few, or if some look spoiled.
+    `different` is the number of samples if equal ones of a label are counted once; `warnings` tell
+    if nearly all samples are copies of a few, or if some look spoiled.
     """
     recipe = Recipe.load(run.folder / places.RECIPE)
     populations = run.populations(len(recipe.private.labels))

@@ -1,4 +1,6 @@
-"""More samples from a finished run (§4.2 of the paper): variations of its last population, at no further ε."""
+"""More samples from a finished run (§4.2 of the paper): variations of its last population, at no
+further ε.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,14 @@ from pe.privacy.covered import release_file, sha256
 from pe.recipe.schema import MAX_SAMPLES, Recipe
 from pe.report.sections import REPORT
 from pe.selection import parent_weights
-from pe.store.certified import check_has_samples, digests, extension_numbers, extensions, read_certificate, reissue
+from pe.store.certified import (
+    check_has_samples,
+    digests,
+    extension_numbers,
+    extensions,
+    read_certificate,
+    reissue,
+)
 from pe.store.places import CONFIDENTIAL, EXTENSION, RECIPE, claims_file, extension_place
 from pe.store.run import Run
 from pe.store.writer import RunWriter
@@ -46,24 +55,29 @@ def extend_run(
     examples: int = 0,
     tell: Callable[[Path], None] = lambda path: None,
 ) -> Path:
-    """Make `count` more samples of a finished run, resumable like the run itself. Return their file.
+    """Make `count` more samples of a finished run, resumable like the run itself.
 
-    The members of the last population are varied in turn, so labels keep their shares; after a vote whose best
-    candidates were taken once each, the next best are (`next_best`). The certificate is issued anew, with
-    the same ε: the samples are post-processing of the run's releases. The confidential side may have been purged. With
-    `examples`, a language model is shown so many of the run's texts of the label, and asked for one more of their kind.
-    `tell` is called with the file. If the process ends before that, the same call tells of the file that is there.
+    Return their file.
+
+    The members of the last population are varied in turn, so labels keep their shares; after a vote
+    whose best candidates were taken once each, the next best are (`next_best`). The certificate is
+    issued anew, with the same ε: the samples are post-processing of the run's releases. The
+    confidential side may have been purged. With `examples`, a language model is shown so many of
+    the run's texts of the label, and asked for one more of their kind. `tell` is called with the
+    file. If the process ends before that, the same call tells of the file that is there.
 
     Raises:
-        RunError: the run is an export or not finished, another extension of it is not finished, or the public images
-            that its generator reads have changed.
+        RunError: the run is an export or not finished, another extension of it is not finished, or
+            the public images that its generator reads have changed.
         DamagedFile: the fitted model is not the one that the certificate covers.
-        RecipeError: a count or degree out of range, or a change (`a.b=value`) that gives the run another meaning; or
-            the run was made elsewhere, and its recipe reaches what `changes` do not name (`check_named`).
+        RecipeError: a count or degree out of range, or a change (`a.b=value`) that gives the run
+            another meaning; or the run was made elsewhere, and its recipe reaches what `changes` do
+            not name (`check_named`).
     """
     if not (1 <= count <= MAX_SAMPLES and 0 <= degree <= 1):
         raise RecipeError(
-            f"An extension has 1 to {MAX_SAMPLES:,} samples and a degree in [0, 1], not {count:,} and {degree:g}."
+            f"An extension has 1 to {MAX_SAMPLES:,} samples and a degree in [0, 1], not {count:,} "
+            f"and {degree:g}."
         )
     check_has_samples(Run.open_own(folder, "pe extend").folder)
     recipe = load_changed(folder / RECIPE, changes, "extended")
@@ -72,33 +86,45 @@ def extend_run(
     with RunWriter.reopen(folder) as run, logging_to(folder / CONFIDENTIAL / "log.txt"):
         if run.journal.has_event("started") and not run.journal.has_event("finished"):
             raise RunError(f"{folder} is not finished: `pe run {quoted(folder)}` finishes it.")
-        numbers: dict[str, Any] = {"count": count, "degree": degree} | ({"examples": examples} if examples else {})
+        numbers: dict[str, Any] = {"count": count, "degree": degree} | (
+            {"examples": examples} if examples else {}
+        )
         noted = pending_extension(run.run) or {"index": 0}
         path = folder / f"extension-{noted['index']:03d}.npz"
         if noted == {"index": noted["index"], **numbers, "finished": True} and path.is_file():
-            context.progress.tell(f"{path} was finished before, and nobody was told: nothing is asked.")
+            context.progress.tell(
+                f"{path} was finished before, and nobody was told: nothing is asked."
+            )
         else:
             path = _make(run, recipe, api, numbers, context)
         if (folder / REPORT).is_file():
             write_report(folder)
         tell(path)
-        (folder / EXTENSION).unlink(missing_ok=True)  # last of all: if the command is repeated, it is a new extension
+        (folder / EXTENSION).unlink(
+            missing_ok=True
+        )  # last of all: if the command is repeated, it is a new extension
     return path
 
 
-def _make(run: RunWriter, recipe: Recipe, api: Generator, numbers: dict[str, Any], context: RunContext) -> Path:
+def _make(
+    run: RunWriter, recipe: Recipe, api: Generator, numbers: dict[str, Any], context: RunContext
+) -> Path:
     """Make an extension with these numbers, or go on with it, and certify it. Return its file."""
     folder = run.folder
     last = run.run.synthetic
     count = numbers["count"]
     degree = numbers["degree"]
-    pool = None if isinstance(api, Trainer) else PublicPool.of(recipe, {"api": api}, context.progress)
+    pool = (
+        None if isinstance(api, Trainer) else PublicPool.of(recipe, {"api": api}, context.progress)
+    )
     if pool is not None:
         pool.check_same(folder)
     if "examples" in numbers:
         last = with_examples(last, numbers["examples"], degree, api, recipe.seed)
     ranks = continues_ranking(recipe, degree)
-    source, parents = next_best(run.run, recipe, count) if ranks else (last, spread(len(last), count))
+    source, parents = (
+        next_best(run.run, recipe, count) if ranks else (last, spread(len(last), count))
+    )
     index = _index(run, numbers)
     _load_certified_model(api, run.run)
     dispatcher = build_dispatcher(
@@ -112,13 +138,17 @@ def _make(run: RunWriter, recipe: Recipe, api: Generator, numbers: dict[str, Any
     place = extension_place(index)
     t = max(recipe.evolution.iterations, 1)
     with report_answers(api, context.progress):
-        more = dispatcher.vary(f"extension/{index}", place, source, parents, degree, t, f"extension {index}")
+        more = dispatcher.vary(
+            f"extension/{index}", place, source, parents, degree, t, f"extension {index}"
+        )
     if pool is not None:
         pool.check_same(folder)  # as the generator read it
     name = f"extension-{index:03d}.npz"
     run.write_samples(name, more, recipe.private.labels)
     run.journal.add_event(f"extended by {count}")
-    reissue(folder, [name, *(f"{place}/{path.name}" for path in sorted((folder / place).iterdir()))])
+    reissue(
+        folder, [name, *(f"{place}/{path.name}" for path in sorted((folder / place).iterdir()))]
+    )
     run.write(EXTENSION, json.dumps({"index": index, **numbers, "finished": True}))
     return folder / name
 
@@ -131,8 +161,12 @@ def _load_certified_model(api: object, run: Run) -> None:
 
 
 def last_degree(folder: Path) -> float:
-    """Return the degree of the run's last iteration; at another degree an extension's samples are of another kind."""
-    degree: float = last_of(Recipe.load(Run.open_own(folder, "pe extend").folder / RECIPE).evolution.degree)
+    """Return the degree of the run's last iteration; at another degree an extension's samples are
+    of another kind.
+    """
+    degree: float = last_of(
+        Recipe.load(Run.open_own(folder, "pe extend").folder / RECIPE).evolution.degree
+    )
     return degree
 
 
@@ -144,7 +178,8 @@ def continues_ranking(recipe: Recipe, degree: float) -> bool:
 
 
 def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, Int64Array]:
-    """Return S_{T-1}, and `count` of its members: those of the highest weights that no sample of the run is a copy of.
+    """Return S_{T-1}, and `count` of its members: those of the highest weights that no sample of
+    the run is a copy of.
 
     Labels have shares as in S_T.
 
@@ -161,7 +196,9 @@ def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, Int64Ar
     votes = _certified_array(run, release_file(step.release.name))
     label_weights = _certified_array(run, claims_file(step.t))
     votes = votes / step.release.grid
-    used = np.concatenate([last.parents, *(one.parents for one in run.extensions() if _are_copies(one, before))])
+    used = np.concatenate(
+        [last.parents, *(one.parents for one in run.extensions() if _are_copies(one, before))]
+    )
     best = []
     for label, name in enumerate(plan.classes):
         rows = np.flatnonzero(before.labels == label)
@@ -170,8 +207,9 @@ def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, Int64Ar
         weights[np.isin(rows, used)] = 0
         if (left := np.count_nonzero(weights)) < wanted:
             raise RunError(
-                f"Label '{name}' has {left:,} candidates left that were voted for, and {wanted:,} are to follow: ask "
-                "for fewer samples, or take a --degree above 0, which varies those that the run has."
+                f"Label '{name}' has {left:,} candidates left that were voted for, and {wanted:,} "
+                "are to follow: ask for fewer samples, or take a --degree above 0, which varies "
+                "those that the run has."
             )
         best.append(rows[np.sort(np.argsort(-weights, kind="stable")[:wanted])])
     return before, np.concatenate(best)
@@ -186,7 +224,9 @@ def _certified(run: Run, name: str) -> Path:
     """Return the path of a file of the run's folder, if the file is as certified."""
     path = run.folder / name
     if not path.is_file() or sha256(path) != digests(read_certificate(run.folder)).get(name):
-        raise DamagedFile(f"{path} is missing or was changed after it was certified: restore it from a copy.")
+        raise DamagedFile(
+            f"{path} is missing or was changed after it was certified: restore it from a copy."
+        )
     return path
 
 
@@ -194,7 +234,9 @@ def _are_copies(extension: Population, before: Population) -> bool:
     """Return True if an extension's samples are members of `before`, as its parents say."""
     parents = extension.parents
     own = extension.samples.array
-    return bool(parents.max() < len(before) and np.array_equal(own, before.samples.take(parents).array))
+    return bool(
+        parents.max() < len(before) and np.array_equal(own, before.samples.take(parents).array)
+    )
 
 
 def last_of(schedule: Any) -> Any:
@@ -203,24 +245,36 @@ def last_of(schedule: Any) -> Any:
 
 
 def spread(members: int, count: int) -> Int64Array:
-    """Return the parents of `count` samples, int64 (count,): each member in turn, and the rest spread evenly over all.
+    """Return the parents of `count` samples, int64 (count,): each member in turn, and the rest
+    spread evenly over all.
 
     Members stand in the order of their labels, so labels keep their shares to within one sample.
     """
     rounds, left = divmod(count, members)
-    return np.concatenate([np.tile(np.arange(members), rounds), np.arange(left) * members // max(left, 1)])
+    return np.concatenate(
+        [np.tile(np.arange(members), rounds), np.arange(left) * members // max(left, 1)]
+    )
 
 
-def with_examples(last: Population, count: int, degree: float, api: Generator, seed: int) -> Population:
-    """Return a population of texts with the condition EXAMPLES: each one's text, and others of its label.
+def with_examples(
+    last: Population, count: int, degree: float, api: Generator, seed: int
+) -> Population:
+    """Return a population of texts with the condition EXAMPLES: each one's text, and others of its
+    label.
 
     Raises:
         RecipeError: the generator shows no examples, or degree 0 asks it for nothing.
     """
     if not degree:
-        raise RecipeError("--degree is 0, which copies texts, and --examples asks for new ones: leave one of them out.")
+        raise RecipeError(
+            "--degree is 0, which copies texts, and --examples asks for new ones: leave one of "
+            "them out."
+        )
     if not api.shows_examples or not last.samples.is_text:
-        raise RecipeError("--examples is for generators that ask a language model (chat, causal_lm): leave it out.")
+        raise RecipeError(
+            "--examples is for generators that ask a language model (chat, causal_lm): leave it "
+            "out."
+        )
     texts = last.samples.strings
     rng = generator(seed, EXAMPLES)
     shown = []
@@ -228,11 +282,15 @@ def with_examples(last: Population, count: int, degree: float, api: Generator, s
         others = np.flatnonzero((last.labels == label) & (np.arange(len(last)) != place))
         some = rng.choice(others, min(count - 1, len(others)), replace=False)
         shown.append(BETWEEN.join(texts[i] for i in (place, *some)))
-    return replace(last, conditions=Conditions({**last.conditions, EXAMPLES: np.array(shown, np.str_)}))
+    return replace(
+        last, conditions=Conditions({**last.conditions, EXAMPLES: np.array(shown, np.str_)})
+    )
 
 
 def novelty(extension: Path) -> float:
-    """Return the share of the runs of eight words in an extension's texts that no text of the run's result has."""
+    """Return the share of the runs of eight words in an extension's texts that no text of the run's
+    result has.
+    """
     run = Run.open_own(extension.parent, "pe extend")
     place = extension_place(int(extension.stem.removeprefix("extension-")))
     parts = (extensions(run.folder)[place], run.synthetic)
@@ -243,19 +301,29 @@ def novelty(extension: Path) -> float:
 
 
 def _index(run: RunWriter, numbers: dict[str, Any]) -> int:
-    """Return the number of this extension: the number of the one that was interrupted, or a new number."""
+    """Return the number of this extension: the number of the one that was interrupted, or a new
+    number.
+    """
     pending = pending_extension(run.run)
     if pending and not pending.get("finished"):
         if {key: each for key, each in pending.items() if key != "index"} != numbers:
+            examples = f", with examples: {pending['examples']}" if "examples" in pending else ""
             raise RunError(
-                f"An extension by {pending['count']} at degree {pending['degree']}"
-                f"{', with examples: ' + str(pending['examples']) if 'examples' in pending else ''} was interrupted: "
-                f"finish it first, with these numbers, or delete {run.folder / EXTENSION} to give it up."
+                f"An extension by {pending['count']} at degree {pending['degree']}{examples} was "
+                "interrupted: finish it first, with these numbers, or delete "
+                f"{run.folder / EXTENSION} to give it up."
             )
         return int(pending["index"])
     files = digests(read_certificate(run.folder))
     on_disk = run.folder.glob("extension*")
-    names = [*files, *run.journal.files(""), *run.journal.phases(), *(path.name for path in on_disk)]
-    index = max(extension_numbers(names), default=0) + 1  # a deleted extension's number would give its samples again
+    names = [
+        *files,
+        *run.journal.files(""),
+        *run.journal.phases(),
+        *(path.name for path in on_disk),
+    ]
+    index = (
+        max(extension_numbers(names), default=0) + 1
+    )  # a deleted extension's number would give its samples again
     run.write(EXTENSION, json.dumps({"index": index, **numbers}))
     return index

@@ -50,7 +50,10 @@ _GROUPS: tuple[Group, ...] = ("pe.adapters", "pe.embeddings", "pe.commands")
 
 def findings() -> Iterator[Finding]:
     """Yield all findings, in the order in which a person wants them."""
-    yield Finding("ok", f"{DISTRIBUTION} {__version__} on Python {platform.python_version()}, {platform.system()}")
+    yield Finding(
+        "ok",
+        f"{DISTRIBUTION} {__version__} on Python {platform.python_version()}, {platform.system()}",
+    )
     yield from _import_names()
     yield from _accelerators()
     yield from _two_wheels()
@@ -79,14 +82,19 @@ def _import_names() -> Iterator[Finding]:
             yield Finding(
                 "problem",
                 f"import name '{name}' is also installed by {', '.join(others)}",
-                f"pip uninstall {' '.join(others)} && pip install --force-reinstall --no-deps {DISTRIBUTION}",
+                f"pip uninstall {' '.join(others)} && pip install --force-reinstall --no-deps "
+                f"{DISTRIBUTION}",
             )
         elif find_spec(name) is None:
-            yield Finding("problem", f"package '{name}' cannot be imported", f"pip install {DISTRIBUTION}")
+            yield Finding(
+                "problem", f"package '{name}' cannot be imported", f"pip install {DISTRIBUTION}"
+            )
 
 
 def _accelerators() -> Iterator[Finding]:
-    """Yield each GPU of NVIDIA or Apple, or the processor if there is none; and say if torch does not see a GPU."""
+    """Yield each GPU of NVIDIA or Apple, or the processor if there is none; and say if torch does
+    not see a GPU.
+    """
     names = listed_cards()
     gpus = []
     if command := shutil.which("nvidia-smi"):
@@ -102,7 +110,11 @@ def _accelerators() -> Iterator[Finding]:
     elif not gpus:
         yield Finding("ok", "accelerator: none; everything runs on the processor")
     if find_spec("torch") and (unseen := unseen_cards()):
-        yield Finding("problem", f"accelerator: {unseen}", f"{FITTING_TORCH}, or set device: cpu in the recipe")
+        yield Finding(
+            "problem",
+            f"accelerator: {unseen}",
+            f"{FITTING_TORCH}, or set device: cpu in the recipe",
+        )
 
 
 def _faiss_wheels() -> list[str]:
@@ -114,9 +126,14 @@ def _two_wheels() -> Iterator[Finding]:
     """Say if two wheels, which overwrite each other's files, bring the module faiss."""
     if len(wheels := _faiss_wheels()) > 1:
         remedy = (
-            f"pip uninstall {' '.join(wheels)}, then {pip_install('gpu')} for NVIDIA's GPUs, or {pip_install('cpu')}"
+            f"pip uninstall {' '.join(wheels)}, then {pip_install('gpu')} for NVIDIA's GPUs, or "
+            f"{pip_install('cpu')}"
         )
-        yield Finding("problem", f"{' and '.join(wheels)} are both installed, and overwrite each other's files", remedy)
+        yield Finding(
+            "problem",
+            f"{' and '.join(wheels)} are both installed, and overwrite each other's files",
+            remedy,
+        )
 
 
 def _neighbors() -> Finding:
@@ -133,7 +150,9 @@ def _neighbors() -> Finding:
 
 
 def _plugins(group: Group) -> Iterator[Finding]:
-    """Yield a finding for each plug-in of a group that lacks a library, and one for all the others together."""
+    """Yield a finding for each plug-in of a group that lacks a library, and one for all the others
+    together.
+    """
     ready = []
     for name, point in plugins(group).items():
         if point.dist and (missing := missing_libraries(point.dist.name, point.extras)):
@@ -161,7 +180,11 @@ def recipe_findings(recipe: Recipe) -> Iterator[Finding]:
 
 def endpoint_findings(kind: str, settings: Mapping[str, Any]) -> Iterator[Finding]:
     """Check the endpoint of a kind of generator with these settings."""
-    none = Finding("problem", f"{kind}: has no endpoint that can be looked at", "ask it for samples: pe probe RECIPE")
+    none = Finding(
+        "problem",
+        f"{kind}: has no endpoint that can be looked at",
+        "ask it for samples: pe probe RECIPE",
+    )
     yield from _look(kind, settings) or [none]
 
 

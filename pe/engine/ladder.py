@@ -1,4 +1,5 @@
-"""Vary the same parents at one degree or several, to see if a generator heeds its parents and the degree.
+"""Vary the same parents at one degree or several, to see if a generator heeds its parents and the
+degree.
 
 `pe probe --ladder` shows it; a run tries it once, at one degree, before its first samples.
 """
@@ -31,30 +32,41 @@ Floats = Float64Array
 Heeded = Literal["heeded", "ignored", "mixed up", "unknown"]
 
 CHANCE = 1 / 16
-"""A difference counts if the probability that chance makes one as clear (`chance`) is at most this."""
+"""A difference counts if the probability that chance makes one as clear (`chance`) is at
+most this."""
 GROWTH = 1.1
-"""Distances count as farther at the higher degree if their sum is at least this many times the sum at the lower."""
+"""Distances count as farther at the higher degree if their sum is at least this many times the sum
+at the lower."""
 FEWEST = 5
 """Fewest parents from which anything is judged."""
 STRAYED = 1 / 4
 """Least share of variations astray (`Rung.astray`) with which parents count as mixed up."""
 NEAREST = 1 / 2
-"""Parents count as heeded only if at least this share of variations lie nearest to their own; by chance 1 of 8 do."""
+"""Parents count as heeded only if at least this share of variations lie nearest to their own; by
+chance 1 of 8 do."""
 SPACES = ("samples", "embedding")
-"""The spaces of distances: between samples, as their modality measures them, and between their vectors."""
+"""The spaces of distances: between samples, as their modality measures them, and between their
+vectors."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rung:
-    """The variations of one degree. A variation without a finite vector has the distance NaN in the embedding."""
+    """The variations of one degree.
+
+    A variation without a finite vector has the distance NaN in the embedding.
+    """
 
     degree: float  # in [0, 1]
     parents: Items  # int64 (m,), the parent of each variation that was made, ascending
     samples: Samples  # the m variations
-    apart: dict[str, Floats]  # for each of SPACES, float64 (m,): the distance of each from its parent
-    # for each of SPACES, the number of variations that lie no nearer to another parent than to their own
+    apart: dict[
+        str, Floats
+    ]  # for each of SPACES, float64 (m,): the distance of each from its parent
+    # for each of SPACES, the number of variations that lie no nearer to another parent than to
+    # their own
     nearest: dict[str, int]
-    # for each of SPACES, the number nearer to another parent than half that parent's distance from their own
+    # for each of SPACES, the number nearer to another parent than half that parent's distance from
+    # their own
     astray: dict[str, int]
 
     @property
@@ -65,11 +77,18 @@ class Rung:
 
     @property
     def mixed_up(self) -> bool:
-        """True if these do not follow their own parents, and at least a share STRAYED lie with another's."""
-        return not self.follows and any(self.astray[space] >= STRAYED * len(self.parents) for space in SPACES)
+        """True if these do not follow their own parents, and at least a share STRAYED lie with
+        another's.
+        """
+        return not self.follows and any(
+            self.astray[space] >= STRAYED * len(self.parents) for space in SPACES
+        )
 
     def means(self) -> dict[str, float | None]:
-        """Return the mean distance from the parent in each of SPACES. None where no distance is finite."""
+        """Return the mean distance from the parent in each of SPACES.
+
+        None where no distance is finite.
+        """
         return {space: _mean(self.apart[space]) for space in SPACES}
 
     def describe(self) -> str:
@@ -77,8 +96,8 @@ class Rung:
         nearest = max(self.nearest.values())
         astray = max(self.astray.values())
         return (
-            f"of {len(self.parents)} variations of degree {self.degree:g}, {nearest} lie nearest to their own parents, "
-            f"and {astray} lie with another's"
+            f"of {len(self.parents)} variations of degree {self.degree:g}, {nearest} lie nearest "
+            f"to their own parents, and {astray} lie with another's"
         )
 
     def count_equal(self, other: Rung) -> int:
@@ -91,17 +110,21 @@ class Rung:
 class DegreeVerdict:
     """The verdict on a ladder."""
 
-    degree: Heeded  # `heeded` or `ignored`; `mixed up` if variations lie with others' parents; `unknown` if too few
+    # `heeded` or `ignored`; `mixed up` if variations lie with others' parents; `unknown` if too few
+    degree: Heeded
     why: str  # the reason, a clause
 
 
 def measure(
-    degree: float, founders: Samples, answers: Iterable[tuple[Items, Samples]], embedding: Embedding | None
+    degree: float,
+    founders: Samples,
+    answers: Iterable[tuple[Items, Samples]],
+    embedding: Embedding | None,
 ) -> Rung:
     """Measure how far variations of `founders`, all of one degree, are from their parents.
 
-    `answers` hold, for each request, the parents of the variations that were made, and these variations, one each.
-    Without an embedding nothing is measured.
+    `answers` hold, for each request, the parents of the variations that were made, and these
+    variations, one each. Without an embedding nothing is measured.
     """
     parts = [(np.empty(0, np.int64), founders.take(slice(0))), *answers]
     whole = np.concatenate([items for items, _ in parts])
@@ -120,19 +143,24 @@ def measure(
         samples=variations,
         apart={space: np.diagonal(table) for space, table in tables.items()},
         nearest={
-            space: int((np.diagonal(one) <= one.min(axis=1, initial=np.inf)).sum()) for space, one in tables.items()
+            space: int((np.diagonal(one) <= one.min(axis=1, initial=np.inf)).sum())
+            for space, one in tables.items()
         },
-        astray={space: int((tables[space] < between[space] / 2).any(axis=1).sum()) for space in SPACES},
+        astray={
+            space: int((tables[space] < between[space] / 2).any(axis=1).sum()) for space in SPACES
+        },
     )
 
 
 def judge(low: Rung, high: Rung, unit: str) -> DegreeVerdict:
-    """Judge if variations of the low degree are of their own parents, and variations of the high one lie farther away.
+    """Judge if variations of the low degree are of their own parents, and variations of the high
+    one lie farther away.
 
-    They lie farther if, between samples (in the `unit`) or in the embedding, distances grow by more than random signs
-    of the differences explain (CHANCE), and at least by GROWTH. Of 8 parents, honest variations whose differences
-    scatter by two thirds of their mean fail once in 300 times; variations that do not depend on the degree pass once in
-    ten times, and never if equal seeds make them equal.
+    They lie farther if, between samples (in the `unit`) or in the embedding, distances grow by more
+    than random signs of the differences explain (CHANCE), and at least by GROWTH. Of 8 parents,
+    honest variations whose differences scatter by two thirds of their mean fail once in 300 times;
+    variations that do not depend on the degree pass once in ten times, and never if equal seeds
+    make them equal.
     """
     _, mine, theirs = np.intersect1d(low.parents, high.parents, return_indices=True)
     count = len(mine)
@@ -140,7 +168,8 @@ def judge(low: Rung, high: Rung, unit: str) -> DegreeVerdict:
     most = f"{high.degree:g}"
     if count < FEWEST:
         return DegreeVerdict(
-            "unknown", f"{count} parents, not {FEWEST}, have variations of the degrees {least} and {most}"
+            "unknown",
+            f"{count} parents, not {FEWEST}, have variations of the degrees {least} and {most}",
         )
     if low.mixed_up:
         return DegreeVerdict("mixed up", low.describe())
@@ -152,19 +181,23 @@ def judge(low: Rung, high: Rung, unit: str) -> DegreeVerdict:
     lie = "farther" if farther else "no farther"
     return DegreeVerdict(
         "heeded" if farther else "ignored",
-        f"variations of degree {most} lie {lie} from their {count} parents than those of degree {least}: {far} against "
-        f"{near} ({unit}; in the embedding)",
+        f"variations of degree {most} lie {lie} from their {count} parents than those of degree "
+        f"{least}: {far} against {near} ({unit}; in the embedding)",
     )
 
 
 def _grows(near: Floats, far: Floats) -> bool:
-    """Return True if distances from parents grow from `near` to `far` by more than chance, and at least by GROWTH."""
+    """Return True if distances from parents grow from `near` to `far` by more than chance, and at
+    least by GROWTH.
+    """
     finite = np.isfinite(near) & np.isfinite(far)
     return chance(far - near) <= CHANCE and bool(far[finite].sum() >= GROWTH * near[finite].sum())
 
 
 def chance(differences: Floats) -> float:
-    """Return how often random signs give as large a sum (Fisher's exact test of pairs), without NaN. 1 below FEWEST."""
+    """Return how often random signs give as large a sum (Fisher's exact test of pairs), without
+    NaN. 1 below FEWEST.
+    """
     finite = differences[np.isfinite(differences)]
     if len(finite) < FEWEST:
         return 1.0
@@ -176,12 +209,15 @@ def rises(rungs: Sequence[Rung]) -> dict[str, bool]:
     """Return for each of SPACES True if the mean distance grows from each degree to the next."""
     means = {space: [_mean(rung.apart[space]) for rung in rungs] for space in SPACES}
     return {
-        space: all(a is not None and b is not None and a < b for a, b in pairwise(of)) for space, of in means.items()
+        space: all(a is not None and b is not None and a < b for a, b in pairwise(of))
+        for space, of in means.items()
     }
 
 
 def _table(samples: Samples, others: Samples) -> Floats:
-    """Return a matrix: (i, j) is the distance of sample i from sample j of `others`, which are as many."""
+    """Return a matrix: (i, j) is the distance of sample i from sample j of `others`, which are as
+    many.
+    """
     rows = [samples.take([i] * len(samples)).distances(others) for i in range(len(samples))]
     return np.stack(rows).astype(np.float64) if rows else np.empty((0, 0))
 
@@ -197,47 +233,66 @@ def _mean(values: Floats) -> float | None:
     return float(finite.mean()) if len(finite) else None
 
 
-# The trial of a run. Its requests are chunks like all others: counted, priced, limited, and never repeated.
+# The trial of a run. Its requests are chunks like all others: counted, priced, limited, and never
+# repeated.
 
 
 PHASE = "degree"
-"""The trial's phases in the journal are degree/parents and, at the degree 0.4 for example, degree/0.4."""
+"""The trial's phases in the journal are degree/parents and, at the degree 0.4 for example,
+degree/0.4."""
 
 
 def check_parents(recipe: Recipe, plan: Plan, dispatcher: Dispatcher, embedding: Embedding) -> None:
-    """Try once whether the generator varies the parents it is handed, unless the plan needs no trial, or S_1 is there.
+    """Try once whether the generator varies the parents it is handed, unless the plan needs no
+    trial, or S_1 is there.
 
     Guarantee: it reads no private record, and its requests follow from public seeds.
     """
     run = dispatcher.run
     step = trial_step(plan)
-    if step is None or not Trial.of(recipe, plan, dispatcher.api) or run.journal.files(f"{population_place(1)}/"):
+    if (
+        step is None
+        or not Trial.of(recipe, plan, dispatcher.api)
+        or run.journal.files(f"{population_place(1)}/")
+    ):
         return
     if not (run.folder / DEGREE).is_file():
         run.write(DEGREE, json.dumps(_try(dispatcher, embedding, step), ensure_ascii=False) + "\n")
     dispatcher.forget(f"{PHASE}/{step.degree:g}")
     result = read_json_file(run.folder / DEGREE)
     name = type(dispatcher.api).__name__
-    follows = result.get("follows", result.get("degree") not in ("ignored", "mixed up"))  # as versions before wrote it
+    follows = result.get(
+        "follows", result.get("degree") not in ("ignored", "mixed up")
+    )  # as versions before wrote it
     if follows is None:
-        dispatcher.progress.warn(f"Whether {name} varies the parents it is handed is not known: {result['told']}.")
+        dispatcher.progress.warn(
+            f"Whether {name} varies the parents it is handed is not known: {result['told']}."
+        )
     elif not follows:
         raise APIError(
-            f"{name} does not vary the parents it is handed: {result['told']}; `pe probe --ladder` shows it. Change "
-            f"`api`, or the server, and begin a new run; `{dispatcher.command('evolution.measure_degree')}` with "
-            "`never` goes on all the same."
+            f"{name} does not vary the parents it is handed: {result['told']}; `pe probe --ladder` "
+            "shows it. Change `api`, or the server, and begin a new run; "
+            f"`{dispatcher.command('evolution.measure_degree')}` with `never` goes on all the same."
         )
 
 
 def _try(dispatcher: Dispatcher, embedding: Embedding, step: Step) -> dict[str, Any]:
     """Make the trial, and return its result: the content of the file DEGREE."""
-    alike = dispatcher.api.capabilities.shares != "nothing"  # so that they come in one request, if they ever do
+    alike = (
+        dispatcher.api.capabilities.shares != "nothing"
+    )  # so that they come in one request, if they ever do
     labels = np.zeros(PARENTS, np.int32)
-    parents = dispatcher.draw(f"{PHASE}/parents", f"{CONFIDENTIAL}/{PHASE}", labels, "trying the parents", alike)
+    parents = dispatcher.draw(
+        f"{PHASE}/parents", f"{CONFIDENTIAL}/{PHASE}", labels, "trying the parents", alike
+    )
     phase = f"{PHASE}/{step.degree:g}"
     description = f"trying the degree: {step.degree:g}"
     with closing(dispatcher.vary_each(phase, parents, step.degree, step.t, description)) as answers:
         rung = measure(step.degree, parents.samples, answers, embedding)
     enough = len(rung.parents) >= FEWEST
-    reason = rung.describe() if enough else f"{len(rung.parents)} of {PARENTS} parents have a variation, not {FEWEST}"
+    reason = (
+        rung.describe()
+        if enough
+        else f"{len(rung.parents)} of {PARENTS} parents have a variation, not {FEWEST}"
+    )
     return {"follows": rung.follows if enough else None, "degree": step.degree, "told": reason}

@@ -22,10 +22,17 @@ from pe.report.loggers import Logged, Logger
 
 
 def logger(spec: str | Logger) -> Logger:
-    """Construct the logger that `NAME=WHERE` names. An object with a logger's methods is returned as it is."""
+    """Construct the logger that `NAME=WHERE` names.
+
+    An object with a logger's methods is returned as it is.
+    """
     if not isinstance(spec, str):
-        if lacking := [method for method in ("log", "close") if not callable(getattr(spec, method, None))]:
-            raise PluginError(f"The logger {type(spec).__name__} has no method '{lacking[0]}': see pe.Logger.")
+        if lacking := [
+            method for method in ("log", "close") if not callable(getattr(spec, method, None))
+        ]:
+            raise PluginError(
+                f"The logger {type(spec).__name__} has no method '{lacking[0]}': see pe.Logger."
+            )
         return spec
     name, _, where = spec.partition("=")
     if not name or not where:
@@ -41,7 +48,9 @@ def logger(spec: str | Logger) -> Logger:
 
 @dataclass
 class Logging:
-    """Sends the numbers of each population to the loggers of a run, and closes them when the block ends."""
+    """Sends the numbers of each population to the loggers of a run, and closes them when the block
+    ends.
+    """
 
     loggers: Sequence[Logger]  # a logger that fails gets nothing more
     measure: Callable[[int], Logged]  # returns the shareable numbers of S_t
@@ -67,7 +76,10 @@ class Logging:
             call()
         except Exception as error:
             self.loggers = [other for other in self.loggers if other is not one]
-            self.warn(f"{type(one).__name__} failed ({printable(str(error))}) and is told no more of this run.")
+            self.warn(
+                f"{type(one).__name__} failed ({printable(str(error))}) and is told no more of "
+                "this run."
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -91,12 +103,19 @@ _SHARE = 0.1
 
 
 class Bars(Progress):
-    """Bars while stderr is a terminal, or in a notebook with ipywidgets; else a plain line per finished phase."""
+    """Bars while stderr is a terminal, or in a notebook with ipywidgets; else a plain line per
+    finished phase.
+    """
 
     def __init__(
-        self, quiet: bool = False, console: Console | None = None, clock: Callable[[], float] | None = None
+        self,
+        quiet: bool = False,
+        console: Console | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        """Draw on `console`, stderr by default; with a `clock`, redraw only when something advances."""
+        """Draw on `console`, stderr by default; with a `clock`, redraw only when something
+        advances.
+        """
         self._console = console or Console(stderr=True, highlight=False)
         self._quiet = quiet
         self._clock = clock
@@ -104,7 +123,9 @@ class Bars(Progress):
     @contextmanager
     def task(self, description: str, total: int | None) -> Iterator[Task]:
         """Show a phase of `total` items."""
-        has_widgets = self._console.is_jupyter and find_spec("ipywidgets") is not None  # else rich draws no bar there
+        has_widgets = (
+            self._console.is_jupyter and find_spec("ipywidgets") is not None
+        )  # else rich draws no bar there
         if self._quiet:
             yield Task()
         elif self._console.is_terminal or has_widgets:
@@ -118,11 +139,17 @@ class Bars(Progress):
                 bars.refresh()  # rich leaves a notebook's bar as it was last drawn
         else:
             yield _Line(description)
-            print(f"{description}: {'done' if total is None else f'{total} done'}", file=sys.stderr, flush=True)
+            print(
+                f"{description}: {'done' if total is None else f'{total} done'}",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def warn(self, message: str) -> None:
         """Show a warning, as a line of its own."""
-        self._console.print(f"warning: {printable(message)}", style="yellow", markup=False, soft_wrap=True)
+        self._console.print(
+            f"warning: {printable(message)}", style="yellow", markup=False, soft_wrap=True
+        )
 
     def tell(self, message: str) -> None:
         """Show a message, as a line of its own, unless the bars are quiet."""
@@ -131,19 +158,33 @@ class Bars(Progress):
 
 
 def _columns(total: int | None) -> list[rich.ProgressColumn]:
-    """Return a bar's columns. A phase of known size shows its items, the time left and the cost so far, too."""
+    """Return a bar's columns.
+
+    A phase of known size shows its items, the time left and the cost so far, too.
+    """
     name = rich.TextColumn("{task.description:<26}")
     clock = rich.TimeElapsedColumn()
     if total is None:
         return [name, rich.BarColumn(), clock]
-    return [name, rich.BarColumn(), rich.MofNCompleteColumn(), clock, _TimeLeft(), *map(rich.TextColumn, _TEXTS)]
+    return [
+        name,
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        clock,
+        _TimeLeft(),
+        *map(rich.TextColumn, _TEXTS),
+    ]
 
 
 class _TimeLeft(rich.TimeRemainingColumn):
-    """The time left, once the rate is known: at first a generator loads what it needs, and answers come in bursts."""
+    """The time left, once the rate is known: at first a generator loads what it needs, and answers
+    come in bursts.
+    """
 
     def render(self, task: rich.Task) -> Text:
-        is_known = (task.elapsed or 0) >= _WARM or (task.total and task.completed >= _SHARE * task.total)
+        is_known = (task.elapsed or 0) >= _WARM or (
+            task.total and task.completed >= _SHARE * task.total
+        )
         return super().render(task) if is_known else Text("-:--:--", style="progress.remaining")
 
 
@@ -153,7 +194,9 @@ class _Bar(Task):
         self._task = task
 
     def advance(self, count: int, cost: str = "") -> None:
-        self._bars.update(self._task, advance=count, spent=cost, refresh=not self._bars.live.auto_refresh)
+        self._bars.update(
+            self._task, advance=count, spent=cost, refresh=not self._bars.live.auto_refresh
+        )
 
     def wait(self, words: str) -> None:
         waits = escape(printable(words))

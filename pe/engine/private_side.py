@@ -47,11 +47,16 @@ class Identity:
 
     key: str  # the key of the fingerprint, hexadecimal
     fingerprint: str  # the private records' fingerprint under the key
-    run: str = ""  # the run's own random name in the data set's ledger file; "" before it is entered there
-    inode: int = _UNKNOWN  # of the run's directory when the run was entered; a copy of the directory has another
+    run: str = (
+        ""  # the run's own random name in the data set's ledger file; "" before it is entered there
+    )
+    # of the run's directory when the run was entered; a copy of the directory has another
+    inode: int = _UNKNOWN
 
     def is_of(self, folder: Path) -> bool:
-        """True if `folder` is the directory that was entered and no copy of it, or if none was entered yet."""
+        """True if `folder` is the directory that was entered and no copy of it, or if none was
+        entered yet.
+        """
         return self.inode in (folder.stat().st_ino, _UNKNOWN)
 
     def dump(self) -> bytes:
@@ -63,7 +68,10 @@ class Identity:
         """Read the identity of a run."""
         path = run.folder / IDENTITY
         if not path.is_file():
-            raise RunError(f"{run.folder} has lost {IDENTITY}, and noise is still to be drawn: start a new run.")
+            raise RunError(
+                f"{run.folder} has lost {IDENTITY}, and noise is still to be drawn: start a new "
+                "run."
+            )
         return cls.load(path)
 
     @classmethod
@@ -108,7 +116,9 @@ class PrivateSide:
         return self._preflight.fingerprint
 
     def log_bad_records(self) -> None:
-        """Name the records that cast no vote in the run's confidential log, and nowhere else: the run goes on."""
+        """Name the records that cast no vote in the run's confidential log, and nowhere else: the
+        run goes on.
+        """
         for record in self._preflight.bad if self._preflight else ():
             log.warning("Record %d casts no vote: %s", record.index, record.reason)
         for remark in self._preflight.remarks if self._preflight else ():
@@ -119,8 +129,8 @@ class PrivateSide:
         identity = Identity.of(run)
         if self._fingerprint(identity.key) != identity.fingerprint:
             raise RunError(
-                f"The private records differ from those that {run.folder} began with: "
-                "restore them, or start a new run (its ε adds to this one's)."
+                f"The private records differ from those that {run.folder} began with: restore "
+                "them, or start a new run (its ε adds to this one's)."
             )
 
     @property
@@ -130,7 +140,9 @@ class PrivateSide:
         return self._preflight.digests
 
     def try_embedding(self, shape: Shape | None) -> None:
-        """Try the embedding on made-up samples, also of the generator's `shape`, before anything is asked for."""
+        """Try the embedding on made-up samples, also of the generator's `shape`, before anything is
+        asked for.
+        """
         with self.progress.task("trying the embedding", None):
             try_embedding(self.embedding, self.source.modality, self.source.shape)
             if shape is not None and shape != self.source.shape:
@@ -147,7 +159,9 @@ class PrivateSide:
                 dataset = self.dataset
                 until = self.clock.hold(EMBEDDING)
                 with self.progress.task("embedding private records", None), until, writing(path):
-                    self._vectors = embed_private(dataset, self.embedding, path.parent, self.work.embed)
+                    self._vectors = embed_private(
+                        dataset, self.embedding, path.parent, self.work.embed
+                    )
                     run.journal.add_files({name: sha256(path)})
         return self._vectors
 
@@ -162,11 +176,16 @@ class PrivateSide:
         if (data_set := self._data_set) is not None:
             data_set.check(releases)
 
-    def enter(self, run: RunWriter, releases: Sequence[Release], delta: float) -> dict[str, Any] | None:
-        """Enter the run into the data set's ledger file before anything is released. Entering it again changes nothing.
+    def enter(
+        self, run: RunWriter, releases: Sequence[Release], delta: float
+    ) -> dict[str, Any] | None:
+        """Enter the run into the data set's ledger file before anything is released.
 
-        A copy of a run's directory, or an older state of it, is entered as another run: it is about to draw once more
-        what the first has drawn, or may draw. Return the data set's total over all runs; None without a ledger file.
+        Entering it again changes nothing.
+
+        A copy of a run's directory, or an older state of it, is entered as another run: it is about
+        to draw once more what the first has drawn, or may draw. Return the data set's total over
+        all runs; None without a ledger file.
         """
         data_set = self._data_set
         if data_set is None:
@@ -176,7 +195,8 @@ class PrivateSide:
         is_older = data_set.draw_count(identity.run) > len(run.journal.releases())
         if identity.run and (is_older or not identity.is_of(run.folder)):
             self.progress.warn(
-                f"{run.folder} is a copy, or was restored: it counts as one more run of the data set's ledger."
+                f"{run.folder} is a copy, or was restored: it counts as one more run of the data "
+                "set's ledger."
             )
             identity = replace(identity, run="")
         if not identity.run or identity.inode != here:
@@ -187,12 +207,16 @@ class PrivateSide:
         return total
 
     def note_draw(self, run: RunWriter) -> None:
-        """Note in the data set's ledger file that the run begins to draw, or has kept one more release."""
+        """Note in the data set's ledger file that the run begins to draw, or has kept one more
+        release.
+        """
         if (data_set := self._data_set) is not None:
             data_set.drew(Identity.of(run).run, len(run.journal.releases()))
 
     def leave(self, run: RunWriter) -> None:
-        """Strike a run that has drawn nothing out of the data set's ledger file. If it goes on, it is entered again.
+        """Strike a run that has drawn nothing out of the data set's ledger file.
+
+        If it goes on, it is entered again.
 
         Where that cannot be done, the entry stays: the total is too high, and never too low.
         """
@@ -200,7 +224,9 @@ class PrivateSide:
             if (data_set := self._data_set) is not None:
                 data_set.strike(Identity.of(run).run)
         except PEError as error:
-            log.warning("The run stays in the data set's ledger, though it has drawn nothing: %s", error)
+            log.warning(
+                "The run stays in the data set's ledger, though it has drawn nothing: %s", error
+            )
 
     def total(self, delta: float) -> dict[str, Any] | None:
         """Return the data set's total as it stands now. None without a ledger file."""
@@ -209,29 +235,45 @@ class PrivateSide:
 
 
 def forget_run(folder: Path, ledger: DataSetLedger) -> None:
-    """Strike the run in `folder` out of `ledger`, durably. If it goes on, it is entered again before it draws.
+    """Strike the run in `folder` out of `ledger`, durably.
 
-    Both must say that nothing was drawn: the run's journal, under the run's lock, and the ledger file, which notes when
-    a run begins to draw; so neither an older state of the run nor a copy of it serves to strike out what was drawn.
+    If it goes on, it is entered again before it draws.
+
+    Both must say that nothing was drawn: the run's journal, under the run's lock, and the ledger
+    file, which notes when a run begins to draw; so neither an older state of the run nor a copy of
+    it serves to strike out what was drawn.
     """
     run = Run.open(folder)
     if not has_journal(run):
-        raise RunError(f"{folder} has no journal, which alone can tell that nothing was drawn: its entry stays.")
+        raise RunError(
+            f"{folder} has no journal, which alone can tell that nothing was drawn: its entry "
+            "stays."
+        )
     with RunWriter.reopen(folder) as writer:
         identity = Identity.of(writer)
         if not writer.journal.has_event("started"):
-            raise RunError(f"{folder} has lost its first journal, so what was drawn is unknown: its entry stays.")
+            raise RunError(
+                f"{folder} has lost its first journal, so what was drawn is unknown: its entry "
+                "stays."
+            )
         if names := [one.release.name for one in JournalReleases(writer).charges()]:
-            raise RunError(f"{folder} has drawn noise for {', '.join(names)}, which counts for good: its entry stays.")
+            raise RunError(
+                f"{folder} has drawn noise for {', '.join(names)}, which counts for good: its "
+                "entry stays."
+            )
         if not identity.is_of(folder):
-            raise RunError(f"{folder} is a copy, or was moved to another disk: resume it, or forget the first.")
+            raise RunError(
+                f"{folder} is a copy, or was moved to another disk: resume it, or forget the first."
+            )
         ledger.strike(identity.run)
         writer.journal.add_event("struck out of the data set's ledger")
 
 
 @dataclass(frozen=True)
 class PublicPool:
-    """The public samples that plug-ins read: kept unchanged during the run, and no copies of private images."""
+    """The public samples that plug-ins read: kept unchanged during the run, and no copies of
+    private images.
+    """
 
     readers: Mapping[str, ReadsPublicSamples]  # section of the recipe → the plug-in that reads them
     is_compared: bool  # True if a public image that is a private record is refused
@@ -239,10 +281,15 @@ class PublicPool:
     progress: Progress
 
     @classmethod
-    def of(cls, recipe: Recipe, plugins: Mapping[str, object], progress: Progress) -> PublicPool | None:
-        """Return the pool of `plugins`, by recipe section. None if none reads samples, or all their files are gone.
+    def of(
+        cls, recipe: Recipe, plugins: Mapping[str, object], progress: Progress
+    ) -> PublicPool | None:
+        """Return the pool of `plugins`, by recipe section.
 
-        Files may be gone where a model that another run fitted with them needs them no more; a warning names them.
+        None if none reads samples, or all their files are gone.
+
+        Files may be gone where a model that another run fitted with them needs them no more; a
+        warning names them.
         """
         readers: dict[str, ReadsPublicSamples] = {}
         for section, plugin in plugins.items():
@@ -251,26 +298,37 @@ class PublicPool:
             missing = [path for path in plugin.public_paths() if not path.exists()]
             if missing:
                 noun = recipe.private.modality.noun
-                progress.warn(f"The public {noun} {missing[0]} are not there, so they cannot be checked.")
+                progress.warn(
+                    f"The public {noun} {missing[0]} are not there, so they cannot be checked."
+                )
             else:
                 readers[section] = plugin
         is_compared = recipe.privacy.pool_overlaps == "refused"
         return cls(readers, is_compared, recipe.private, progress) if readers else None
 
     def pin(self, private: PrivateSide) -> bytes:
-        """Refuse images that are private records, if `is_compared`. Return the content of PUBLIC_SAMPLES."""
+        """Refuse images that are private records, if `is_compared`.
+
+        Return the content of PUBLIC_SAMPLES.
+        """
         found = self._read(private.digests if self.is_compared else ())
         for content, copies in found.values():
             if copies:
                 raise RecipeError(
-                    f"{len(copies):,} of {content['samples']:,} public {self._noun} are private records, to the last "
-                    f"bit (the first: {copies[0]}). Use public {self._noun} from another source. If the private "
-                    "records are published, set `privacy.pool_overlaps: declared`."
+                    f"{len(copies):,} of {content['samples']:,} public {self._noun} are private "
+                    f"records, to the last bit (the first: {copies[0]}). Use public {self._noun} "
+                    "from another source. If the private records are published, set "
+                    "`privacy.pool_overlaps: declared`."
                 )
-        return json.dumps({section: content for section, (content, _) in found.items()}).encode() + b"\n"
+        return (
+            json.dumps({section: content for section, (content, _) in found.items()}).encode()
+            + b"\n"
+        )
 
     def check_same(self, folder: Path) -> None:
-        """Refuse to go on with the run in `folder` if the samples are not those that it began with."""
+        """Refuse to go on with the run in `folder` if the samples are not those that it
+        began with.
+        """
         path = folder / PUBLIC_SAMPLES
         if not path.is_file():
             raise DamagedFile(f"{path} is gone: restore it from a copy.")
@@ -279,16 +337,24 @@ class PublicPool:
             if first.get(section) != content:
                 places = ", ".join(map(str, self.readers[section].public_paths()))
                 raise RunError(
-                    f"The public {self._noun} {places} are not those that {folder} began with: restore them, or start "
-                    "a new run."
+                    f"The public {self._noun} {places} are not those that {folder} began with: "
+                    "restore them, or start a new run."
                 )
 
     def _read(self, private: Digests | tuple[()]) -> dict[str, tuple[dict[str, object], list[str]]]:
-        """Return `find_copies` of each section's public samples, among the records with the `private` digests."""
+        """Return `find_copies` of each section's public samples, among the records with the
+        `private` digests.
+        """
         shape = self.source.shape
         with self.progress.task(f"reading public {self._noun}", None):
-            samples = {name: one.public_samples(shape, self.source.rule) for name, one in self.readers.items()}
-            return {name: find_copies(private, one, self.source.modality, shape) for name, one in samples.items()}
+            samples = {
+                name: one.public_samples(shape, self.source.rule)
+                for name, one in self.readers.items()
+            }
+            return {
+                name: find_copies(private, one, self.source.modality, shape)
+                for name, one in samples.items()
+            }
 
     @property
     def _noun(self) -> str:

@@ -1,4 +1,6 @@
-"""Ask a generator for a few samples and variations, or for variations at several degrees: `pe probe`."""
+"""Ask a generator for a few samples and variations, or for variations at several degrees: `pe
+probe`.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ _VERDICTS = {
 
 @dataclass(frozen=True)
 class Call:
-    """One call, or all calls for one degree, retries included: samples as they came, and a reason for each missing one.
+    """One call, or all calls for one degree, retries included: samples as they came, and a reason
+    for each missing one.
 
     `api` is RANDOM_API or VARIATION_API, or the degree.
     """
@@ -104,7 +107,9 @@ def _check_degrees(*degrees: float) -> None:
 
 
 def _degree(recipe: Recipe, api: Generator) -> float:
-    """Return the first degree above 0: the recipe's, or the generator's if the planner is to choose. 0.5 if none."""
+    """Return the first degree above 0: the recipe's, or the generator's if the planner is to
+    choose. 0.5 if none.
+    """
     evolution = recipe.evolution
     has_degree = evolution.is_complete or "degree" in evolution.own_values
     degree = evolution.degree if has_degree else list(info_of(api).degrees)
@@ -114,7 +119,11 @@ def _degree(recipe: Recipe, api: Generator) -> float:
 def _captions(founders: Population, label: str) -> tuple[str, ...]:
     """Return what each sample was asked to show: its caption or prompt, or else the label."""
     condition = next((name for name in (CAPTION, "prompt") if name in founders.conditions), None)
-    return (label,) * len(founders) if condition is None else tuple(map(str, founders.conditions[condition]))
+    return (
+        (label,) * len(founders)
+        if condition is None
+        else tuple(map(str, founders.conditions[condition]))
+    )
 
 
 def _in_words(value: Any) -> str:
@@ -127,7 +136,11 @@ def _in_words(value: Any) -> str:
 def _page_of(rows: Iterable[tuple[Sequence[Image.Image], Sequence[str]]]) -> bytes:
     """Return a PNG file of rows of pictures with captions, one below the other."""
     lines = [_row(pictures, captions) for pictures, captions in rows]
-    page = Image.new("RGB", (max(row.width for row in lines), sum(row.height + _GAP for row in lines) - _GAP), "white")
+    page = Image.new(
+        "RGB",
+        (max(row.width for row in lines), sum(row.height + _GAP for row in lines) - _GAP),
+        "white",
+    )
     y = 0
     for row in lines:
         page.paste(row, (0, y))
@@ -136,14 +149,22 @@ def _page_of(rows: Iterable[tuple[Sequence[Image.Image], Sequence[str]]]) -> byt
 
 
 def _row(pictures: Sequence[Image.Image], captions: Sequence[str]) -> Image.Image:
-    """Return pictures side by side, small ones enlarged, each above its caption. A white line if there are none."""
+    """Return pictures side by side, small ones enlarged, each above its caption.
+
+    A white line if there are none.
+    """
     if not pictures:
         return Image.new("RGB", (1, _HEIGHT), "white")
     factor = max(1, _HEIGHT // pictures[0].height)
-    large = [one.resize((one.width * factor, one.height * factor), Image.Resampling.NEAREST) for one in pictures]
+    large = [
+        one.resize((one.width * factor, one.height * factor), Image.Resampling.NEAREST)
+        for one in pictures
+    ]
     height = large[0].height
     wide = max(large[0].width * 2 // _LETTER, 1)
-    below = [textwrap.wrap(caption, wide, max_lines=_LINES, placeholder="…") for caption in captions]
+    below = [
+        textwrap.wrap(caption, wide, max_lines=_LINES, placeholder="…") for caption in captions
+    ]
     bottom = height + max(map(len, below)) * (_LETTER + 4) + 4
     row = Image.new("RGB", (sum(one.width + _GAP for one in large) - _GAP, bottom), "white")
     pen = ImageDraw.Draw(row)
@@ -183,10 +204,17 @@ class Probe:
 
     def __str__(self) -> str:
         lines = [f"Label '{self.label}'"]
-        lines += [f"Condition of the first sample: {name} = {value}" for name, value in self.conditions.items()]
+        lines += [
+            f"Condition of the first sample: {name} = {value}"
+            for name, value in self.conditions.items()
+        ]
         for call in self.calls:
             lines += call.lines(self.currency)
-        lines += [f"At {one.degree:g}: {words}" for one, words in zip(self.rungs, self.meanings, strict=True) if words]
+        lines += [
+            f"At {one.degree:g}: {words}"
+            for one, words in zip(self.rungs, self.meanings, strict=True)
+            if words
+        ]
         return "\n".join(lines if self.verdict is None else [*lines, *self._measured(self.verdict)])
 
     def _measured(self, verdict: DegreeVerdict) -> Iterator[str]:
@@ -194,32 +222,57 @@ class Probe:
         rows: list[tuple[str, ...]] = [("degree", "distance", "embedding", "equal")]
         for one, same in zip(self.rungs, self.equal, strict=True):
             means = (one.means()[space] for space in SPACES)
-            rows.append((f"{one.degree:g}", *("–" if mean is None else f"{mean:.3g}" for mean in means), f"{same}"))
+            rows.append(
+                (
+                    f"{one.degree:g}",
+                    *("–" if mean is None else f"{mean:.3g}" for mean in means),
+                    f"{same}",
+                )
+            )
         yield ""
         yield from ("".join(cell.rjust(11) for cell in row) for row in rows)
         yield ""
-        grows = ", ".join(f"{_SPACES[space]} {'yes' if yes else 'no'}" for space, yes in self.rises.items())
+        grows = ", ".join(
+            f"{_SPACES[space]} {'yes' if yes else 'no'}" for space, yes in self.rises.items()
+        )
         yield f"distance: mean from the parent; {self.parents.unit}"
-        yield "equal: variations that equal those of the row above, or in the first row their parents"
+        yield (
+            "equal: variations that equal those of the row above, or in the first row their parents"
+        )
         yield f"Does the distance grow with the degree? {grows}"
         yield f"The degree is {_VERDICTS[verdict.degree]}, as measured: {verdict.why}"
 
     def _repr_html_(self) -> str:
-        return Page(self)._repr_html_() + picture(self.picture(), "new samples, and below each its variations")
+        return Page(self)._repr_html_() + picture(
+            self.picture(), "new samples, and below each its variations"
+        )
 
     @property
     def rises(self) -> dict[str, bool]:
-        """For each of SPACES, True if the mean distance from the parent grows from each degree to the next."""
+        """For each of SPACES, True if the mean distance from the parent grows from each degree to
+        the next.
+        """
         return rises(self.rungs)
 
     @property
     def equal(self) -> tuple[int, ...]:
-        """For each rung, the number of variations equal to those of the rung before; for the first, to the parents."""
+        """For each rung, the number of variations equal to those of the rung before; for the first,
+        to the parents.
+        """
         first = int((self.rungs[0].apart["samples"] == 0).sum())
-        return (first, *(one.count_equal(other) for one, other in zip(self.rungs[1:], self.rungs[:-1], strict=True)))
+        return (
+            first,
+            *(
+                one.count_equal(other)
+                for one, other in zip(self.rungs[1:], self.rungs[:-1], strict=True)
+            ),
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values. Distances and the verdict stand only where there are several degrees."""
+        """Return JSON values.
+
+        Distances and the verdict stand only where there are several degrees.
+        """
         values: dict[str, Any] = {
             "label": self.label,
             "conditions": self.conditions,
@@ -229,7 +282,9 @@ class Probe:
             "random": self.calls[0].to_dict(),
             "rungs": [
                 {"degree": one.degree, "degree_means": meaning or None} | call.to_dict()
-                for one, call, meaning in zip(self.rungs, self.calls[1:], self.meanings, strict=True)
+                for one, call, meaning in zip(
+                    self.rungs, self.calls[1:], self.meanings, strict=True
+                )
             ],
         }
         if self.verdict is not None:
@@ -239,7 +294,9 @@ class Probe:
         return values
 
     def picture(self) -> bytes:
-        """Return a PNG file: the new samples with their captions, and below each its variation at each degree."""
+        """Return a PNG file: the new samples with their captions, and below each its variation at
+        each degree.
+        """
         rows = [(self.parents.pictures(), self.captions)]
         for one in self.rungs:
             made = dict(zip(one.parents.tolist(), one.samples.pictures(), strict=True))
@@ -256,12 +313,14 @@ def probe(
     api: GenerationAPI | None = None,
     embedding: Embedding | None = None,
 ) -> Probe:
-    """Ask the recipe's generator for a few samples, and for variations of them at each degree. No record is read.
+    """Ask the recipe's generator for a few samples, and for variations of them at each degree.
 
-    By default for the first label, at the first degree above 0 that the run would ask for, or 0.5 if there is none. For
-    one degree there are two requests, if the generator takes so many samples in one. For several degrees, distances
-    are measured, which loads the embedding. `api` and `embedding` are objects of the user's own, in place of the
-    recipe's.
+    No record is read.
+
+    By default for the first label, at the first degree above 0 that the run would ask for, or 0.5
+    if there is none. For one degree there are two requests, if the generator takes so many samples
+    in one. For several degrees, distances are measured, which loads the embedding. `api` and
+    `embedding` are objects of the user's own, in place of the recipe's.
     """
     label = _check_label(recipe, label)
     generator = build_generator(recipe, api)
@@ -281,7 +340,15 @@ def probe(
     calls = [first]
     for degree in steps:
         labels = founders.labels[: len(parents)]
-        work = Work("probe/variation", labels, (label,), recipe.seed, parents, source=founders, degree=degree)
+        work = Work(
+            "probe/variation",
+            labels,
+            (label,),
+            recipe.seed,
+            parents,
+            source=founders,
+            degree=degree,
+        )
         answers, call = _ask(work, f"Degree {degree:g}", generator, price)
         variations = [(items, one.samples) for items, one in answers if items.size]
         rungs.append(measure(degree, founders.samples, variations, measures))
@@ -289,7 +356,11 @@ def probe(
     low = next((one for one in rungs if one.degree), rungs[-1])
     return Probe(
         label=label,
-        conditions={name: _in_words(column[0]) for name, column in founders.conditions.items() if len(column)},
+        conditions={
+            name: _in_words(column[0])
+            for name, column in founders.conditions.items()
+            if len(column)
+        },
         captions=_captions(founders, label),
         parents=founders.samples,
         rungs=tuple(rungs),
@@ -300,8 +371,13 @@ def probe(
     )
 
 
-def _founders(api: Generator, label: str, seed: int, price: Price, count: int, alike: bool) -> tuple[Population, Call]:
-    """Draw `count` new samples, all of one condition if `alike`. Return them and the call. APIError if none came."""
+def _founders(
+    api: Generator, label: str, seed: int, price: Price, count: int, alike: bool
+) -> tuple[Population, Call]:
+    """Draw `count` new samples, all of one condition if `alike`.
+
+    Return them and the call. APIError if none came.
+    """
     labels = np.zeros(count, np.int32)
     none = np.full(count, NO_PARENT)
     work = Work("probe/parents", labels, (label,), seed, none, alike=alike)
@@ -313,8 +389,13 @@ def _founders(api: Generator, label: str, seed: int, price: Price, count: int, a
     return Population(call.samples, labels[:count], conditions, none[:count]), call
 
 
-def _ask(work: Work, name: str, api: Generator, price: Price) -> tuple[list[tuple[Items, Answer]], Call]:
-    """Ask for the work. Return each answer with the items that were made, and all requests together as one Call."""
+def _ask(
+    work: Work, name: str, api: Generator, price: Price
+) -> tuple[list[tuple[Items, Answer]], Call]:
+    """Ask for the work.
+
+    Return each answer with the items that were made, and all requests together as one Call.
+    """
     standing = ItemState.of(len(work))
     start = time.monotonic()
     answers: list[tuple[Items, Answer]] = []
@@ -327,7 +408,9 @@ def _ask(work: Work, name: str, api: Generator, price: Price) -> tuple[list[tupl
         api=name,
         seconds=time.monotonic() - start,
         samples=type(samples[0])(np.concatenate([one.array for one in samples])),
-        missing=tuple(miss.reason for _, answer in answers for _, miss in sorted(answer.missing.items())),
+        missing=tuple(
+            miss.reason for _, answer in answers for _, miss in sorted(answer.missing.items())
+        ),
         usage=usage,
         cost=price.of(usage),
     )

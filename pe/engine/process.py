@@ -22,8 +22,20 @@ from pe.version import __version__
 STATUS = 128  # and the signal's number: the exit status that shells and supervisors expect
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-_DEFAULT: dict[signal.Signals, object] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-_SOFTWARE = ("numpy", "scipy", "dp-accounting", "pillow", "faiss-cpu", "faiss-gpu", "torch", "diffusers")
+_DEFAULT: dict[signal.Signals, object] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+}
+_SOFTWARE = (
+    "numpy",
+    "scipy",
+    "dp-accounting",
+    "pillow",
+    "faiss-cpu",
+    "faiss-gpu",
+    "torch",
+    "diffusers",
+)
 
 
 class Stop(threading.Event):
@@ -34,9 +46,12 @@ class Stop(threading.Event):
 
 @contextmanager
 def stop_on_signals(
-    numbers: Sequence[signal.Signals], tell: Callable[[str], None], at_once: Callable[[int], NoReturn]
+    numbers: Sequence[signal.Signals],
+    tell: Callable[[str], None],
+    at_once: Callable[[int], NoReturn],
 ) -> Iterator[Stop]:
-    """Yield an event that the first signal sets: work then stops at the next chunk's boundary; at a second one at once.
+    """Yield an event that the first signal sets: work then stops at the next chunk's boundary; at a
+    second one at once.
 
     `tell` is told that the work will stop; `at_once` is called with the second signal's number.
     """
@@ -59,13 +74,16 @@ def stop_on_signals(
 
 @contextmanager
 def stop_from_python(progress: Progress) -> Iterator[Stop]:
-    """Yield an event that Ctrl-C and SIGTERM set in a program of the user's, unless it has handlers of its own.
+    """Yield an event that Ctrl-C and SIGTERM set in a program of the user's, unless it has handlers
+    of its own.
 
-    After Ctrl-C the work ends with a KeyboardInterrupt whose one sentence says how to go on; after SIGTERM with that
-    sentence on stderr and the exit status 143.
+    After Ctrl-C the work ends with a KeyboardInterrupt whose one sentence says how to go on; after
+    SIGTERM with that sentence on stderr and the exit status 143.
     """
     main = threading.current_thread() is threading.main_thread()
-    numbers = [number for number in SIGNALS if main and signal.getsignal(number) == _DEFAULT[number]]
+    numbers = [
+        number for number in SIGNALS if main and signal.getsignal(number) == _DEFAULT[number]
+    ]
     sentence = "Stopped as asked, when the last step was done already."
     at_once = partial(_end, sentence="Stopped at once; what was committed before is kept.")
     with stop_on_signals(numbers, progress.tell, at_once) as stop:
@@ -88,7 +106,9 @@ def _end(number: int, sentence: str) -> NoReturn:
 
 @contextmanager
 def logging_to(path: Path) -> Iterator[None]:
-    """Send the toolkit's log to the confidential file `path`, an error that ends the run included."""
+    """Send the toolkit's log to the confidential file `path`, an error that ends the run
+    included.
+    """
     from pe.data.quiet import LOGGERS  # it imports Pillow, which `pe --help` need not wait for
 
     handler = logging.FileHandler(path, encoding="utf-8")
@@ -97,7 +117,9 @@ def logging_to(path: Path) -> Iterator[None]:
     before = [(logger.propagate, logger.level) for logger in loggers]
     for logger in loggers:
         logger.propagate = False
-        logger.setLevel(logger.level or logging.INFO)  # the command line sets one; from Python there is none
+        logger.setLevel(
+            logger.level or logging.INFO
+        )  # the command line sets one; from Python there is none
         logger.addHandler(handler)
     try:
         yield
@@ -113,7 +135,9 @@ def logging_to(path: Path) -> Iterator[None]:
 
 
 def software_versions() -> dict[str, str]:
-    """Return distribution → version, for this toolkit, Python, and the libraries that results rest on."""
+    """Return distribution → version, for this toolkit, Python, and the libraries that results rest
+    on.
+    """
     versions = {"private-evolution-toolkit": __version__, "python": platform.python_version()}
     return versions | {name: number for name in _SOFTWARE if (number := installed_version(name))}
 

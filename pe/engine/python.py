@@ -36,7 +36,11 @@ from pe.report.loggers import Logger
 from pe.store.places import RECIPE
 from pe.store.run import Run
 
-_SECTIONS: dict[str, type[Settings]] = {"privacy": Privacy, "evolution": Evolution, "limits": LimitSection}
+_SECTIONS: dict[str, type[Settings]] = {
+    "privacy": Privacy,
+    "evolution": Evolution,
+    "limits": LimitSection,
+}
 _GENERATOR = ("capabilities", "random_api", "variation_api")
 _EMBEDDING = ("batch_size", "embed")
 
@@ -85,60 +89,93 @@ def read_arguments(
 ) -> Recipe:
     """Return the recipe that the arguments of `pe.evolve` describe.
 
-    `top` are keys of the recipe that lie in no section, `settings` those of `privacy`, `evolution` and `limits`, and of
-    the source, if `private` is none; `where` begins messages.
+    `top` are keys of the recipe that lie in no section, `settings` those of `privacy`, `evolution`
+    and `limits`, and of the source, if `private` is none; `where` begins messages.
     """
     fields_of_all = [field for model in _SECTIONS.values() for field in model.model_fields]
     if not isinstance(private, PrivateSource):
         own = {key: value for key, value in settings.items() if key not in fields_of_all}
-        private = source_of(private, own, where, [*fields_of_all, *inspect.signature(evolve).parameters])
+        private = source_of(
+            private, own, where, [*fields_of_all, *inspect.signature(evolve).parameters]
+        )
         settings = {key: value for key, value in settings.items() if key not in own}
     spec = PluginSpec(kind=embedding) if isinstance(embedding, str) else embedding
-    content = {**top, "private": private, "api": _spec_of(api, f"{where}: api", 'pe.api("…")', _GENERATOR)}
+    content = {
+        **top,
+        "private": private,
+        "api": _spec_of(api, f"{where}: api", 'pe.api("…")', _GENERATOR),
+    }
     if spec is not None:
-        content["embedding"] = _spec_of(spec, f"{where}: embedding", 'a name, pe.embedding("…")', _EMBEDDING)
+        content["embedding"] = _spec_of(
+            spec, f"{where}: embedding", 'a name, pe.embedding("…")', _EMBEDDING
+        )
     sections: dict[str, dict[str, Any]] = {name: {} for name in _SECTIONS}
     for key, value in settings.items():
-        section = next((name for name, model in _SECTIONS.items() if key in model.model_fields), None)
+        section = next(
+            (name for name, model in _SECTIONS.items() if key in model.model_fields), None
+        )
         if section is None:
             arguments = inspect.signature(evolve).parameters if where == "pe.evolve" else ()
-            raise RecipeError(f"{where}: unknown setting '{key}'; {nearest_name(key, [*fields_of_all, *arguments])}")
+            raise RecipeError(
+                f"{where}: unknown setting '{key}'; "
+                f"{nearest_name(key, [*fields_of_all, *arguments])}"
+            )
         sections[section][key] = value
     return Recipe.parse(content | sections, where)
 
 
-def _recipe_or_file(where: str, private: object, api: object, embedding: object, settings: dict[str, Any]) -> Recipe:
-    """Return the recipe in the file `private`, or the one that arguments like those of `pe.evolve` describe."""
-    if not isinstance(private, str | Path) or (api is not None and Path(private).suffix not in (".yaml", ".yml")):
+def _recipe_or_file(
+    where: str, private: object, api: object, embedding: object, settings: dict[str, Any]
+) -> Recipe:
+    """Return the recipe in the file `private`, or the one that arguments like those of `pe.evolve`
+    describe.
+    """
+    if not isinstance(private, str | Path) or (
+        api is not None and Path(private).suffix not in (".yaml", ".yml")
+    ):
         return read_arguments(where, private, api, embedding, {}, settings)
     if api is None and embedding is None and not settings:
         return Recipe.load(Path(private))
-    raise RecipeError(f"{where}: give the file of a recipe alone, or private, api and settings as to pe.evolve.")
+    raise RecipeError(
+        f"{where}: give the file of a recipe alone, or private, api and settings as to pe.evolve."
+    )
 
 
 def _own_objects(api: object, embedding: object) -> tuple[Any, Any]:
-    """Return the generator and the embedding, each if it is an object of the user's own, or None in its place."""
+    """Return the generator and the embedding, each if it is an object of the user's own, or None in
+    its place.
+    """
     own = None if isinstance(api, PluginSpec) else api
     return own, None if isinstance(embedding, PluginSpec | str) else embedding
 
 
 def _set_options(changes: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return changes in the form of `--set`: `key=value`, with keys of the recipe and JSON values."""
+    """Return changes in the form of `--set`: `key=value`, with keys of the recipe and JSON
+    values.
+    """
     return tuple(f"{key}={json.dumps(value)}" for key, value in (changes or {}).items())
 
 
-def _spec_of(plugin: object, where: str, otherwise: str, members: tuple[str, ...]) -> dict[str, Any]:
+def _spec_of(
+    plugin: object, where: str, otherwise: str, members: tuple[str, ...]
+) -> dict[str, Any]:
     """Return a plug-in as the recipe records it; an object of the user's own by its class."""
     if isinstance(plugin, PluginSpec):
         return plugin.model_dump()
     if inspect.isclass(plugin):
-        raise PluginError(f"{where} is the class {plugin.__name__}: pass an object of it, {plugin.__name__}(…).")
+        raise PluginError(
+            f"{where} is the class {plugin.__name__}: pass an object of it, {plugin.__name__}(…)."
+        )
     lacking = [name for name in members if not has(plugin, name)]
     if lacking:
-        what = f"'{plugin}', a text" if isinstance(plugin, str) else f"an object of the class {type(plugin).__name__}"
+        what = (
+            f"'{plugin}', a text"
+            if isinstance(plugin, str)
+            else f"an object of the class {type(plugin).__name__}"
+        )
         raise PluginError(
-            f"{where} is {what}, which lacks {', '.join(lacking)}: give {otherwise}, or an object with "
-            f"{', '.join(members)}."
+            f"{where} is {what}, which lacks {', '.join(lacking)}: give {otherwise}, or an object "
+            f"with {', '.join(members)}."
         )
     return {"kind": object_kind(plugin)}
 
@@ -159,27 +196,32 @@ def evolve(
     """Run Private Evolution.
 
     Args:
-        private: the private records: a source, `pe.ImageFolder(...)` or one of its siblings; or a path, arrays, a data
-            frame, a table, a data set of torch or Hugging Face (docs/data.md).
+        private: the private records: a source, `pe.ImageFolder(...)` or one of its siblings; or a
+            path, arrays, a data frame, a table, a data set of torch or Hugging Face (docs/data.md).
         api: `pe.api("glyphs", ...)`, or any object with the methods of `pe.GenerationAPI`.
-        embedding: an embedding's name, `pe.embedding("pixels", ...)`, or any object with the method `embed`;
-            None: what `pe init` proposes for such samples, or with `resume` the run's embedding.
+        embedding: an embedding's name, `pe.embedding("pixels", ...)`, or any object with the method
+            `embed`; None: what `pe init` proposes for such samples, or with `resume` the run's
+            embedding.
         name: goes into the run's directory name.
         seed: all randomness but the noise comes from it.
         out: the run's directory; must not exist, unless `resume`. Default: a new one below `runs/`.
         resume: go on with the run in `out`, if there is one.
-        loggers: get the shareable values of each iteration: "tensorboard=DIR", as `--logger` takes them, or objects
-            with the methods of `pe.Logger`.
-        progress: is told what happens; default: bars on stderr, as the command draws them; `pe.Progress()` is silent.
-        **settings: the keys of a recipe's `privacy`, `evolution` and `limits` sections; unless `private` is a source,
-            also the source's keys, such as `classes`, and the columns `image` or `text`, and `label`.
+        loggers: get the shareable values of each iteration: "tensorboard=DIR", as `--logger` takes
+            them, or objects with the methods of `pe.Logger`.
+        progress: is told what happens; default: bars on stderr, as the command draws them;
+            `pe.Progress()` is silent.
+        **settings: the keys of a recipe's `privacy`, `evolution` and `limits` sections; unless
+            `private` is a source, also the source's keys, such as `classes`, and the columns
+            `image` or `text`, and `label`.
 
     Returns:
         The finished run.
 
     Raises:
-        PEError: see pe.errors; there is no run when the settings or the private records are at fault.
-        KeyboardInterrupt: Ctrl-C stopped the run at the next chunk's boundary; its message says how to go on.
+        PEError: see pe.errors; there is no run when the settings or the private records are at
+            fault.
+        KeyboardInterrupt: Ctrl-C stopped the run at the next chunk's boundary; its message says how
+            to go on.
     """
     folder = None if out is None else Path(out)
     existing = folder if resume and folder is not None and folder.exists() else None
@@ -187,7 +229,9 @@ def evolve(
         stored = Recipe.load(existing / RECIPE)
         check_named(existing, stored, (), "embedding")
         embedding = stored.embedding
-    recipe = read_arguments("pe.evolve", private, api, embedding, {"name": name, "seed": seed}, settings)
+    recipe = read_arguments(
+        "pe.evolve", private, api, embedding, {"name": name, "seed": seed}, settings
+    )
     with _context(api, embedding, progress, loggers) as context:
         if existing is not None:
             return resume_run(existing, context, recipe)
@@ -203,13 +247,16 @@ def plan(
     dry_run: bool = False,
     **settings: Any,
 ) -> Forecast:
-    """Foretell what a run will ask for, cost and guarantee, as `pe plan` does. Nothing is called, no record is read.
+    """Foretell what a run will ask for, cost and guarantee, as `pe plan` does.
+
+    Nothing is called, no record is read.
 
     Args:
         private: a recipe's file, alone; or the records, as for `pe.evolve`.
         api: as for `pe.evolve`.
         embedding: as for `pe.evolve`.
-        samples_per_second: the generator's rate, > 0, to tell the time from; None: the time is unknown.
+        samples_per_second: the generator's rate, > 0, to tell the time from; None: the time is
+            unknown.
         dry_run: try a generator's fit here, on made-up samples.
         **settings: as for `pe.evolve`.
 
@@ -238,7 +285,9 @@ def probe(
     degrees: Sequence[float] = DEGREES,
     **settings: Any,
 ) -> Probe:
-    """Vary a few new samples at several degrees, as `pe probe --ladder` does. No private record is read.
+    """Vary a few new samples at several degrees, as `pe probe --ladder` does.
+
+    No private record is read.
 
     Args:
         private: a recipe's file, alone; or the records, as for `pe.evolve`.
@@ -269,7 +318,9 @@ def resume(
     loggers: Sequence[str | Logger] = (),
     progress: Progress | None = None,
 ) -> Run:
-    """Go on with a run from its last committed chunk, as `pe run RUN` does. Nothing that was answered is asked again.
+    """Go on with a run from its last committed chunk, as `pe run RUN` does.
+
+    Nothing that was answered is asked again.
 
     Args:
         run: the run, or its directory.
@@ -306,8 +357,10 @@ def extend(
     Args:
         run: the run, or its directory.
         count: samples wanted, ≥ 1.
-        degree: variation in [0, 1]: 0 = copies, 1 = as new; None: 1 with examples, else that of the last iteration.
-        examples: how many texts of the run a language model is shown, to write one more of their kind; 0: none.
+        degree: variation in [0, 1]: 0 = copies, 1 = as new; None: 1 with examples, else that of the
+            last iteration.
+        examples: how many texts of the run a language model is shown, to write one more of their
+            kind; 0: none.
         api: the generator, if it is an object of your own: pass it again.
         changes: as for `pe.resume`.
         progress: as for `pe.evolve`.
@@ -324,7 +377,10 @@ def extend(
 
 
 class Evaluation(dict[str, Any]):
-    """The content of metrics.json. A notebook shows the grade's lines, and all numbers folded below them. Internal."""
+    """The content of metrics.json.
+
+    A notebook shows the grade's lines, and all numbers folded below them. Internal.
+    """
 
     def _repr_html_(self) -> str:
         lines = self.get("grade", {}).get("lines", ())
@@ -338,14 +394,16 @@ def evaluate(
 ) -> Evaluation:
     """Measure a run's data against real ones, beside controls, as `pe evaluate` does.
 
-    The answer is internal: it is computed from real records without noise. It also goes to confidential/metrics.json.
+    The answer is internal: it is computed from real records without noise. It also goes to
+    confidential/metrics.json.
 
     Args:
         run: the run, or its directory.
         test: real samples that no run has seen: a folder, an .npz or .parquet file.
         progress: as for `pe.evolve`.
-        **settings: the other attributes of `pe.evaluation.sets.Request`, such as `metrics=("fidelity",)`; an
-            embedding may be a name, and `changes` are as for `pe.resume`.
+        **settings: the other attributes of `pe.evaluation.sets.Request`, such as
+            `metrics=("fidelity",)`; an embedding may be a name, and `changes` are as for
+            `pe.resume`.
 
     Returns:
         The content of metrics.json (docs/evaluation.md), of which a notebook shows the grade first.
@@ -372,7 +430,9 @@ def evaluate(
 
 
 def write_report(run: Run | str | Path, *, confidential: bool = False) -> Path:
-    """Write a run's report, one HTML file that needs nothing else, as `pe view --write` does. Return its path.
+    """Write a run's report, one HTML file that needs nothing else, as `pe view --write` does.
+
+    Return its path.
 
     Args:
         run: the run, or its directory.
@@ -391,13 +451,17 @@ def write_report(run: Run | str | Path, *, confidential: bool = False) -> Path:
 def _context(
     api: object, embedding: object, progress: Progress | None, loggers: Sequence[str | Logger] = ()
 ) -> Iterator[RunContext]:
-    """Yield what a run gets besides its recipe: the user's own objects, progress, loggers, a stop that signals set."""
+    """Yield what a run gets besides its recipe: the user's own objects, progress, loggers, a stop
+    that signals set.
+    """
     check_list("loggers", loggers)
     own, embeds = _own_objects(api, embedding)
     progress = progress or Bars()
     others = tuple(map(logger, loggers))
     with stop_from_python(progress) as stop:
-        yield RunContext(api=own, embedding=embeds, progress=progress, stop=stop, python=True, loggers=others)
+        yield RunContext(
+            api=own, embedding=embeds, progress=progress, stop=stop, python=True, loggers=others
+        )
 
 
 def _folder(run: Run | str | Path) -> Path:

@@ -20,9 +20,12 @@ log = logging.getLogger(__name__)
 
 
 def write_report(folder: Path, *, confidential: bool = False) -> Path:
-    """Write the report of the run in `folder`, or the confidential one. Return the path of the page.
+    """Write the report of the run in `folder`, or the confidential one.
 
-    The certificate covers the shareable page and `pe export` copies it: it is post-processing of the run's releases.
+    Return the path of the page.
+
+    The certificate covers the shareable page and `pe export` copies it: it is post-processing of
+    the run's releases.
     """
     run = Run.open(folder)
     if confidential:
@@ -37,7 +40,9 @@ def write_report(folder: Path, *, confidential: bool = False) -> Path:
 
 @contextmanager
 def report_answers(api: Generator, progress: Progress) -> Iterator[None]:
-    """Warn, when the block ends or fails, of model answers that the generator has changed or passed over."""
+    """Warn, when the block ends or fails, of model answers that the generator has changed or passed
+    over.
+    """
     try:
         yield
     finally:
@@ -47,10 +52,12 @@ def report_answers(api: Generator, progress: Progress) -> Iterator[None]:
 
 
 def warn_of_markup(samples: Samples, progress: Progress) -> None:
-    """Warn of synthetic texts that hold a chat template's markup, as those from a pool or a user's object may."""
+    """Warn of synthetic texts that hold a chat template's markup, as those from a pool or a user's
+    object may.
+    """
     texts = samples.strings if samples.is_text else []
     if with_markup := [text for text in texts if (result := unwrap(text)).marks or result.fault]:
         progress.warn(
-            f"{len(with_markup):,} of {len(texts):,} texts hold a chat template's markup, as the one that begins "
-            f"{with_markup[0][:60]!r}: take it off where they are made (pe.unwrap)."
+            f"{len(with_markup):,} of {len(texts):,} texts hold a chat template's markup, as the "
+            f"one that begins {with_markup[0][:60]!r}: take it off where they are made (pe.unwrap)."
         )

@@ -1,4 +1,7 @@
-"""The state of a run, read from outside while another process may be writing it. For its owner: it tells times."""
+"""The state of a run, read from outside while another process may be writing it.
+
+For its owner: it tells times.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,14 @@ State = Literal["running", "stopped", "finished", "purged"]
 class PhaseProgress:
     """A phase of a run's work."""
 
-    # as in the journal: degree/0.4, population/2, lookahead/2, histogram/2, class_counts, extension/1; while a
-    # generator is fitted, fit/… for each release of the fit, and then fit
+    # as in the journal: degree/0.4, population/2, lookahead/2, histogram/2, class_counts,
+    # extension/1; while a generator is fitted, fit/… for each release of the fit, and then fit
     name: str
     iteration: int  # t
     done: int | None = None  # samples answered; None for a release, which has none
-    total: int | None = None  # samples wanted, at most: what the votes keep is not asked for; None for a release
+    total: int | None = (
+        None  # samples wanted, at most: what the votes keep is not asked for; None for a release
+    )
 
     @property
     def extends(self) -> bool:
@@ -51,12 +56,18 @@ class PhaseProgress:
         return f"{self.name}/".startswith(FIT)
 
 
-def phases(run: Run, plan: Plan, journal: Journal, is_purged: bool) -> Iterator[tuple[PhaseProgress, bool]]:
-    """Yield each phase of a run, in order, with True if it is over. After a purge only phases begun since."""
+def phases(
+    run: Run, plan: Plan, journal: Journal, is_purged: bool
+) -> Iterator[tuple[PhaseProgress, bool]]:
+    """Yield each phase of a run, in order, with True if it is over.
+
+    After a purge only phases begun since.
+    """
     if run.degree is None:
         names = [name for name in journal.phases() if name.startswith("degree/")]
         yield from (
-            (PhaseProgress(name, 0, _count_answered(journal, name), PARENTS), name != names[-1]) for name in names
+            (PhaseProgress(name, 0, _count_answered(journal, name), PARENTS), name != names[-1])
+            for name in names
         )
     if not is_purged:
         yield from _phases_to_the_end(plan, journal)
@@ -64,7 +75,12 @@ def phases(run: Run, plan: Plan, journal: Journal, is_purged: bool) -> Iterator[
     extension = pending_extension(run)
     if extension and not extension.get("finished"):
         name = f"extension/{extension['index']}"
-        yield PhaseProgress(name, len(plan.steps), _count_answered(journal, name), extension["count"]), False
+        yield (
+            PhaseProgress(
+                name, len(plan.steps), _count_answered(journal, name), extension["count"]
+            ),
+            False,
+        )
 
 
 def _phases_to_the_end(plan: Plan, journal: Journal) -> Iterator[tuple[PhaseProgress, bool]]:
@@ -93,12 +109,18 @@ def _count_answered(journal: Journal, phase: str) -> int:
 
 
 def pending_extension(run: Run) -> dict[str, Any] | None:
-    """Return the index, count and degree of the extension under way, or finished and not told of. None: none is."""
+    """Return the index, count and degree of the extension under way, or finished and not told of.
+
+    None: none is.
+    """
     path = run.folder / EXTENSION
     if not path.is_file():
         return None
     pending = read_json_file(path)
-    if [type(pending.get(name)) for name in ("index", "count")] != [int, int] or "degree" not in pending:
+    if [type(pending.get(name)) for name in ("index", "count")] != [
+        int,
+        int,
+    ] or "degree" not in pending:
         raise DamagedFile(f"{path} is damaged: delete it, and a new extension begins.")
     return pending
 
@@ -111,25 +133,31 @@ class Progressed:
     totals: Totals
     epsilon_charged: float  # ε of everything charged, at the recipe's δ
     events: list[tuple[str, str]]  # (time in UTC, event), in order
-    since_purge: bool = False  # True if the journal was begun after the run's first one was purged, or not copied
+    since_purge: bool = (
+        False  # True if the journal was begun after the run's first one was purged, or not copied
+    )
 
 
 @dataclass(frozen=True)
 class Status:
     """The state of a run."""
 
-    # running, stopped (it can be resumed), finished, or purged: there is no journal, because the confidential side was
-    # deleted (a later evaluation may have made a new one), or this is a copy
+    # running, stopped (it can be resumed), finished, or purged: there is no journal, because the
+    # confidential side was deleted (a later evaluation may have made a new one), or this is a copy
     state: State
-    pid: int | None  # of the process that writes the run; None: there is none, or it has not noted its pid yet
+    pid: (
+        int | None
+    )  # of the process that writes the run; None: there is none, or it has not noted its pid yet
     iterations: int  # T
-    # ε of everything planned, which the certificate states of a run that stops early, too; infinite where no ε holds
+    # ε of everything planned, which the certificate states of a run that stops early, too; infinite
+    # where no ε holds
     epsilon_planned: float
     delta: float
     price: Price
     journal: Progressed | None
     waits: str = ""  # what the run waits for; empty if it waits for nothing
-    # the result of the trial of the generator's variations (`Run.degree`); None: there was no trial yet
+    # the result of the trial of the generator's variations (`Run.degree`); None: there was no trial
+    # yet
     degree: str | None = None
 
     @property
@@ -151,7 +179,11 @@ class Status:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values. Null for what a purge has deleted."""
         journal = self.journal
-        usage = asdict(journal.totals.usage) if journal else dict.fromkeys(field.name for field in fields(Usage))
+        usage = (
+            asdict(journal.totals.usage)
+            if journal
+            else dict.fromkeys(field.name for field in fields(Usage))
+        )
         at, event = journal.events[-1] if journal and journal.events else (None, None)
         return {
             "state": self.state,
@@ -165,7 +197,9 @@ class Status:
             "answered": journal.totals.answers if journal else None,
             "cost": self.cost,
             "currency": self.price.currency,
-            "epsilon_charged": finite(journal.epsilon_charged) if journal and self.promises else None,
+            "epsilon_charged": finite(journal.epsilon_charged)
+            if journal and self.promises
+            else None,
             "epsilon_planned": finite(self.epsilon_planned),
             "delta": self.delta if self.promises else None,
             "degree": self.degree,
@@ -176,7 +210,10 @@ class Status:
 
 
 def status_of(run: Run, plan: Plan, price: Price, delta: float) -> Status:
-    """Return the state of `run`, whose recipe has this plan, price and δ. Changes nothing, and waits for no lock."""
+    """Return the state of `run`, whose recipe has this plan, price and δ.
+
+    Changes nothing, and waits for no lock.
+    """
     running, pid = writer_of(run)
     progress = _read_progress(run, plan, delta)
     if running:
@@ -219,18 +256,22 @@ def _read_progress(run: Run, plan: Plan, delta: float) -> Progressed | None:
         epsilon_charged = run.guarantee["epsilon"] if is_purged else None
         if epsilon_charged is None:
             epsilon_charged = epsilon([release for release, _ in stored_charges(journal)], delta)
-        phase = next((phase for phase, over in phases(run, plan, journal, is_purged) if not over), None)
+        phase = next(
+            (phase for phase, over in phases(run, plan, journal, is_purged) if not over), None
+        )
         return Progressed(phase, journal.totals(), epsilon_charged, journal.events(), is_purged)
 
 
 def writer_of(run: Run) -> tuple[bool, int | None]:
     """Return True if a process writes the run, and the id of this process, None if it is unknown.
 
-    The test is a shared lock, so that two readers do not take each other for a writer; it is released at once, and not
-    tried at all while nobody has ever written.
+    The test is a shared lock, so that two readers do not take each other for a writer; it is
+    released at once, and not tried at all while nobody has ever written.
     """
     try:
-        descriptor = os.open(run.confidential / "lock", os.O_RDONLY | os.O_NONBLOCK)  # a pipe is not waited for
+        descriptor = os.open(
+            run.confidential / "lock", os.O_RDONLY | os.O_NONBLOCK
+        )  # a pipe is not waited for
     except OSError:  # another user's, or no run's
         return False, None
     holder = ""
@@ -246,14 +287,20 @@ def writer_of(run: Run) -> tuple[bool, int | None]:
 
 
 def is_writer(run: Run, pid: int) -> bool:
-    """True if process `pid` of this machine has the run's lock open, or the system does not tell (no /proc).
+    """True if process `pid` of this machine has the run's lock open, or the system does not tell
+    (no /proc).
 
-    A lock on a shared folder may be held in another container, where the number is another process's.
+    A lock on a shared folder may be held in another container, where the number is another
+    process's.
     """
     if not Path("/proc/self/fd").is_dir():
         return True
     try:
         lock = (run.confidential / "lock").stat()
-        return any(os.path.samestat(each.stat(), lock) for each in Path(f"/proc/{pid}/fd").iterdir() if each.exists())
+        return any(
+            os.path.samestat(each.stat(), lock)
+            for each in Path(f"/proc/{pid}/fd").iterdir()
+            if each.exists()
+        )
     except OSError:  # it has ended, or is another user's
         return False

@@ -1,4 +1,6 @@
-"""The server of `pe view`: for this machine alone, behind a secret address, read-only but for one button."""
+"""The server of `pe view`: for this machine alone, behind a secret address, read-only but for one
+button.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,13 @@ HOST = "127.0.0.1"
 EVERY = 0.5
 """Seconds after which a run is read again, while somebody watches."""
 RESTS = 10
-"""After a reading, none begins for this many times as long as it took: the run needs the processors."""
+"""After a reading, none begins for this many times as long as it took: the run needs the
+processors."""
 WATCHED = 3.0
 """A page that asked within so many seconds is still open."""
 LAST_WORDS = 1.5
-"""Seconds for which a server waits at its end, so that open pages ask for the last state of the run."""
+"""Seconds for which a server waits at its end, so that open pages ask for the last state of the
+run."""
 
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -47,19 +51,24 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 _POLICY = (
-    "default-src 'none'; script-src 'nonce-{}'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
-    "base-uri 'none'; form-action {}; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'nonce-{}'; style-src 'unsafe-inline'; img-src data:; "
+    "connect-src 'self'; base-uri 'none'; form-action {}; frame-ancestors 'none'"
 )
 
 
 def _runs_in(place: Path) -> list[Path]:
-    """Return the folder itself if it is a run, else the runs in it. A recipe of somebody's makes no folder a run."""
+    """Return the folder itself if it is a run, else the runs in it.
+
+    A recipe of somebody's makes no folder a run.
+    """
     if not place.is_dir():
         return []
 
     def is_run(folder: Path) -> bool:
         with suppress(OSError):  # a folder that nobody may read
-            return (folder / RECIPE).is_file() and any((folder / name).exists() for name in (CONFIDENTIAL, CERTIFICATE))
+            return (folder / RECIPE).is_file() and any(
+                (folder / name).exists() for name in (CONFIDENTIAL, CERTIFICATE)
+            )
         return False
 
     inside = [place] if is_run(place) else sorted(filter(is_run, place.iterdir()))
@@ -67,14 +76,17 @@ def _runs_in(place: Path) -> list[Path]:
 
 
 def runs_at(places: Sequence[Path]) -> dict[str, Run]:
-    """Return the runs at `places`, each a run or a folder of runs, by their names; of equal names, later ones counted.
+    """Return the runs at `places`, each a run or a folder of runs, by their names; of equal names,
+    later ones counted.
 
     RunError if a place neither is a run nor holds one.
     """
     runs: dict[str, Run] = {}
     for place in places:
         if not (folders := _runs_in(place)):
-            raise RunError(f"{place} is not a run, and holds none: name a run, or a folder of runs.")
+            raise RunError(
+                f"{place} is not a run, and holds none: name a run, or a folder of runs."
+            )
         for run in map(Run, folders):
             same = sum(other.name == run.name for other in runs.values())
             runs[f"{run.name} ({same + 1})" if same else run.name] = run
@@ -90,7 +102,9 @@ def _state(run: Run) -> str:
 
 @dataclass
 class Feed:
-    """The pieces of the page, read no more often than every EVERY seconds, however many pages follow the run."""
+    """The pieces of the page, read no more often than every EVERY seconds, however many pages
+    follow the run.
+    """
 
     page: LivePage  # makes the pieces
     _lock: Lock = field(default_factory=Lock, init=False)
@@ -98,11 +112,16 @@ class Feed:
     _has_failed: bool = field(default=False, init=False)
     _pieces: Pieces = field(default_factory=dict, init=False)
     _version: int = field(default=0, init=False)  # raised by every change of a piece
-    _changed: dict[str, int] = field(default_factory=dict, init=False)  # piece → the version with its last change
+    _changed: dict[str, int] = field(
+        default_factory=dict, init=False
+    )  # piece → the version with its last change
     _stopping: set[int] = field(default_factory=set, init=False)
 
     def pieces(self, fresh: bool = False) -> Pieces:
-        """Return the pieces, read now if `fresh`, else perhaps a moment ago. Earlier ones if the run cannot be read."""
+        """Return the pieces, read now if `fresh`, else perhaps a moment ago.
+
+        Earlier ones if the run cannot be read.
+        """
         with self._lock:
             began = time.monotonic()
             if fresh or began >= self._next:
@@ -111,10 +130,14 @@ class Feed:
             return self._pieces
 
     def news(self, since: int, fresh: bool = False) -> dict[str, Any]:
-        """Return the current version, and the pieces that have changed after the version `since`."""
+        """Return the current version, and the pieces that have changed after the version
+        `since`.
+        """
         pieces = self.pieces(fresh)
         with self._lock:
-            changed = {name: pieces[name] for name, version in self._changed.items() if version > since}
+            changed = {
+                name: pieces[name] for name, version in self._changed.items() if version > since
+            }
             return {"version": self._version, "pieces": changed}
 
     def _show(self, pieces: Pieces) -> None:
@@ -132,13 +155,22 @@ class Feed:
             status = None
             waits = waits_of(run) if state == "running" else ""
             if page.confidential:
-                status = status_of(run, page.plan, price_of(page.recipe), page.recipe.privacy.delta).to_dict()
+                status = status_of(
+                    run, page.plan, price_of(page.recipe), page.recipe.privacy.delta
+                ).to_dict()
             self._show({"fault": ""} | page.pieces(state, waits, status))
             self._has_failed = False
-        except Exception as error:  # whatever is wrong with one run, the pages of the others are served
+        except (
+            Exception
+        ) as error:  # whatever is wrong with one run, the pages of the others are served
             if self._has_failed:  # else a file was just being replaced
                 reason = f" ({escape(str(error))})" if page.confidential else ""
-                self._show({"fault": f"The run cannot be read just now{reason}: `pe view RUN --text` says why."})
+                self._show(
+                    {
+                        "fault": f"The run cannot be read just now{reason}: `pe view RUN --text` "
+                        f"says why."
+                    }
+                )
             self._has_failed = True
 
     def stop(self) -> str:
@@ -149,17 +181,22 @@ class Feed:
         if pid in self._stopping:
             return "It was asked to stop already: it does when the requests under way are answered."
         if pid is None or not is_writer(self.page.run, pid):
-            return "The process that writes the run is not one of this machine: stop it where it runs."
+            return (
+                "The process that writes the run is not one of this machine: stop it where it runs."
+            )
         try:
             os.kill(pid, signal.SIGTERM)
         except OSError as error:
-            return f"Process {pid} cannot be asked to stop ({error.strerror}): stop it where it runs."
+            return (
+                f"Process {pid} cannot be asked to stop ({error.strerror}): stop it where it runs."
+            )
         self._stopping.add(pid)
         return "It stops when the requests under way are answered. To go on later: pe run RUN."
 
 
 class ViewServer(ThreadingHTTPServer):
-    """Serves the pages of the runs at `places` below `address`, in threads of its own, until it is closed.
+    """Serves the pages of the runs at `places` below `address`, in threads of its own, until it is
+    closed.
 
     `confidential` pages hold times and internal numbers, too; port 0 means any free port.
     """
@@ -170,7 +207,9 @@ class ViewServer(ThreadingHTTPServer):
         try:
             super().__init__((HOST, port), _Handler)
         except OSError as error:
-            raise RunError(f"Port {port} cannot be used ({error.strerror}): name another with --port.") from error
+            raise RunError(
+                f"Port {port} cannot be used ({error.strerror}): name another with --port."
+            ) from error
         self.places, self.confidential, self.token = places, confidential, secrets.token_urlsafe(24)
         self._feeds = dict[Path, Feed]()
         self._lock = Lock()
@@ -187,7 +226,10 @@ class ViewServer(ThreadingHTTPServer):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Names by which a browser may call this server. Any other may be a foreign page's (DNS rebinding)."""
+        """Names by which a browser may call this server.
+
+        Any other may be a foreign page's (DNS rebinding).
+        """
         return tuple(f"{name}:{self.server_port}" for name in (HOST, "localhost"))
 
     @property
@@ -206,7 +248,9 @@ class ViewServer(ThreadingHTTPServer):
         return f"{root}{quote(name, safe='')}/{'report' if run.is_finished else ''}"
 
     def news(self, run: Run, since: int) -> dict[str, Any]:
-        """Return what is new on a run's live page; while the server ends, the run is read once more."""
+        """Return what is new on a run's live page; while the server ends, the run is read once
+        more.
+        """
         self._asked = time.monotonic()
         return self.feed(run).news(since, fresh=self._is_closing)
 
@@ -231,7 +275,10 @@ class ViewServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One request. Whatever does not come from the page itself is refused, in words that tell nothing."""
+    """One request.
+
+    Whatever does not come from the page itself is refused, in words that tell nothing.
+    """
 
     server: ViewServer
     server_version = "pe"
@@ -253,7 +300,9 @@ class _Handler(BaseHTTPRequestHandler):
                 answer(place, runs_at(self.server.places))
         except Exception as error:
             reason = f" ({error})" if self.server.confidential else ""
-            self._answer(500, f"This page cannot be made{reason}: `pe view RUN --text` may say why.")
+            self._answer(
+                500, f"This page cannot be made{reason}: `pe view RUN --text` may say why."
+            )
 
     def _get(self, place: list[str], runs: dict[str, Run]) -> None:
         server = self.server
@@ -284,7 +333,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(400, "A comparison takes at least two runs: go back and mark them.")
             return
         page = comparison_page(compare([runs[name] for name in names]), self.server.confidential)
-        links = [Link("./", "All runs"), *(Link(f"{quote(name, safe='')}/", name) for name in names)]
+        links = [
+            Link("./", "All runs"),
+            *(Link(f"{quote(name, safe='')}/", name) for name in names),
+        ]
         self._send(page, links)
 
     def _query(self, name: str) -> list[str]:
@@ -292,19 +344,30 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _post(self, place: list[str], runs: dict[str, Run]) -> None:
         run = runs.get(place[0])
-        if run and place[1:] == ["stop"] and self.headers.get("Origin") == f"http://{self.headers['Host']}":
+        if (
+            run
+            and place[1:] == ["stop"]
+            and self.headers.get("Origin") == f"http://{self.headers['Host']}"
+        ):
             self._answer(200, self.server.feed(run).stop())
         else:
             self._answer(403, "Refused.")
 
     def _links(self, run: Run, here: str) -> list[Link]:
-        """Return the links to the pages of a run and to all runs. The report's is shown once there is one."""
+        """Return the links to the pages of a run and to all runs.
+
+        The report's is shown once there is one.
+        """
         owner = self.server.confidential and run.confidential.is_dir()
         return [
             Link("../", "All runs"),
             Link("./", "Live", here == "./"),
             Link("report", "Report", here == "report", is_hidden=not run.is_finished),
-            *([Link("confidential", "Confidential report", here == "confidential")] if owner else []),
+            *(
+                [Link("confidential", "Confidential report", here == "confidential")]
+                if owner
+                else []
+            ),
         ]
 
     def _place(self) -> list[str] | None:
@@ -316,20 +379,31 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(403, f"Refused: this page is at {' or '.join(self.server.hosts)} alone.")
         elif origin is not None and origin != f"http://{host}":
             self._answer(403, "Refused.")
-        elif not compare_digest(token.encode("utf-8", "replace"), self.server.token.encode()) or not rest[1:]:
+        elif (
+            not compare_digest(token.encode("utf-8", "replace"), self.server.token.encode())
+            or not rest[1:]
+        ):
             self._answer(404, "Not found.")
         else:
             return [unquote(part) for part in rest[:-1]]
         return None
 
     def _send(self, page: str, links: Sequence[Link] = (), forms: str = "'none'") -> None:
-        """Send a page with links to others above it; of its scripts, the browser may run ours alone."""
+        """Send a page with links to others above it; of its scripts, the browser may run ours
+        alone.
+        """
         nonce = secrets.token_urlsafe(16)
         self._answer(200, link_page(page, nonce, links), "text/html", _POLICY.format(nonce, forms))
 
-    def _answer(self, status: int, text: str, kind: str = "text/plain", policy: str = "default-src 'none'") -> None:
+    def _answer(
+        self, status: int, text: str, kind: str = "text/plain", policy: str = "default-src 'none'"
+    ) -> None:
         self.send_response(status)
-        headers = {"Content-Type": f"{kind}; charset=utf-8", "Content-Security-Policy": policy, **_HEADERS}
+        headers = {
+            "Content-Type": f"{kind}; charset=utf-8",
+            "Content-Security-Policy": policy,
+            **_HEADERS,
+        }
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
@@ -340,8 +414,17 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing: a line would hold the token."""
 
 
-def serve(places: Sequence[Path], *, confidential: bool, port: int, tell: Callable[[str], None], end: Event) -> None:
-    """Serve the pages of the runs at `places` until `end` is set. One that is not there yet is waited for.
+def serve(
+    places: Sequence[Path],
+    *,
+    confidential: bool,
+    port: int,
+    tell: Callable[[str], None],
+    end: Event,
+) -> None:
+    """Serve the pages of the runs at `places` until `end` is set.
+
+    One that is not there yet is waited for.
 
     `tell` gets the address. The rest is as ViewServer has it.
     """

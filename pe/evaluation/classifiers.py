@@ -28,10 +28,12 @@ MEMORY = 2**31
 """Most bytes of features that parallel trainings hold together."""
 
 STRENGTHS = (0.01, 0.1, 1.0)
-"""Values of C that the linear probe tries, the strongest penalty first; the last is scikit-learn's default."""
+"""Values of C that the linear probe tries, the strongest penalty first; the last is scikit-learn's
+default."""
 
 LEAST_DEVIATION = 0.1
-"""Least deviation by which a row's value, in [0, 1], is divided: one that is nearly constant tells little."""
+"""Least deviation by which a row's value, in [0, 1], is divided: one that is nearly constant tells
+little."""
 
 _LEAST = 1e-12  # probability whose logarithm is taken
 _PASSES = 50
@@ -52,7 +54,10 @@ Result = TypeVar("Result")
 
 @lru_cache(maxsize=1)
 def _libraries(_modules: int) -> Any:
-    """Return a controller of all libraries' threads. Finding them is slow, so it is done again only after imports."""
+    """Return a controller of all libraries' threads.
+
+    Finding them is slow, so it is done again only after imports.
+    """
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
@@ -60,9 +65,11 @@ def _libraries(_modules: int) -> Any:
 
 @contextmanager
 def on_one_thread(extra: str = "evaluation") -> Iterator[None]:
-    """Run scikit-learn on one thread, where products this small are fastest, and without its ConvergenceWarning.
+    """Run scikit-learn on one thread, where products this small are fastest, and without its
+    ConvergenceWarning.
 
-    Several threads may enter it at once only while the thread that began them is in it, and so restores settings last.
+    Several threads may enter it at once only while the thread that began them is in it, and so
+    restores settings last.
 
     Raises:
         MissingDependency: scikit-learn is not installed; `extra` brings it.
@@ -79,7 +86,8 @@ def on_one_thread(extra: str = "evaluation") -> Iterator[None]:
 
 
 def at_once(jobs: int, features: int) -> int:
-    """Return how many of `jobs` trainings to run in parallel, ≥ 1: as many as BLAS has threads, within MEMORY.
+    """Return how many of `jobs` trainings to run in parallel, ≥ 1: as many as BLAS has threads,
+    within MEMORY.
 
     `features` is the number of float64 values that the largest training holds.
     """
@@ -92,7 +100,10 @@ def at_once(jobs: int, features: int) -> int:
 def side_by_side(
     train: Callable[[Job], Result], jobs: Sequence[Job], threads: int, extra: str = "evaluation"
 ) -> Iterator[Iterator[Result]]:
-    """Yield an iterator over all results, in the order of `jobs`. Jobs not begun when the block ends are dropped."""
+    """Yield an iterator over all results, in the order of `jobs`.
+
+    Jobs not begun when the block ends are dropped.
+    """
     if threads == 1:
         yield map(train, jobs)
         return
@@ -104,22 +115,32 @@ def side_by_side(
             pool.shutdown(cancel_futures=True)
 
 
-def fit_logistic_regression(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
-    """Fit logistic regression on pixels, or on a `few` rows' vectors: scikit-learn's defaults, at most 100 steps.
+def fit_logistic_regression(
+    train: Labelled, validation: Labelled, classes: int, seed: int
+) -> Predict:
+    """Fit logistic regression on pixels, or on a `few` rows' vectors: scikit-learn's defaults, at
+    most 100 steps.
 
-    Vectors are centred and divided by the training part's deviations, none below LEAST_DEVIATION; `validation` is not
-    used.
+    Vectors are centred and divided by the training part's deviations, none below LEAST_DEVIATION;
+    `validation` is not used.
     """
     if train.vectors is None:
-        return _fit_regression(train, lambda samples: pixels_in_unit_interval(samples.images), classes, steps=100)
+        return _fit_regression(
+            train, lambda samples: pixels_in_unit_interval(samples.images), classes, steps=100
+        )
     train = few(train, seed)
     mean = _vectors(train).mean(axis=0)
     scale = np.maximum(_vectors(train).std(axis=0), LEAST_DEVIATION)
-    return _fit_regression(train, lambda samples: (_vectors(samples) - mean) / scale, classes, steps=100)
+    return _fit_regression(
+        train, lambda samples: (_vectors(samples) - mean) / scale, classes, steps=100
+    )
 
 
 def fit_random_forest(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
-    """Fit a random forest on a `few` rows' vectors, with scikit-learn's defaults. `validation` is not used."""
+    """Fit a random forest on a `few` rows' vectors, with scikit-learn's defaults.
+
+    `validation` is not used.
+    """
     with on_one_thread():
         from sklearn.ensemble import RandomForestClassifier
 
@@ -127,7 +148,10 @@ def fit_random_forest(train: Labelled, validation: Labelled, classes: int, seed:
 
 
 def fit_boosted_trees(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
-    """Fit boosted trees on rows' vectors, with scikit-learn's defaults for histograms. `validation` is not used."""
+    """Fit boosted trees on rows' vectors, with scikit-learn's defaults for histograms.
+
+    `validation` is not used.
+    """
     with on_one_thread():
         from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -157,12 +181,14 @@ class LinearProbe:
 
 
 def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: int) -> LinearProbe:
-    """Fit logistic regression on the samples' vectors, with the one of STRENGTHS that is best on `validation`.
+    """Fit logistic regression on the samples' vectors, with the one of STRENGTHS that is best on
+    `validation`.
 
-    Best is the least mean cross-entropy; ties go to the stronger penalty. All dimensions are centred and divided by one
-    number, the root mean square of the training part's deviations times √(d/10), so that the penalty ‖w‖²/(2C) means
-    the same for any embedding. With a number for each dimension, a dimension that hardly varies in the training part
-    would outweigh all others in a real image.
+    Best is the least mean cross-entropy; ties go to the stronger penalty. All dimensions are
+    centred and divided by one number, the root mean square of the training part's deviations times
+    √(d/10), so that the penalty ‖w‖²/(2C) means the same for any embedding. With a number for each
+    dimension, a dimension that hardly varies in the training part would outweigh all others in a
+    real image.
     """
     mean = _vectors(train).mean(axis=0, dtype=np.float64)
     deviation = float(np.sqrt(_vectors(train).var(axis=0, dtype=np.float64).mean()))
@@ -182,9 +208,12 @@ def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: 
 
 
 def fit_tfidf_regression(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
-    """Fit logistic regression on TF-IDF, both from the training part alone. `validation` is not used.
+    """Fit logistic regression on TF-IDF, both from the training part alone.
 
-    Settings are scikit-learn's defaults, except that `words` finds the words, counts are sublinear, steps at most 100.
+    `validation` is not used.
+
+    Settings are scikit-learn's defaults, except that `words` finds the words, counts are sublinear,
+    steps at most 100.
     """
     with on_one_thread():
         from sklearn.feature_extraction.text import TfidfVectorizer
@@ -192,11 +221,17 @@ def fit_tfidf_regression(train: Labelled, validation: Labelled, classes: int, se
         # the empty word, so that every set of texts has a vocabulary
         tfidf = TfidfVectorizer(analyzer=lambda text: words(text) or [""], sublinear_tf=True)
         tfidf.fit(strings_of(train.samples))
-    return _fit_regression(train, lambda samples: tfidf.transform(strings_of(samples.samples)), classes, steps=100)
+    return _fit_regression(
+        train, lambda samples: tfidf.transform(strings_of(samples.samples)), classes, steps=100
+    )
 
 
 def _fit_regression(
-    train: Labelled, features: Callable[[Labelled], Any], classes: int, steps: int, strength: float = 1.0
+    train: Labelled,
+    features: Callable[[Labelled], Any],
+    classes: int,
+    steps: int,
+    strength: float = 1.0,
 ) -> Predict:
     with on_one_thread():
         from sklearn.linear_model import LogisticRegression
@@ -205,7 +240,9 @@ def _fit_regression(
 
 
 def fit_mlp(train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
-    """Fit an MLP on pixels with scikit-learn's defaults (100 hidden units, Adam). Keep the pass best on `validation`.
+    """Fit an MLP on pixels with scikit-learn's defaults (100 hidden units, Adam).
+
+    Keep the pass best on `validation`.
 
     Batches have 200 images, fewer for small training sets, so that a pass has several steps.
     """
@@ -229,7 +266,9 @@ def fit_mlp(train: Labelled, validation: Labelled, classes: int, seed: int) -> P
                 passes_since = 0
             if passes_since == _PATIENCE:
                 break
-    return lambda samples: log_probabilities(best_model, pixels_in_unit_interval(samples.images), classes)
+    return lambda samples: log_probabilities(
+        best_model, pixels_in_unit_interval(samples.images), classes
+    )
 
 
 def pixels_in_unit_interval(images: Images) -> Float32Array:
@@ -295,7 +334,9 @@ class Classifier:
         return [kind for kind, names in kinds.items() if self.name in names]
 
     def fit(self, train: Labelled, validation: Labelled, classes: int, seed: int) -> Predict:
-        """Train the classifier on `train`. Its stopping point is chosen on `validation`, held out of the training set.
+        """Train the classifier on `train`.
+
+        Its stopping point is chosen on `validation`, held out of the training set.
 
         Raises:
             MissingDependency: scikit-learn or torch is not installed.

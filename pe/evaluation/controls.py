@@ -42,21 +42,30 @@ from pe.store.run import Run
 from pe.store.writer import RunWriter, read_journal
 
 QUICK = 20.0
-"""Most seconds that a free control may take to be run by default, by the rate in the run's journal."""
+"""Most seconds that a free control may take to be run by default, by the rate in the run's
+journal."""
 
 MANY = 10**9
-"""Number of records assumed without a declared size: so many that they do not limit the number of candidates."""
+"""Number of records assumed without a declared size: so many that they do not limit the number of
+candidates."""
 
 
 def make_unevolved(api: Generator, labels: Labels, classes: tuple[str, ...], seed: int) -> Labelled:
-    """Return one sample from RANDOM_API for each of `labels`, int32 (n,): the generator's data without votes."""
-    work = Work("control/unevolved", labels, classes, seed, np.full(len(labels), NO_PARENT, np.int64))
+    """Return one sample from RANDOM_API for each of `labels`, int32 (n,): the generator's data
+    without votes.
+    """
+    work = Work(
+        "control/unevolved", labels, classes, seed, np.full(len(labels), NO_PARENT, np.int64)
+    )
     standing = ItemState.of(len(labels))
     parts = []
     for chunk in work.chunks(np.arange(len(labels)), standing, api):
         answer = work.ask(api, chunk, standing)
         if answer.missing:
-            raise ContractError(f"{type(api).__name__} left {len(answer.missing)} of {len(chunk)} control samples out.")
+            raise ContractError(
+                f"{type(api).__name__} left {len(answer.missing)} of {len(chunk)} control samples "
+                "out."
+            )
         parts.append((chunk, answer.samples, answer.conditions))
     order = np.argsort(np.concatenate([chunk for chunk, *_ in parts]))
     samples = type(parts[0][1])(np.concatenate([part.array for _, part, _ in parts]))
@@ -67,7 +76,8 @@ def make_unevolved(api: Generator, labels: Labels, classes: tuple[str, ...], see
 def label_pool(recipe: Recipe, labels: Labels) -> Labelled | None:
     """Return a sample of the run's pool by the pool's own labels for each of `labels`, int32 (n,).
 
-    None if the generator is no pool, draws by these labels already, or has none that match the run's.
+    None if the generator is no pool, draws by these labels already, or has none that match the
+    run's.
     """
     kind = recipe.api.kind
     settings = recipe.api.settings
@@ -90,7 +100,10 @@ def label_pool(recipe: Recipe, labels: Labels) -> Labelled | None:
 
 @dataclass(frozen=True)
 class ControlRun:
-    """A control that asks the generator. It is stored in the confidential side of the run whose control it is."""
+    """A control that asks the generator.
+
+    It is stored in the confidential side of the run whose control it is.
+    """
 
     run: Run  # whose control it is
     recipe: Recipe
@@ -112,8 +125,15 @@ class ControlRun:
         cost = "free of charge" if price.free else f"about {amount:,.2f} {price.currency}"
         if usage is None:
             cost += f" and the price of the {'tokens' if price.has_tokens else 'pixels'}"
-        more = f" It has the private records and these {noun} embedded elsewhere." if self._embeds_elsewhere else ""
-        return f"The {self.name} control makes up to {self.calls:,} calls for {self.images:,} {noun}, {cost}.{more}"
+        more = (
+            f" It has the private records and these {noun} embedded elsewhere."
+            if self._embeds_elsewhere
+            else ""
+        )
+        return (
+            f"The {self.name} control makes up to {self.calls:,} calls for {self.images:,} {noun}, "
+            f"{cost}.{more}"
+        )
 
     @property
     def comes_of_itself(self) -> bool:
@@ -126,7 +146,10 @@ class ControlRun:
         return self.embedding is not None and info_of(self.embedding).hosts != ()
 
     def is_quick(self, images: int) -> bool:
-        """True if `images` samples take at most QUICK seconds, by the rate in the run's journal. False without one."""
+        """True if `images` samples take at most QUICK seconds, by the rate in the run's journal.
+
+        False without one.
+        """
         try:
             with read_journal(self.run) as journal:
                 rate = journal.samples_per_second()
@@ -135,7 +158,9 @@ class ControlRun:
         return rate is not None and images / rate <= QUICK
 
     def result(self, progress: Progress, stop: Event) -> Population:
-        """Make or resume the control, and return its samples. The recipe's limits count the control alone.
+        """Make or resume the control, and return its samples.
+
+        The recipe's limits count the control alone.
 
         Raises:
             LimitReached, Interrupted, APIError: it cannot be finished; what was answered is stored.
@@ -143,7 +168,11 @@ class ControlRun:
         folder = self.run.confidential / self.name
         self.run.confidential.mkdir(mode=0o700, exist_ok=True)
         files = {RECIPE: self.recipe.dump_shareable().encode()}
-        with RunWriter.reopen(folder) if folder.exists() else RunWriter.create(folder, files) as writer:
+        with (
+            RunWriter.reopen(folder)
+            if folder.exists()
+            else RunWriter.create(folder, files) as writer
+        ):
             dispatcher = build_dispatcher(
                 self.recipe,
                 self.api,
@@ -161,7 +190,8 @@ class Vote:
 
     sizes: tuple[int, ...]  # candidates of each label
     voting: Voting
-    release: Release  # the histogram and its noise; it is charged nowhere, since the control is not released
+    # the histogram and its noise; it is charged nowhere, since the control is not released
+    release: Release
     threshold: float  # H, in votes
 
 
@@ -174,10 +204,12 @@ def one_vote_run(
     dataset: PrivateDataset,
     embedding: Embedding,
 ) -> ControlRun:
-    """Return the one-vote control of a run with this plan and these S_0 … S_t. The generator is not asked yet.
+    """Return the one-vote control of a run with this plan and these S_0 … S_t.
 
-    The private records vote once for samples straight from RANDOM_API, as many as the planner would choose for one vote
-    and no more than the run asked for. The chosen samples are not varied.
+    The generator is not asked yet.
+
+    The private records vote once for samples straight from RANDOM_API, as many as the planner would
+    choose for one vote and no more than the run asked for. The chosen samples are not varied.
     """
     t = len(populations) - 1
     labels = populations[-1].labels
@@ -190,25 +222,35 @@ def one_vote_run(
         if earlier is not None:
             return earlier
         place = f"candidates/{t:03d}"
-        candidates = dispatcher.draw(f"control/one-vote/{t}", place, by_label(vote.sizes), "RANDOM_API")
+        candidates = dispatcher.draw(
+            f"control/one-vote/{t}", place, by_label(vote.sizes), "RANDOM_API"
+        )
         with dispatcher.progress.task("the private records vote", None):
             folder = dispatcher.run.run.confidential / "embeddings"
             vectors = embed(embedding, candidates.samples)
             private = embed_private(dataset, embedding, folder)
-            steps = noisy_votes(private, vectors, candidates.labels, vote.release, SystemNoise(), vote.voting)
+            steps = noisy_votes(
+                private, vectors, candidates.labels, vote.release, SystemNoise(), vote.voting
+            )
             (folder / FILE).unlink()
             rng = generator(recipe.seed, "control/one-vote")
-            parents = _select(steps / vote.release.grid, vote.threshold, candidates.labels, labels, rng)
+            parents = _select(
+                steps / vote.release.grid, vote.threshold, candidates.labels, labels, rng
+            )
         members = candidates.take(parents)
         columns = Population.columns(members.samples, members.conditions)
-        return dispatcher.run.add_population(population_place(t), members.labels, parents, [(slice(None), columns)])
+        return dispatcher.run.add_population(
+            population_place(t), members.labels, parents, [(slice(None), columns)]
+        )
 
     calls = most_calls(Phase("population/0", 0, asks="random", samples=vote.sizes), plan, api)
     return ControlRun(run, recipe, api, "one-vote", sum(vote.sizes), calls, make, embedding)
 
 
 def images_asked_for(run: Run, t: int) -> int:
-    """Count the images that a run has asked for up to its S_t, refused images and the lookahead's included."""
+    """Count the images that a run has asked for up to its S_t, refused images and the lookahead's
+    included.
+    """
     with read_journal(run) as journal:
         images = 0
         for phase in journal.phases():
@@ -219,17 +261,22 @@ def images_asked_for(run: Run, t: int) -> int:
         return images
 
 
-def plan_vote(recipe: Recipe, plan: Plan, t: int, images: int, labels: Labels, info: PluginInfo) -> Vote:
-    """Plan one vote as `evolution: auto` would, with the budget of a run's first t votes, from public numbers.
+def plan_vote(
+    recipe: Recipe, plan: Plan, t: int, images: int, labels: Labels, info: PluginInfo
+) -> Vote:
+    """Plan one vote as `evolution: auto` would, with the budget of a run's first t votes, from
+    public numbers.
 
-    t Gaussian histograms with noise multipliers z_i are worth one with 1/z² = Σ 1/z_i². Without a declared size q is
-    the run's. The threshold is the planner's for a generator that may ignore labels, even if this one obeys them:
-    nothing is varied, so a sample of another label stays.
+    t Gaussian histograms with noise multipliers z_i are worth one with 1/z² = Σ 1/z_i². Without a
+    declared size q is the run's. The threshold is the planner's for a generator that may ignore
+    labels, even if this one obeys them: nothing is varied, so a sample of another label stays.
     """
     size = recipe.private.declared_size
     first = [step.release for step in plan.steps[:t]]
     with_noise = all(release.has_noise for release in first)
-    multiplier = 1 / sqrt(sum(1 / release.noise_multiplier**2 for release in first)) if with_noise else 0.0
+    multiplier = (
+        1 / sqrt(sum(1 / release.noise_multiplier**2 for release in first)) if with_noise else 0.0
+    )
     numbers = Numbers(
         labels=len(plan.classes),
         records=size or MANY,
@@ -242,7 +289,9 @@ def plan_vote(recipe: Recipe, plan: Plan, t: int, images: int, labels: Labels, i
         by_label=False,
         distinct=info.distinct,
     )
-    keys: dict[str, Any] = {"iterations": 1, "degree": 0} | ({} if size else {"neighbors": plan.voting.neighbors})
+    keys: dict[str, Any] = {"iterations": 1, "degree": 0} | (
+        {} if size else {"neighbors": plan.voting.neighbors}
+    )
     evolution = choose_numbers(numbers, keys)
     q = evolution["neighbors"]
     most = min(evolution["population"][0], images)
@@ -255,10 +304,17 @@ def plan_vote(recipe: Recipe, plan: Plan, t: int, images: int, labels: Labels, i
     )
 
 
-def _select(votes: np.ndarray, threshold: float, candidates: Labels, labels: Labels, rng: np.random.Generator) -> Items:
+def _select(
+    votes: np.ndarray,
+    threshold: float,
+    candidates: Labels,
+    labels: Labels,
+    rng: np.random.Generator,
+) -> Items:
     """Return for each of `labels` the index of a candidate of this label, chosen by noisy votes.
 
-    Guarantee: none. The noise is as strong as a release's, but nothing is charged: the result stays confidential.
+    Guarantee: none. The noise is as strong as a release's, but nothing is charged: the result stays
+    confidential.
     """
     chosen_rows = np.empty(len(labels), np.int64)
     for label in np.unique(labels):
@@ -272,10 +328,13 @@ def _select(votes: np.ndarray, threshold: float, candidates: Labels, labels: Lab
 def random_selection_run(
     run: Run, recipe: Recipe, plan: Plan, api: Generator, populations: Sequence[Population]
 ) -> ControlRun:
-    """Return the random-selection control of a run with this plan and S_0 … S_t. The generator is not asked yet.
+    """Return the random-selection control of a run with this plan and S_0 … S_t.
 
-    It begins from the run's S_0. In each step all candidates have equal votes; `keep` and `offspring` are the run's.
-    The offspring are asked for as in the run, the lookahead is not: it only serves the votes.
+    The generator is not asked yet.
+
+    It begins from the run's S_0. In each step all candidates have equal votes; `keep` and
+    `offspring` are the run's. The offspring are asked for as in the run, the lookahead is not: it
+    only serves the votes.
     """
     calls = images = 0
     steps: list[tuple[Members, float]] = []
@@ -288,7 +347,9 @@ def random_selection_run(
             for labels in (before.labels, before.labels[members.parents[~members.survives]])
         )
         if step.degree:  # else the chosen are copied
-            phase = Phase(f"population/{step.t}", step.t, asks="variation", samples=new, parents=candidates)
+            phase = Phase(
+                f"population/{step.t}", step.t, asks="variation", samples=new, parents=candidates
+            )
             calls += most_calls(phase, plan, api)
             images += phase.most
 
@@ -304,11 +365,23 @@ def random_selection_run(
 def choose_without_votes(
     candidates: Labels, labels: Labels, selection_rule: SelectionRule, rng: np.random.Generator
 ) -> Members:
-    """Return the members of S_t, derived from S_{t-1} as if all candidates of a label had equal votes."""
+    """Return the members of S_t, derived from S_{t-1} as if all candidates of a label had equal
+    votes.
+    """
     parts = []
     for label, size in zip(*np.unique(labels, return_counts=True), strict=True):
         rows = rng.permutation(np.flatnonzero(candidates == label))
         nobody = np.zeros(len(rows), np.bool_)
-        one = descend(np.ones(len(rows)), nobody, int(size), 0.0, replace(selection_rule, selection="sample"), rng)
+        one = descend(
+            np.ones(len(rows)),
+            nobody,
+            int(size),
+            0.0,
+            replace(selection_rule, selection="sample"),
+            rng,
+        )
         parts.append(Members(rows[one.parents], one.survives))
-    return Members(np.concatenate([one.parents for one in parts]), np.concatenate([one.survives for one in parts]))
+    return Members(
+        np.concatenate([one.parents for one in parts]),
+        np.concatenate([one.survives for one in parts]),
+    )

@@ -1,4 +1,7 @@
-"""Evaluate a run against real samples, and store the result. Every earlier evaluation is archived beside it."""
+"""Evaluate a run against real samples, and store the result.
+
+Every earlier evaluation is archived beside it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,14 @@ from pe.errors import Interrupted, PEError, RecipeError
 from pe.evaluation.advice import SHARE, Evidence, advise
 from pe.evaluation.features import CachedEmbedding, embedding_name
 from pe.evaluation.fidelity import fidelity
-from pe.evaluation.grade import Grade, between_runs, fidelity_of, nearer_private, usefulness, variety_of
+from pe.evaluation.grade import (
+    Grade,
+    between_runs,
+    fidelity_of,
+    nearer_private,
+    usefulness,
+    variety_of,
+)
 from pe.evaluation.labelled import Values
 from pe.evaluation.memorisation import attack_model, memorisation
 from pe.evaluation.methods import File
@@ -43,16 +53,19 @@ from pe.store.run import Run
 METRICS_FILE = f"{CONFIDENTIAL}/metrics.json"
 EARLIER = f"{CONFIDENTIAL}/earlier-evaluations"
 INTERNAL = (
-    "Internal: computed from real records without noise, so no certificate covers it; do not share it outside the "
-    "circle that may see the records."
+    "Internal: computed from real records without noise, so no certificate covers it; do not share "
+    "it outside the circle that may see the records."
 )
 VERSION = 1
 
 
 def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) -> Values:
-    """Measure a run and write confidential/metrics.json, whole or not at all. An earlier one is archived.
+    """Measure a run and write confidential/metrics.json, whole or not at all.
 
-    Guarantee: none. Everything computed here is confidential and stays in the run's confidential side.
+    An earlier one is archived.
+
+    Guarantee: none. Everything computed here is confidential and stays in the run's confidential
+    side.
 
     Args:
         run: finished or not, purged or not.
@@ -64,9 +77,11 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
         The content of metrics.json; see docs/evaluation.md.
 
     Raises:
-        RecipeError: the test set does not fit the run, or a metric that was asked for by name cannot be had.
+        RecipeError: the test set does not fit the run, or a metric that was asked for by name
+            cannot be had.
         RunError: the run has no population yet.
-        Interrupted: `stop` was set; metrics.json is not written, but a control's answers so far are stored.
+        Interrupted: `stop` was set; metrics.json is not written, but a control's answers so far are
+            stored.
     """
     notes = Notes(progress)
     if run.noiseless:
@@ -79,9 +94,13 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
     run.confidential.mkdir(mode=0o700, exist_ok=True)
     if request.wants("fidelity"):
         samples = {key: each.samples for key, each in sets.all.items()}
-        values["fidelity"] = {each.name: _fidelity(sets, samples, each, progress) for each in embeddings}
+        values["fidelity"] = {
+            each.name: _fidelity(sets, samples, each, progress) for each in embeddings
+        }
         values |= sets.methods.contents(sets.all, sets.reference.content, sets.recipe.private)
-    results: Results = _train(sets, request, embeddings, progress) if request.wants("utility") else {}
+    results: Results = (
+        _train(sets, request, embeddings, progress) if request.wants("utility") else {}
+    )
     lost: list[str] = []
     if results:
         more, lost = _utility(sets, results)
@@ -112,7 +131,10 @@ def _head(sets: Sets, request: Request, embeddings: list[str]) -> Values:
             "classes": list(sets.classes),
         },
         "test": _describe(sets.test)
-        | {"left_out": sets.test.left_out, "per_class": dict(zip(sets.classes, counts, strict=True))},
+        | {
+            "left_out": sets.test.left_out,
+            "per_class": dict(zip(sets.classes, counts, strict=True)),
+        },
         "settings": {
             "metrics": [name for name in METRICS if request.wants(name)],
             "seeds": request.seeds,
@@ -122,15 +144,25 @@ def _head(sets: Sets, request: Request, embeddings: list[str]) -> Values:
             "flip": request.networks.flip,
         },
     }
-    return values if sets.reference is sets.test else values | {"reference": _describe(sets.reference)}
+    return (
+        values if sets.reference is sets.test else values | {"reference": _describe(sets.reference)}
+    )
 
 
 def _describe(real: RealSet) -> Values:
-    return {"source": real.kind, "path": real.path, "images": len(real.content), "sha256": real.sha256}
+    return {
+        "source": real.kind,
+        "path": real.path,
+        "images": len(real.content),
+        "sha256": real.sha256,
+    }
 
 
 def _embeddings(run: Run, request: Request, notes: Notes) -> list[CachedEmbedding]:
-    """Return the embeddings asked for, or the run's. A stranger's run may not send samples away by it (RecipeError)."""
+    """Return the embeddings asked for, or the run's.
+
+    A stranger's run may not send samples away by it (RecipeError).
+    """
     recipe = load_changed(run.folder / RECIPE, request.changes, "evaluated")
     specs = request.embeddings or (recipe.embedding,)
     noun = recipe.private.modality.noun
@@ -143,8 +175,8 @@ def _embeddings(run: Run, request: Request, notes: Notes) -> list[CachedEmbeddin
             own = specs[0].kind.removeprefix(OBJECT)
             standard = recipe.private.modality.embedding
             notes.add(
-                f"The run's embedding was an object, {own}, so '{standard}' takes its place; from Python it can be "
-                "passed: pe.evaluate(…, embedding=…)."
+                f"The run's embedding was an object, {own}, so '{standard}' takes its place; from "
+                "Python it can be passed: pe.evaluate(…, embedding=…)."
             )
             specs = (PluginSpec(kind=standard),)
         pairs = ((spec, construct("pe.embeddings", spec.kind, spec.settings)) for spec in specs)
@@ -153,16 +185,21 @@ def _embeddings(run: Run, request: Request, notes: Notes) -> list[CachedEmbeddin
         if hosts := info_of(each.embedding).hosts:
             if not is_explicit and not is_own(run.folder):
                 raise RecipeError(
-                    f"The recipe that came with {run.folder} embeds by '{each.name}', which would hand your test "
-                    f"{noun} to {', '.join(hosts)}: name an embedding that you want by --embedding."
+                    f"The recipe that came with {run.folder} embeds by '{each.name}', which would "
+                    f"hand your test {noun} to {', '.join(hosts)}: name an embedding that you want "
+                    "by --embedding."
                 )
-            notes.add(f"The embedding '{each.name}' hands private and test {noun} to {', '.join(hosts)}.")
+            notes.add(
+                f"The embedding '{each.name}' hands private and test {noun} to {', '.join(hosts)}."
+            )
     if not is_explicit:
         check_named(run.folder, recipe, request.changes, "embedding")
     return embeddings
 
 
-def _fidelity(sets: Sets, samples: dict[str, Samples], embedding: CachedEmbedding, progress: Progress) -> Values:
+def _fidelity(
+    sets: Sets, samples: dict[str, Samples], embedding: CachedEmbedding, progress: Progress
+) -> Values:
     reference = sets.reference.content.samples
     values, notes = fidelity(embedding, samples, reference, sets.recipe.seed, progress)
     for note in notes:
@@ -170,20 +207,30 @@ def _fidelity(sets: Sets, samples: dict[str, Samples], embedding: CachedEmbeddin
     return values
 
 
-def _train(sets: Sets, request: Request, embeddings: list[CachedEmbedding], progress: Progress) -> Results:
-    """Train the classifiers. Return no results if the synthetic data have fewer than two classes."""
+def _train(
+    sets: Sets, request: Request, embeddings: list[CachedEmbedding], progress: Progress
+) -> Results:
+    """Train the classifiers.
+
+    Return no results if the synthetic data have fewer than two classes.
+    """
     trials = trials_of(sets, request, embeddings)
     noun = sets.modality.noun
     if not trials or SYNTHETIC_DATA not in trials[0].training_sets:
         if request.metrics is not None:
-            raise RecipeError(f"utility needs two classes or more, each of two {noun}: {sets.run.folder} has not.")
+            raise RecipeError(
+                f"utility needs two classes or more, each of two {noun}: {sets.run.folder} has not."
+            )
         return {}
     seeds = [sets.recipe.seed + i for i in range(request.seeds)]
     return utility(trials, len(sets.classes), seeds, progress)
 
 
 def _utility(sets: Sets, results: Results) -> tuple[Values, list[str]]:
-    """Judge the votes by the classifiers. Return the values, and the names of collapsed classes, the worst first."""
+    """Judge the votes by the classifiers.
+
+    Return the values, and the names of collapsed classes, the worst first.
+    """
     best = choose_classifiers(results)
     labels = sets.test.content.labels
     noun = sets.modality.noun
@@ -199,11 +246,18 @@ def _utility(sets: Sets, results: Results) -> tuple[Values, list[str]]:
         return values, []
     lost = find_lost_classes(results[judgement.classifier], labels, noun, sets.classes)
     sentence = {"sentence": f"{judgement.sentence} {NO_NOISE}"} if sets.run.noiseless else {}
-    return {"verdict": judgement.to_dict() | sentence | {"collapsed": first_named([*lost.values()])}} | values, [*lost]
+    return {
+        "verdict": judgement.to_dict() | sentence | {"collapsed": first_named([*lost.values()])}
+    } | values, [*lost]
 
 
-def _grade(sets: Sets, results: Results, values: Values, lost: list[str], embedding: CachedEmbedding) -> Values:
-    """Grade what was measured and say what to do next. Return the grade, and the verdict with its remedies."""
+def _grade(
+    sets: Sets, results: Results, values: Values, lost: list[str], embedding: CachedEmbedding
+) -> Values:
+    """Grade what was measured and say what to do next.
+
+    Return the grade, and the verdict with its remedies.
+    """
     recipe = sets.recipe
     plan = plan_of(sets.run, sets.recipe)
     seed = sets.recipe.seed
@@ -214,7 +268,11 @@ def _grade(sets: Sets, results: Results, values: Values, lost: list[str], embedd
     if results:
         judge = judge_of(results, values["chosen_classifier"])
         records = recipe.private.declared_size or (0 if sets.private is None else len(sets.private))
-        spent = math.inf if sets.run.noiseless else epsilon(plan.releases, recipe.privacy.delta, quick=True)
+        spent = (
+            math.inf
+            if sets.run.noiseless
+            else epsilon(plan.releases, recipe.privacy.delta, quick=True)
+        )
         spread = between_runs(records, len(sets.classes), spent)
         useful = usefulness(results[judge], sets.test.content.labels, spread)
     if "memorisation" in values and sets.private is not None:
@@ -228,7 +286,13 @@ def _grade(sets: Sets, results: Results, values: Values, lost: list[str], embedd
     warnings = values.get("memorisation", {}).get("warnings", ())
     judgement = values.get("verdict", {})
     evidence = Evidence(
-        sets, plan, grade, warnings, lost, outcome=judgement.get("outcome"), evolving=judgement.get("evolving")
+        sets,
+        plan,
+        grade,
+        warnings,
+        lost,
+        outcome=judgement.get("outcome"),
+        evolving=judgement.get("evolving"),
     )
     advice = advise(evidence) if useful is not None or judgement or warnings else []
     following = next(iter(advice), "" if useful is None else SHARE)
@@ -239,11 +303,14 @@ def _grade(sets: Sets, results: Results, values: Values, lost: list[str], embedd
 def _memorisation(
     sets: Sets, request: Request, embedding: CachedEmbedding, progress: Progress
 ) -> tuple[Values, File | None]:
-    """Return the values of memorisation and the file of the nearest pairs. {} and None without the private records."""
+    """Return the values of memorisation and the file of the nearest pairs. {} and None without the
+    private records.
+    """
     if sets.private is None:
         if request.metrics is not None:
             raise RecipeError(
-                "memorisation needs the private records, which are not there (a note says why): take other --metrics."
+                "memorisation needs the private records, which are not there (a note says why): "
+                "take other --metrics."
             )
         return {}, None
     synthetic = sets.by_name[SYNTHETIC_DATA].samples
@@ -253,12 +320,16 @@ def _memorisation(
     heldout = sets.test.content
     if not methods.comparable(synthetic, private):
         ours, theirs = ("×".join(map(str, each.shape)) for each in (synthetic, private))
-        sets.notes.add(f"No exact copy is looked for: generated {noun} are {ours}, and private ones {theirs}.")
+        sets.notes.add(
+            f"No exact copy is looked for: generated {noun} are {ours}, and private ones {theirs}."
+        )
     with progress.task(f"comparing with {REAL} records", None):
         result = memorisation(synthetic, private, heldout.samples, embedding)
         traces = methods.traces(synthetic, private, heldout.samples, request.with_canaries)
         rows, records = result.pairs.T
-        suffix, content = methods.pairs(synthetic.take(rows), private.take(records), result.pair_distances)
+        suffix, content = methods.pairs(
+            synthetic.take(rows), private.take(records), result.pair_distances
+        )
         by_loss, why = attack_model(sets.run, sets.recipe, sets.private, heldout, request.changes)
     if why:
         sets.notes.add(why)
@@ -273,11 +344,18 @@ def _memorisation(
 
 
 def store_evaluation(folder: Path, values: Values, pairs: File | None) -> str:
-    """Write METRICS_FILE, whole or not at all. Archive an earlier, different one. Return a message on that, or ""."""
+    """Write METRICS_FILE, whole or not at all.
+
+    Archive an earlier, different one. Return a message on that, or "".
+    """
     content = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False).encode()
     metrics = folder / METRICS_FILE
     new = [] if pairs is None else [folder / pairs_file(pairs[0])]
-    is_same = metrics.is_file() and metrics.stat().st_size == len(content) and metrics.read_bytes() == content
+    is_same = (
+        metrics.is_file()
+        and metrics.stat().st_size == len(content)
+        and metrics.read_bytes() == content
+    )
     message = _archive(folder) if metrics.is_file() and not is_same else ""
     if pairs is not None:
         write_durably(new[0], pairs[1])
@@ -300,7 +378,9 @@ def _pairs(folder: Path) -> list[Path]:
 def _archive(folder: Path) -> str:
     """Copy the stored evaluation to a new folder in EARLIER. Return a message that names it."""
     earlier = folder / EARLIER
-    index = 1 + max((int(path.name) for path in earlier.glob("[0-9]*") if path.name.isdecimal()), default=0)
+    index = 1 + max(
+        (int(path.name) for path in earlier.glob("[0-9]*") if path.name.isdecimal()), default=0
+    )
     place = earlier / f"{index:03d}"
     temporary = earlier / f"{place.name}{TEMPORARY}"
     with writing(place):
@@ -344,7 +424,9 @@ class _Step(Task):
 
     def advance(self, count: int, cost: str = "") -> None:
         if self.stop.is_set():
-            raise Interrupted("Stopped as asked: no metrics are written, and `pe evaluate` again begins anew.")
+            raise Interrupted(
+                "Stopped as asked: no metrics are written, and `pe evaluate` again begins anew."
+            )
         self.task.advance(count, cost)
 
     def wait(self, words: str) -> None:

@@ -23,7 +23,8 @@ MEMORY = 2**30
 class CachedEmbedding:
     """An embedding with a cache: a sample in several sets of an evaluation is embedded once.
 
-    Vectors are stored until they fill MEMORY; `blocks` embeds a set of more than KEPT samples anew each time.
+    Vectors are stored until they fill MEMORY; `blocks` embeds a set of more than KEPT samples anew
+    each time.
     """
 
     def __init__(self, name: str, embedding: Embedding) -> None:
@@ -43,18 +44,27 @@ class CachedEmbedding:
         return info_of(self.embedding)
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return the vectors of a block, float32 (n, d). If any sample is new, the whole block is embedded."""
+        """Return the vectors of a block, float32 (n, d).
+
+        If any sample is new, the whole block is embedded.
+        """
         digests = _digests(samples)
         if any(digest not in self._vectors for digest in digests):
             return self._store(digests, embed_block(self.embedding, samples))
         return np.stack([self._vectors[digest] for digest in digests])
 
     def blocks(self, samples: Samples) -> Iterator[Vectors]:
-        """Yield the vectors of all samples in their order, in batches, each float32 (≤ batch_size, d)."""
-        for vectors in self._once(samples) if len(samples) <= KEPT else embed_batches(self.embedding, samples):
+        """Yield the vectors of all samples in their order, in batches, each float32 (≤ batch_size,
+        d).
+        """
+        for vectors in (
+            self._once(samples) if len(samples) <= KEPT else embed_batches(self.embedding, samples)
+        ):
             if not np.isfinite(vectors).all():
                 name = type(self.embedding).__name__
-                raise ContractError(f"{name}.embed gave no finite vector for an image: see the log.")
+                raise ContractError(
+                    f"{name}.embed gave no finite vector for an image: see the log."
+                )
             yield vectors
 
     def vectors(self, samples: Samples) -> Vectors:
@@ -62,13 +72,21 @@ class CachedEmbedding:
         return np.concatenate(list(self.blocks(samples)))
 
     def _once(self, samples: Samples) -> Iterator[Vectors]:
-        """Yield vectors block by block; of equal new samples only the first is embedded, and only when it is needed."""
+        """Yield vectors block by block; of equal new samples only the first is embedded, and only
+        when it is needed.
+        """
         digests = _digests(samples)
         size = self.batch_size
-        vectors_of = {digest: self._vectors[digest] for digest in digests if digest in self._vectors}
-        first = {digest: i for i, digest in reversed([*enumerate(digests)]) if digest not in vectors_of}
+        vectors_of = {
+            digest: self._vectors[digest] for digest in digests if digest in self._vectors
+        }
+        first = {
+            digest: i for i, digest in reversed([*enumerate(digests)]) if digest not in vectors_of
+        }
         new = np.array(sorted(first.values()), np.int64)
-        batches = zip(slices(len(new), size), embed_batches(self.embedding, samples.take(new)), strict=True)
+        batches = zip(
+            slices(len(new), size), embed_batches(self.embedding, samples.take(new)), strict=True
+        )
         for part in slices(len(digests), size):
             block = digests[part]
             while any(digest not in vectors_of for digest in block):
@@ -85,8 +103,14 @@ class CachedEmbedding:
 
 
 def embedding_name(spec: PluginSpec) -> str:
-    """Return an embedding's kind with the settings that a recipe gives it, but mappings; of a path the last part."""
-    values = {key: value for key, value in without_paths(spec.settings).items() if not isinstance(value, dict)}
+    """Return an embedding's kind with the settings that a recipe gives it, but mappings; of a path
+    the last part.
+    """
+    values = {
+        key: value
+        for key, value in without_paths(spec.settings).items()
+        if not isinstance(value, dict)
+    }
     settings = ", ".join(f"{key}={value}" for key, value in values.items())
     return f"{spec.kind} ({settings})" if settings else spec.kind
 

@@ -23,7 +23,8 @@ Vectors = FloatArray
 
 LARGEST = 1000
 FEWEST = 10
-"""For the kernel distance: the most vectors of a subset, and the fewest subsets if each can have two vectors."""
+"""For the kernel distance: the most vectors of a subset, and the fewest subsets if each can have
+two vectors."""
 
 NEIGHBORS = 5
 REPORTED = 50_000
@@ -40,15 +41,19 @@ class Moments:
     count: int  # n, vectors seen, ≥ 2
     mean: Float64Array  # float64 (d,)
     covariance: Float64Array  # float64 (d, d), with the divisor n − 1; of rank n − 1 at most
-    # for n ≤ d, A with AAᵀ = covariance, float64 (d, n): the centred vectors over √(n − 1); else None
+    # for n ≤ d, A with AAᵀ = covariance, float64 (d, n): the centred vectors over √(n − 1); else
+    # None
     factor: Float64Array | None = None
 
 
 class StreamedMoments:
-    """Moments of vectors that come in blocks. Memory is of order d², however many vectors there are.
+    """Moments of vectors that come in blocks.
 
-    Vectors are shifted by the first block's mean before they are squared, so that a mean that is large beside
-    the spread costs no digits. Vectors are stored while there are at most d, and summed as squares from then on.
+    Memory is of order d², however many vectors there are.
+
+    Vectors are shifted by the first block's mean before they are squared, so that a mean that is
+    large beside the spread costs no digits. Vectors are stored while there are at most d, and
+    summed as squares from then on.
     """
 
     def __init__(self, dimensions: int) -> None:
@@ -99,16 +104,20 @@ class StreamedMoments:
 
 
 def frechet_distance(first: Moments, second: Moments) -> float:
-    """Return ‖μ₁ − μ₂‖² + tr Σ₁ + tr Σ₂ − 2 tr (Σ₁Σ₂)^½, ≥ 0 (Dowson & Landau 1982; FID: Heusel et al. 2017).
+    """Return ‖μ₁ − μ₂‖² + tr Σ₁ + tr Σ₂ − 2 tr (Σ₁Σ₂)^½, ≥ 0 (Dowson & Landau 1982; FID: Heusel et
+    al. 2017).
 
-    With Σᵢ = AᵢAᵢᵀ the last trace is the sum of the singular values of A₁ᵀA₂: the eigenvalues of Σ₁Σ₂ are their
-    squares. So no square root of a matrix is taken, and rounding errors stay of the order of d·2⁻⁵² of the
-    largest eigenvalue, where the eigenvalues of the product Σ₁Σ₂ would lose half of the digits. Aᵢ is the
-    Cholesky factor of Σᵢ. For no more vectors than dimensions Aᵢ holds the centred vectors instead; for a covariance
-    that is singular although there are more, the scaled eigenvectors whose eigenvalues exceed those rounding errors.
+    With Σᵢ = AᵢAᵢᵀ the last trace is the sum of the singular values of A₁ᵀA₂: the eigenvalues of
+    Σ₁Σ₂ are their squares. So no square root of a matrix is taken, and rounding errors stay of the
+    order of d·2⁻⁵² of the largest eigenvalue, where the eigenvalues of the product Σ₁Σ₂ would lose
+    half of the digits. Aᵢ is the Cholesky factor of Σᵢ. For no more vectors than dimensions Aᵢ
+    holds the centred vectors instead; for a covariance that is singular although there are more,
+    the scaled eigenvectors whose eigenvalues exceed those rounding errors.
     """
     if first.mean.shape != second.mean.shape:
-        raise ValueError(f"Vectors of {len(first.mean)} and {len(second.mean)} dimensions have no distance.")
+        raise ValueError(
+            f"Vectors of {len(first.mean)} and {len(second.mean)} dimensions have no distance."
+        )
     from scipy.linalg import svdvals
 
     shift = first.mean - second.mean
@@ -144,11 +153,13 @@ class KernelDistance:
 
 
 def kernel_distance(first: Vectors, second: Vectors) -> KernelDistance:
-    """Estimate MMD² with a cubic kernel (Bińkowski et al. 2018) from rows in random order, (n, d) and (m, d).
+    """Estimate MMD² with a cubic kernel (Bińkowski et al. 2018) from rows in random order, (n, d)
+    and (m, d).
 
-    The smaller set is cut into subsets of at most LARGEST rows, FEWEST or more if each can have two rows. They are
-    disjoint, so their estimates are independent and the standard error is honest. (KID's usual 100 subsets overlap
-    in small sets, which makes their spread look smaller than it is; the expectation does not differ.)
+    The smaller set is cut into subsets of at most LARGEST rows, FEWEST or more if each can have two
+    rows. They are disjoint, so their estimates are independent and the standard error is honest.
+    (KID's usual 100 subsets overlap in small sets, which makes their spread look smaller than it
+    is; the expectation does not differ.)
     """
     smaller = min(len(first), len(second))
     if smaller < 2:
@@ -167,7 +178,9 @@ def squared_mmd(first: Vectors, second: Vectors) -> float:
     y = second.astype(np.float64)
     n = len(x)
     m = len(y)
-    within = [(k.sum() - np.trace(k)) / (len(k) * (len(k) - 1)) for k in (_kernel(x, x), _kernel(y, y))]
+    within = [
+        (k.sum() - np.trace(k)) / (len(k) * (len(k) - 1)) for k in (_kernel(x, x), _kernel(y, y))
+    ]
     return float(sum(within) - 2 * _kernel(x, y).sum() / (n * m))
 
 
@@ -179,20 +192,29 @@ def _kernel(x: Float64Array, y: Float64Array) -> Float64Array:
 
 @dataclass(frozen=True)
 class Manifold:
-    """Precision, recall, density and coverage: how real and generated vectors lie in each other's balls.
+    """Precision, recall, density and coverage: how real and generated vectors lie in each other's
+    balls.
 
-    A vector's ball reaches to its k-th neighbour in its own set. Precision and recall: Kynkäänniemi et al. (2019);
-    density and coverage: Naeem et al. (2020).
+    A vector's ball reaches to its k-th neighbour in its own set. Precision and recall: Kynkäänniemi
+    et al. (2019); density and coverage: Naeem et al. (2020).
     """
 
-    precision: float  # share of generated vectors inside some real vector's ball: are they realistic?
-    recall: float  # share of real vectors inside some generated vector's ball: is everything real there?
-    density: float  # mean number of real balls that a generated vector lies in, over k; may exceed 1
+    precision: (
+        float  # share of generated vectors inside some real vector's ball: are they realistic?
+    )
+    # share of real vectors inside some generated vector's ball: is everything real there?
+    recall: float
+    density: (
+        float  # mean number of real balls that a generated vector lies in, over k; may exceed 1
+    )
     coverage: float  # share of real vectors whose ball holds a generated one
 
 
 def manifold(real: Vectors, synthetic: Vectors, k: int = NEIGHBORS) -> Manifold:
-    """Compare `synthetic` (m, d) with `real` (n, d) in float64. A ball excludes its rim, as in the authors' `prdc`."""
+    """Compare `synthetic` (m, d) with `real` (n, d) in float64.
+
+    A ball excludes its rim, as in the authors' `prdc`.
+    """
     if min(len(real), len(synthetic)) <= k:
         raise ValueError(f"{k} neighbours need {k + 1} vectors or more of each set.")
     centre = real.mean(axis=0, dtype=np.float64)
@@ -207,11 +229,18 @@ def manifold(real: Vectors, synthetic: Vectors, k: int = NEIGHBORS) -> Manifold:
         inside += within.sum(axis=0)
         covers += int(within.any(axis=1).sum())
         recalls += int((distances < generated_radii).any(axis=1).sum())
-    return Manifold(float((inside > 0).mean()), recalls / len(real), float(inside.mean()) / k, covers / len(real))
+    return Manifold(
+        float((inside > 0).mean()),
+        recalls / len(real),
+        float(inside.mean()) / k,
+        covers / len(real),
+    )
 
 
 def _radii(vectors: tuple[Float64Array, Float64Array], k: int) -> Float64Array:
-    """Return the squared distance of each vector to its k-th nearest among the other vectors of the set."""
+    """Return the squared distance of each vector to its k-th nearest among the other vectors of the
+    set.
+    """
     radii = np.empty(len(vectors[0]))
     for rows, distances in _blocks(vectors, vectors):
         distances[np.arange(len(distances)), rows] = np.inf
@@ -222,7 +251,9 @@ def _radii(vectors: tuple[Float64Array, Float64Array], k: int) -> Float64Array:
 def _blocks(
     x: tuple[Float64Array, Float64Array], y: tuple[Float64Array, Float64Array]
 ) -> Iterator[tuple[Int64Array, Float64Array]]:
-    """Yield, block by block, indices of rows of x and the squared distances of these rows to all rows of y."""
+    """Yield, block by block, indices of rows of x and the squared distances of these rows to all
+    rows of y.
+    """
     for part in slices(len(x[0]), _ROWS):
         distances = x[1][part, None] + y[1] - 2 * (x[0][part] @ y[0].T)
         yield np.arange(len(x[0]))[part], np.maximum(distances, 0)
@@ -237,7 +268,10 @@ class Features:
 
 
 def features(samples: Samples, embedding: CachedEmbedding, seed: int, task: Task) -> Features:
-    """Embed all samples, block by block. Memory is of order d² and the chosen vectors, for any number of samples."""
+    """Embed all samples, block by block.
+
+    Memory is of order d² and the chosen vectors, for any number of samples.
+    """
     if len(samples) < 2:
         raise RecipeError(f"A distance needs two samples or more of each set, not {len(samples)}.")
     order = generator(seed, "evaluation/kept").permutation(len(samples))[:KEPT]
@@ -258,14 +292,20 @@ def features(samples: Samples, embedding: CachedEmbedding, seed: int, task: Task
 
 
 def fidelity(
-    embedding: CachedEmbedding, sets: Mapping[str, Samples], reference: Samples, seed: int, progress: Progress
+    embedding: CachedEmbedding,
+    sets: Mapping[str, Samples],
+    reference: Samples,
+    seed: int,
+    progress: Progress,
 ) -> tuple[Values, list[str]]:
-    """Compare each of `sets`, first the evaluated one, then its controls, with a reference set, under an embedding.
+    """Compare each of `sets`, first the evaluated one, then its controls, with a reference set,
+    under an embedding.
 
     Guarantee: none. With a private reference the numbers are confidential.
 
     Returns:
-        The values as docs/evaluation.md has them, and a sentence on each number that comes from too few samples.
+        The values as docs/evaluation.md has them, and a sentence on each number that comes from too
+            few samples.
 
     Raises:
         RecipeError: fewer than two samples in a set.
@@ -273,7 +313,9 @@ def fidelity(
     # then they are FID and KID
     name = embedding.name
     standard = info_of(embedding.embedding).standard_inception
-    with progress.task(f"embedding with {name}", None) as task:  # the number of real samples is not told
+    with progress.task(
+        f"embedding with {name}", None
+    ) as task:  # the number of real samples is not told
         real = features(reference, embedding, seed, task)
         by_set = {key: features(samples, embedding, seed, task) for key, samples in sets.items()}
     first, *others = sets
@@ -313,22 +355,24 @@ def _notes(name: str, synthetic: Features, real: Features, standard: bool, noun:
     for what, count in counts.items():
         if count <= dimensions:
             notes.append(
-                f"The Fréchet distance under '{name}' is biased upward: {count:,} {what} cannot fill a covariance of "
-                f"{dimensions:,} dimensions; take {dimensions + 1:,} or more."
+                f"The Fréchet distance under '{name}' is biased upward: {count:,} {what} cannot "
+                f"fill a covariance of {dimensions:,} dimensions; take {dimensions + 1:,} or more."
             )
         elif standard and count < REPORTED:
             notes.append(
-                f"The FID is from {count:,} {what}, so it is larger than with the {REPORTED:,} of published figures."
+                f"The FID is from {count:,} {what}, so it is larger than with the {REPORTED:,} of "
+                "published figures."
             )
     fewest = min(len(synthetic.vectors), len(real.vectors))
     if fewest <= NEIGHBORS:
         notes.append(
-            f"Precision, recall, density and coverage under '{name}' are left out: {fewest} {noun} are too few for "
-            f"{NEIGHBORS} neighbours; take {NEIGHBORS + 1} or more, better {LARGEST:,}."
+            f"Precision, recall, density and coverage under '{name}' are left out: {fewest} {noun} "
+            f"are too few for {NEIGHBORS} neighbours; take {NEIGHBORS + 1} or more, better "
+            f"{LARGEST:,}."
         )
     elif fewest < LARGEST:
         notes.append(
-            f"The kernel distance, precision, recall, density and coverage under '{name}' come from {fewest:,} {noun} "
-            f"of each set; they settle from about {LARGEST:,} on."
+            f"The kernel distance, precision, recall, density and coverage under '{name}' come "
+            f"from {fewest:,} {noun} of each set; they settle from about {LARGEST:,} on."
         )
     return notes

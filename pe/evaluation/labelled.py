@@ -18,7 +18,8 @@ Values = dict[str, Any]
 """A part of metrics.json, as docs/evaluation.md has it."""
 
 KEPT = 10_000
-"""Most samples of a set that are kept for measures that compare pairs, and for training where it is slow."""
+"""Most samples of a set that are kept for measures that compare pairs, and for training where it is
+slow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +28,12 @@ class Labelled:
 
     samples: Samples  # of one modality and shape
     labels: Labels  # int32 (n,), index into the class list
-    # class probabilities from a generator that gives them, float32 (n, classes); ResNet-9 then learns from these, and
-    # `labels` are the most probable ones
+    # class probabilities from a generator that gives them, float32 (n, classes); ResNet-9 then
+    # learns from these, and `labels` are the most probable ones
     soft: Float32Array | None = None
-    vectors: Vectors | None = None  # the samples under an embedding, float32 (n, d), for classifiers that need it
+    vectors: Vectors | None = (
+        None  # the samples under an embedding, float32 (n, d), for classifiers that need it
+    )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -43,12 +46,16 @@ class Labelled:
 
     def take(self, indices: Indices) -> Labelled:
         """Return the samples at `indices` with their classes."""
-        soft, vectors = (None if rows is None else rows[indices] for rows in (self.soft, self.vectors))
+        soft, vectors = (
+            None if rows is None else rows[indices] for rows in (self.soft, self.vectors)
+        )
         return Labelled(self.samples.take(indices), self.labels[indices], soft, vectors)
 
 
 def label_samples(samples: Samples, labels: Labels, conditions: Conditions) -> Labelled:
-    """Return generated samples with the soft labels in their conditions, or, if there are none, with `labels`."""
+    """Return generated samples with the soft labels in their conditions, or, if there are none,
+    with `labels`.
+    """
     if SOFT_LABEL not in conditions:
         return Labelled(samples, labels)
     soft = np.asarray(conditions[SOFT_LABEL], dtype=np.float32)
@@ -56,10 +63,12 @@ def label_samples(samples: Samples, labels: Labels, conditions: Conditions) -> L
 
 
 def hold_out(whole: Labelled, share: float, seed: int) -> tuple[Labelled, Labelled]:
-    """Split the samples at random into (rest, held-out part), class by class. Copies of a sample stay together.
+    """Split the samples at random into (rest, held-out part), class by class.
 
-    Both parts have at least one sample of each class that has two or more; only where all samples of a class are copies
-    of one are they parted. `share` is of a class's different samples.
+    Copies of a sample stay together.
+
+    Both parts have at least one sample of each class that has two or more; only where all samples
+    of a class are copies of one are they parted. `share` is of a class's different samples.
     """
     rng, (_, place) = generator(seed, "evaluation/hold-out"), distinct(whole.samples)
     rest = []
@@ -73,7 +82,9 @@ def hold_out(whole: Labelled, share: float, seed: int) -> tuple[Labelled, Labell
         is_held_out = np.isin(groups, order[:count])
         held_out.append(members[is_held_out])
         rest.append(members[~is_held_out])
-    return whole.take(rng.permutation(np.concatenate(rest))), whole.take(rng.permutation(np.concatenate(held_out)))
+    return whole.take(rng.permutation(np.concatenate(rest))), whole.take(
+        rng.permutation(np.concatenate(held_out))
+    )
 
 
 def few(whole: Labelled, seed: int) -> Labelled:
@@ -85,7 +96,8 @@ def few(whole: Labelled, seed: int) -> Labelled:
 
 Logits = Float64Array
 Predict = Callable[[Labelled], Logits]
-"""Samples → log-probabilities up to a constant per sample, float64 (n, classes). Labels of samples are not read."""
+"""Samples → log-probabilities up to a constant per sample, float64 (n, classes). Labels of samples
+are not read."""
 
 
 @dataclass(frozen=True)

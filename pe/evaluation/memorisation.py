@@ -1,4 +1,5 @@
-"""Memorisation: whether generated samples, or a fitted model, tell private records from held-out samples.
+"""Memorisation: whether generated samples, or a fitted model, tell private records from held-out
+samples.
 
 Everything here is computed from private records without noise: it is confidential.
 """
@@ -32,9 +33,11 @@ from pe.recipe.schema import Recipe
 from pe.store.run import Run
 
 NEIGHBOURS = 50
-"""Number of nearest private records to which a sample's mean distance is taken (Carlini et al. 2023, §5.2)."""
+"""Number of nearest private records to which a sample's mean distance is taken (Carlini et al.
+2023, §5.2)."""
 NEAR = 0.25
-"""A sample is a near copy if its nearest record is closer than this share of its mean distance to NEIGHBOURS."""
+"""A sample is a near copy if its nearest record is closer than this share of its mean distance to
+NEIGHBOURS."""
 PAIRS = 24
 """Nearest pairs that are shown."""
 LEVELS = np.linspace(0, 1, 101)
@@ -43,7 +46,8 @@ ALARMS = 0.1
 """Largest share of held-out samples that the attack by loss may take for members."""
 LEAST = 20
 MOST = 500
-"""Fewest and most members, and as many held-out samples, from which the attack by loss is measured."""
+"""Fewest and most members, and as many held-out samples, from which the attack by loss is
+measured."""
 LEVEL = 0.95
 
 _ROWS = 4096
@@ -67,8 +71,12 @@ class Copies:
     exact_beyond_chance: bool  # True if there are some, and held-out samples do not explain so many
     near: int  # the others that are near copies
     heldout: int  # held-out samples
-    heldout_near: int  # near copies among held-out samples: by chance, or because they resemble records
-    beyond_chance: bool  # True if held-out samples do not explain so many near copies, equal ones counted once
+    heldout_near: (
+        int  # near copies among held-out samples: by chance, or because they resemble records
+    )
+    beyond_chance: (
+        bool  # True if held-out samples do not explain so many near copies, equal ones counted once
+    )
 
     @property
     def warnings(self) -> list[str]:
@@ -77,28 +85,40 @@ class Copies:
         warnings = []
         if self.exact_beyond_chance:
             warnings.append(
-                f"{self.exact:,} of {count} are private records, {self.equality}: find out why before you share them."
+                f"{self.exact:,} of {count} are private records, {self.equality}: find out why "
+                "before you share them."
             )
         if self.beyond_chance:
             warnings.append(
-                f"{self.near:,} of {count} are near copies of private records, more than chance brings "
-                f"({self.heldout_near:,} of {self.heldout:,} held-out {self.noun} are as near): look at the nearest "
-                "pairs before you share them."
+                f"{self.near:,} of {count} are near copies of private records, more than chance "
+                f"brings ({self.heldout_near:,} of {self.heldout:,} held-out {self.noun} are as "
+                "near): look at the nearest pairs before you share them."
             )
         return warnings
 
     def to_dict(self) -> Values:
         """Return the values as docs/evaluation.md has them."""
-        values = {key: value for key, value in vars(self).items() if key not in ("noun", "equality")}
-        return values | {"rule": {"share": NEAR, "neighbors": NEIGHBOURS}, "warnings": self.warnings}
+        values = {
+            key: value for key, value in vars(self).items() if key not in ("noun", "equality")
+        }
+        return values | {
+            "rule": {"share": NEAR, "neighbors": NEIGHBOURS},
+            "warnings": self.warnings,
+        }
 
 
 def count_copies(
-    synthetic: Samples, private: Samples, heldout: Samples, to_private: Float64Array, heldout_to_private: Float64Array
+    synthetic: Samples,
+    private: Samples,
+    heldout: Samples,
+    to_private: Float64Array,
+    heldout_to_private: Float64Array,
 ) -> Copies:
-    """Count exact and near copies of r ≥ 1 records among n generated samples, beside near copies among m held-out ones.
+    """Count exact and near copies of r ≥ 1 records among n generated samples, beside near copies
+    among m held-out ones.
 
-    Distances are to each sample's nearest records, ascending: (n, min(r, NEIGHBOURS)), (m, min(r, NEIGHBOURS)).
+    Distances are to each sample's nearest records, ascending: (n, min(r, NEIGHBOURS)), (m, min(r,
+    NEIGHBOURS)).
     """
     methods = methods_of(synthetic)
     exact = are_among(synthetic, private)
@@ -112,7 +132,8 @@ def count_copies(
         equality=methods.equality,
         generated=len(synthetic),
         exact=int(exact.sum()),
-        exact_beyond_chance=bool(exact.any()) and (not methods.equal_by_chance or _beyond(exact[first], unseen_exact)),
+        exact_beyond_chance=bool(exact.any())
+        and (not methods.equal_by_chance or _beyond(exact[first], unseen_exact)),
         near=int(near.sum()),
         heldout=len(heldout),
         heldout_near=int(unseen.sum()),
@@ -131,9 +152,13 @@ def _near(distances: Float64Array) -> BoolArray:
 
 @dataclass(frozen=True)
 class Membership:
-    """The result of a test that takes the nearer samples for private records. The interval has confidence `level`."""
+    """The result of a test that takes the nearer samples for private records.
 
-    # chance that a private record lies nearer than a held-out one (ties count half); ½ says nothing leaks here
+    The interval has confidence `level`.
+    """
+
+    # chance that a private record lies nearer than a held-out one (ties count half); ½ says nothing
+    # leaks here
     auc: float
     low: float
     high: float
@@ -141,11 +166,12 @@ class Membership:
 
 
 def membership(members: Float64Array, others: Float64Array, level: float = LEVEL) -> Membership:
-    """Return the area under the ROC curve of the test 'near, hence a member', from distances of n, m ≥ 1 samples.
+    """Return the area under the ROC curve of the test 'near, hence a member', from distances of n,
+    m ≥ 1 samples.
 
-    The interval is method 5 of Newcombe (2006): Hanley and McNeil's variance taken at the unknown area itself, which
-    keeps its level near 0 and 1 too, where the usual interval shrinks to nothing. It is too narrow if several records
-    are of one person, and so not independent.
+    The interval is method 5 of Newcombe (2006): Hanley and McNeil's variance taken at the unknown
+    area itself, which keeps its level near 0 and 1 too, where the usual interval shrinks to
+    nothing. It is too narrow if several records are of one person, and so not independent.
     """
     from scipy.optimize import brentq
     from scipy.stats import rankdata
@@ -170,14 +196,19 @@ def membership(members: Float64Array, others: Float64Array, level: float = LEVEL
 
 @dataclass(frozen=True, eq=False)
 class Memorisation:
-    """Distances, float64, from each sample of one set to the nearest one of another, by field name. Confidential."""
+    """Distances, float64, from each sample of one set to the nearest one of another, by field name.
+
+    Confidential.
+    """
 
     generated_to_private: Float64Array
     heldout_to_private: Float64Array  # what generated_to_private would be without memorisation
     private_to_generated: Float64Array
     heldout_to_generated: Float64Array
     membership: Membership  # of private records, by private_to_generated and heldout_to_generated
-    pairs: Indices  # the nearest, (generated, private), int64 (≤ PAIRS, 2), each generated and each private sample once
+    # the nearest, (generated, private), int64 (≤ PAIRS, 2), each generated and each private sample
+    # once
+    pairs: Indices
     copies: Copies  # of private records among the generated samples
 
     @property
@@ -187,7 +218,12 @@ class Memorisation:
 
     def to_dict(self) -> Values:
         """Return the values as docs/evaluation.md has them. Distances as quantiles at LEVELS."""
-        names = ("generated_to_private", "heldout_to_private", "private_to_generated", "heldout_to_generated")
+        names = (
+            "generated_to_private",
+            "heldout_to_private",
+            "private_to_generated",
+            "heldout_to_generated",
+        )
         distances = {name: getattr(self, name) for name in names}
         samples = {name.partition("_")[0]: values for name, values in distances.items()}
         pairs = zip(self.pairs.tolist(), self.pair_distances.tolist(), strict=True)
@@ -200,15 +236,21 @@ class Memorisation:
             "membership": vars(self.membership),
             "copies": self.copies.to_dict(),
             "nearest_pairs": {
-                "pairs": [{"generated": one, "private": record, "distance": far} for (one, record), far in pairs]
+                "pairs": [
+                    {"generated": one, "private": record, "distance": far}
+                    for (one, record), far in pairs
+                ]
             },
         }
 
 
-def memorisation(synthetic: Samples, private: Samples, heldout: Samples, embedding: CachedEmbedding) -> Memorisation:
+def memorisation(
+    synthetic: Samples, private: Samples, heldout: Samples, embedding: CachedEmbedding
+) -> Memorisation:
     """Measure distances between generated, private and held-out samples under an embedding.
 
-    Held-out samples must come from the same source as the private ones, and no run may have seen them.
+    Held-out samples must come from the same source as the private ones, and no run may have seen
+    them.
 
     Guarantee: none. The result is confidential.
     """
@@ -216,7 +258,9 @@ def memorisation(synthetic: Samples, private: Samples, heldout: Samples, embeddi
     around = min(NEIGHBOURS, len(records))
     nearest_record, to_private = _nearest(ours, records, around)
     heldout_to_private = _nearest(unseen, records, around)[1]
-    to_generated, heldout_to_generated = (_nearest(each, ours)[1][:, 0] for each in (records, unseen))
+    to_generated, heldout_to_generated = (
+        _nearest(each, ours)[1][:, 0] for each in (records, unseen)
+    )
     return Memorisation(
         generated_to_private=to_private[:, 0],
         heldout_to_private=heldout_to_private[:, 0],
@@ -229,7 +273,9 @@ def memorisation(synthetic: Samples, private: Samples, heldout: Samples, embeddi
 
 
 def _nearest(queries: Vectors, candidates: Vectors, count: int = 1) -> tuple[Indices, Float64Array]:
-    """Return each query's nearest candidate, and distances to its `count` nearest, float64 (n, count), ascending."""
+    """Return each query's nearest candidate, and distances to its `count` nearest, float64 (n,
+    count), ascending.
+    """
     indices = nearest(queries, candidates, count)
     distances = np.empty(indices.shape)
     for part in slices(len(queries), _ROWS):
@@ -240,7 +286,10 @@ def _nearest(queries: Vectors, candidates: Vectors, count: int = 1) -> tuple[Ind
 
 
 def _closest_pairs(records: Indices, distances: Float64Array) -> Indices:
-    """Return the PAIRS closest (generated, private) indices, nearest first. No private record is in two pairs."""
+    """Return the PAIRS closest (generated, private) indices, nearest first.
+
+    No private record is in two pairs.
+    """
     order = np.argsort(distances, kind="stable")
     _, first = np.unique(records[order], return_index=True)
     rows = order[np.sort(first)[:PAIRS]]
@@ -259,22 +308,33 @@ class LossAttack:
     @property
     def interval(self) -> tuple[float, float]:
         """Clopper and Pearson's interval, at LEVEL, of the share of members that are found."""
-        return float(lower(self.hits, self.each, _ERROR)), float(upper(self.hits, self.each, _ERROR))
+        return float(lower(self.hits, self.each, _ERROR)), float(
+            upper(self.hits, self.each, _ERROR)
+        )
 
     @property
     def most_alarms(self) -> float:
-        """Clopper and Pearson's upper bound of the rate of false alarms that the threshold has in the long run."""
+        """Clopper and Pearson's upper bound of the rate of false alarms that the threshold has in
+        the long run.
+        """
         return float(upper(self.alarms, self.each, _ERROR))
 
     def to_dict(self) -> Values:
         """Return the values as docs/evaluation.md has them."""
         low, high = self.interval
         hits = {"share": self.hits / self.each, "low": low, "high": high, "level": LEVEL}
-        return {"each": self.each, "fpr": self.alarms / self.each, "tpr": hits, "auc": vars(self.auc)}
+        return {
+            "each": self.each,
+            "fpr": self.alarms / self.each,
+            "tpr": hits,
+            "auc": vars(self.auc),
+        }
 
 
 def loss_attack(members: Float64Array, others: Float64Array) -> LossAttack:
-    """Take samples of small loss for members (Yeom et al. 2018), at most a share ALARMS of `others`. Return counts."""
+    """Take samples of small loss for members (Yeom et al. 2018), at most a share ALARMS of
+    `others`. Return counts.
+    """
     threshold = np.sort(others)[int(ALARMS * len(others))]
     alarms, hits = (int((losses < threshold).sum()) for losses in (others, members))
     return LossAttack(len(members), alarms, hits, membership(members, others))
@@ -283,9 +343,11 @@ def loss_attack(members: Float64Array, others: Float64Array) -> LossAttack:
 def attack_model(
     run: Run, recipe: Recipe, private: Labelled, heldout: Labelled, changes: Sequence[str] = ()
 ) -> tuple[Values | None, str]:
-    """Attack the model that a run fitted on its `private` records, by its losses on these and on held-out samples.
+    """Attack the model that a run fitted on its `private` records, by its losses on these and on
+    held-out samples.
 
-    Return the values as in docs/evaluation.md and ""; or None and why they are left out, "" if the run fitted no model.
+    Return the values as in docs/evaluation.md and ""; or None and why they are left out, "" if the
+    run fitted no model.
     """
     folder = run.folder / MODEL
     left_out = "The membership attack on the fitted model is left out: "
@@ -294,7 +356,10 @@ def attack_model(
     record = Fitted.read(folder)
     noun = private.samples.noun
     if record.kind != recipe.api.kind:
-        return None, f"{left_out}the run '{record.run}' fitted it on its own records, so evaluate that."
+        return (
+            None,
+            f"{left_out}the run '{record.run}' fitted it on its own records, so evaluate that.",
+        )
     try:
         check_named(run.folder, recipe, changes, "api")
     except PEError as error:
@@ -306,7 +371,10 @@ def attack_model(
         return None, f"{left_out}'{record.kind}' has no loss of its own on a record."
     rows = _alike(private, heldout, recipe.seed)
     if len(rows[0]) < LEAST:
-        few = f"it takes {LEAST} records, and as many held-out {noun} of the same labels, and there are {len(rows[0])}."
+        few = (
+            f"it takes {LEAST} records, and as many held-out {noun} of the same labels, and there "
+            f"are {len(rows[0])}."
+        )
         return None, left_out + few
     losses = []
     for whole, indices in zip((private, heldout), rows, strict=True):
@@ -316,20 +384,31 @@ def attack_model(
             values = np.asarray(api.record_losses(folder, part.samples.array, names), np.float64)
         except PEError as error:
             return None, f"{left_out}{error}"
-        losses.append(np.nan_to_num(values, nan=np.inf, posinf=np.inf, neginf=-np.inf))  # NaN counts as the largest
+        losses.append(
+            np.nan_to_num(values, nan=np.inf, posinf=np.inf, neginf=-np.inf)
+        )  # NaN counts as the largest
     attack = loss_attack(*losses)
-    return {"model": record.kind, **attack.to_dict(), **_allowance(attack, record, recipe.privacy.delta)}, ""
+    return {
+        "model": record.kind,
+        **attack.to_dict(),
+        **_allowance(attack, record, recipe.privacy.delta),
+    }, ""
 
 
 def _alike(private: Labelled, heldout: Labelled, seed: int) -> tuple[Indices, Indices]:
-    """Return indices of samples drawn by `seed`, for each label equally many of either set; at most MOST of a set."""
+    """Return indices of samples drawn by `seed`, for each label equally many of either set; at most
+    MOST of a set.
+    """
     rng = generator(seed, "evaluation/loss-attack")
     labels = np.unique(private.labels)
     both = (private, heldout)
     sizes = [min(int((each.labels == label).sum()) for each in both) for label in labels]
     share = min(1.0, MOST / max(1, sum(sizes)))
     rows = [
-        [np.sort(rng.permutation(np.flatnonzero(each.labels == label))[: int(share * size)]) for each in both]
+        [
+            np.sort(rng.permutation(np.flatnonzero(each.labels == label))[: int(share * size)])
+            for each in both
+        ]
         for label, size in zip(labels, sizes, strict=True)
     ]
     members, others = (np.concatenate(own) for own in zip(*rows, strict=True))
@@ -337,9 +416,11 @@ def _alike(private: Labelled, heldout: Labelled, seed: int) -> tuple[Indices, In
 
 
 def _allowance(attack: LossAttack, record: Fitted, delta: float) -> Values:
-    """Return the share of hits that the fit's guarantee allows, and a warning if more are found than chance explains.
+    """Return the share of hits that the fit's guarantee allows, and a warning if more are found
+    than chance explains.
 
-    The attack tells a member from another sample of the same source, so the guarantee for replacing a record applies.
+    The attack tells a member from another sample of the same source, so the guarantee for replacing
+    a record applies.
     """
     if not record.holds:
         return {"allowed": None, "warnings": []}
@@ -348,9 +429,9 @@ def _allowance(attack: LossAttack, record: Fitted, delta: float) -> Values:
     warnings = []
     if attack.interval[0] > most:
         warnings.append(
-            f"The fitted model tells {attack.hits / attack.each:.0%} of its private records from held-out ones at "
-            f"{ALARMS:.0%} false alarms, and the fit's guarantee allows {tpr:.0%}: the test set is of another source, "
-            "or the guarantee does not hold."
+            f"The fitted model tells {attack.hits / attack.each:.0%} of its private records from "
+            f"held-out ones at {ALARMS:.0%} false alarms, and the fit's guarantee allows "
+            f"{tpr:.0%}: the test set is of another source, or the guarantee does not hold."
         )
     limits = {
         "epsilon": epsilon(record.releases, delta),

@@ -1,4 +1,7 @@
-"""The methods of evaluation for images, texts and tables. Other modalities are compared by an embedding alone."""
+"""The methods of evaluation for images, texts and tables.
+
+Other modalities are compared by an embedding alone.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,8 @@ MNIST = "mnist"
 LEVEL = 0.01
 """Rate of false alarms of `beyond_chance`."""
 LONGEST = 32
-"""Longer side, in pixels, to which images are shrunk for classifiers on pixels: training time grows with the pixels."""
+"""Longer side, in pixels, to which images are shrunk for classifiers on pixels: training time grows
+with the pixels."""
 LEAST_WORDS = 3
 """A text of fewer words shows nothing of a record: too many texts equal it."""
 _FORM = "not of the declared form"
@@ -76,15 +80,26 @@ class Methods:
     classifiers: tuple[str, ...] = (LINEAR_PROBE,)  # trained by default
     equality: str = "value by value"  # what makes two samples equal, as words within a sentence
     equal_by_chance: bool = False  # whether samples of two people may well be equal
-    places: str = ""  # where real samples may lie, in words; empty: wherever the run's own kind of source reads them
-    common: tuple[str, ...] = ()  # settings of the run's source that a source of another kind has, too
+    # where real samples may lie, in words; empty: wherever the run's own kind of source reads them
+    places: str = ""
+    common: tuple[
+        str, ...
+    ] = ()  # settings of the run's source that a source of another kind has, too
 
-    def views(self, names: Sequence[str], sets: View, private: PrivateSource, note: Callable[[str], None]) -> Views:
-        """Return the sets in the form for each classifier. `note` is called with a sentence on each change."""
+    def views(
+        self, names: Sequence[str], sets: View, private: PrivateSource, note: Callable[[str], None]
+    ) -> Views:
+        """Return the sets in the form for each classifier.
+
+        `note` is called with a sentence on each change.
+        """
         return dict.fromkeys(names, sets)
 
     def shows(self, samples: Samples) -> BoolArray:
-        """Mark the samples that show something of a record, bool (n,). The others never count as copies."""
+        """Mark the samples that show something of a record, bool (n,).
+
+        The others never count as copies.
+        """
         return np.ones(len(samples), bool)
 
     def comparable(self, ours: Samples, theirs: Samples) -> bool:
@@ -92,9 +107,11 @@ class Methods:
         return ours.shape == theirs.shape
 
     def pairs(self, synthetic: Samples, private: Samples, distances: Float64Array) -> File:
-        """Return suffix and content of a file with n ≥ 1 generated samples, their nearest records and distances (n,).
+        """Return suffix and content of a file with n ≥ 1 generated samples, their nearest records
+        and distances (n,).
 
-        By default a picture with the generated sample on the left, the private one on the right, the distance below.
+        By default a picture with the generated sample on the left, the private one on the right,
+        the distance below.
         """
         rows = ceil(len(distances) / _COLUMNS)
         width = _GAP + min(len(distances), _COLUMNS) * (_PAIR + _GAP)
@@ -112,11 +129,16 @@ class Methods:
             pen.text((x, y + _SIDE + 3), f"{distances[i]:.4g}", fill=_INK, font=font)
         return "png", png(sheet)
 
-    def source_at(self, place: str, private: PrivateSource, has_labels: bool = True) -> PrivateSource:
-        """Return a source for the real samples at `place`, read as the run's records are. RecipeError if none exist.
+    def source_at(
+        self, place: str, private: PrivateSource, has_labels: bool = True
+    ) -> PrivateSource:
+        """Return a source for the real samples at `place`, read as the run's records are.
 
-        A source of the run's kind has the run's declarations, a source of another kind the defaults of that kind
-        (columns of tables: image, text, label). Units and budgets do not matter in an evaluation.
+        RecipeError if none exist.
+
+        A source of the run's kind has the run's declarations, a source of another kind the defaults
+        of that kind (columns of tables: image, text, label). Units and budgets do not matter in an
+        evaluation.
         """
         path = Path(place)
         if not path.exists():
@@ -125,7 +147,11 @@ class Methods:
         kind = self._kind_at(path, private)
         classes = _classes(private, has_labels)
         if kind == private.kind:
-            settings = asdict(private) | {"privacy_unit": RECORD, "declared_size": None, "ledger_file": None}
+            settings = asdict(private) | {
+                "privacy_unit": RECORD,
+                "declared_size": None,
+                "ledger_file": None,
+            }
         else:
             settings = {name: getattr(private, name) for name in self.common}
         if kind in _WITH_LABEL_COLUMN and (not classes or kind != private.kind):
@@ -136,12 +162,19 @@ class Methods:
         """Return the kind of source that reads what lies at `path`."""
         return private.kind
 
-    def contents(self, sets: Mapping[str, Labelled], reference: Labelled, private: PrivateSource) -> Values:
-        """Return measures of the sets and the reference set, beside fidelity, that only this modality has."""
+    def contents(
+        self, sets: Mapping[str, Labelled], reference: Labelled, private: PrivateSource
+    ) -> Values:
+        """Return measures of the sets and the reference set, beside fidelity, that only this
+        modality has.
+        """
         return {}
 
-    def traces(self, synthetic: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]) -> Values:
-        """Look in generated samples for traces of private records, and for strings that the user planted in records.
+    def traces(
+        self, synthetic: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]
+    ) -> Values:
+        """Look in generated samples for traces of private records, and for strings that the user
+        planted in records.
 
         Return the values for metrics.json; `warnings` among them are printed.
         """
@@ -160,8 +193,12 @@ class ImageMethods(Methods):
     places = f"a folder, an .npz, .parquet, .arrow or .tar file, or {MNIST}"
     common = ("size", "resize", "channels")
 
-    def views(self, names: Sequence[str], sets: View, private: PrivateSource, note: Callable[[str], None]) -> Views:
-        """Return all images in the test images' shape; for classifiers on pixels, with sides of at most LONGEST."""
+    def views(
+        self, names: Sequence[str], sets: View, private: PrivateSource, note: Callable[[str], None]
+    ) -> Views:
+        """Return all images in the test images' shape; for classifiers on pixels, with sides of at
+        most LONGEST.
+        """
         large, (training, test) = {}, sets
         for name, whole in training.items():
             if whole.images.shape != test.images.shape:
@@ -174,7 +211,10 @@ class ImageMethods(Methods):
             shape = shrink(test.images.shape)
             small_test = _in_shape(test, shape)
             if shape != test.images.shape:
-                note(f"Logistic regression and MLP see images of {_size(small_test)}, shrunk from {_size(test)}.")
+                note(
+                    f"Logistic regression and MLP see images of {_size(small_test)}, shrunk from "
+                    f"{_size(test)}."
+                )
             small = {name: _in_shape(each, shape) for name, each in large.items()}
         return {name: (small, small_test) if name in ON_PIXELS else (large, test) for name in names}
 
@@ -182,7 +222,9 @@ class ImageMethods(Methods):
         """Mark images of more than one colour."""
         return np.array([Images.is_unique(one) for one in samples.array], bool)
 
-    def source_at(self, place: str, private: PrivateSource, has_labels: bool = True) -> PrivateSource:
+    def source_at(
+        self, place: str, private: PrivateSource, has_labels: bool = True
+    ) -> PrivateSource:
         """As `Methods.source_at`. Size, channels, resize rule and classes are the run's."""
         if place != MNIST:
             return super().source_at(place, private, has_labels)
@@ -196,7 +238,9 @@ class ImageMethods(Methods):
 
 
 def shrink(shape: ImageShape) -> ImageShape:
-    """Return height, width and channels with a longer side of at most LONGEST, in about the same proportions."""
+    """Return height, width and channels with a longer side of at most LONGEST, in about the same
+    proportions.
+    """
     height, width, channels = shape
     factor = min(1.0, LONGEST / max(height, width))
     return max(1, round(height * factor)), max(1, round(width * factor)), channels
@@ -220,7 +264,9 @@ def _size(whole: Labelled) -> str:
 
 
 class TextMethods(Methods):
-    """Evaluate texts, also by their words, their lengths, and the parts of private records in them."""
+    """Evaluate texts, also by their words, their lengths, and the parts of private records
+    in them.
+    """
 
     classifiers = (LINEAR_PROBE, *ON_WORDS)
     equality = "character by character"
@@ -236,18 +282,25 @@ class TextMethods(Methods):
         return True
 
     def pairs(self, synthetic: Samples, private: Samples, distances: Float64Array) -> File:
-        """Return JSON: a list of pairs, each with the generated text, the private one and their distance."""
+        """Return JSON: a list of pairs, each with the generated text, the private one and their
+        distance.
+        """
         return _pairs_in_json(strings_of(synthetic), strings_of(private), distances)
 
     def _kind_at(self, path: Path, private: PrivateSource) -> str:
         return text_kind_at(path)
 
-    def contents(self, sets: Mapping[str, Labelled], reference: Labelled, private: PrivateSource) -> Values:
-        """Measure lengths and words of each set, and of the reference set beside them. Confidential.
+    def contents(
+        self, sets: Mapping[str, Labelled], reference: Labelled, private: PrivateSource
+    ) -> Values:
+        """Measure lengths and words of each set, and of the reference set beside them.
 
-        `words` and `bytes` are quantiles, at LEVELS, of a text's length; `vocabulary` counts the different words;
-        `covered` is the share of the reference's words, each counted as often as it occurs, that the set has, too;
-        `divergence` is Jensen and Shannon's, between the word frequencies of set and reference, in bits, 0 to 1.
+        Confidential.
+
+        `words` and `bytes` are quantiles, at LEVELS, of a text's length; `vocabulary` counts the
+        different words; `covered` is the share of the reference's words, each counted as often as
+        it occurs, that the set has, too; `divergence` is Jensen and Shannon's, between the word
+        frequencies of set and reference, in bits, 0 to 1.
         """
         real = _counts(reference.samples)
         every = {**sets, "reference": reference}
@@ -257,8 +310,13 @@ class TextMethods(Methods):
             values |= _structure(every, private.structure)
         return values
 
-    def traces(self, synthetic: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]) -> Values:
-        """Count texts that share RUN words in a row with a record, and canaries in generated texts. Confidential."""
+    def traces(
+        self, synthetic: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]
+    ) -> Values:
+        """Count texts that share RUN words in a row with a record, and canaries in generated texts.
+
+        Confidential.
+        """
         first, _ = distinct(synthetic)
         ours, unseen = (_common_runs(each, private) for each in (synthetic.take(first), heldout))
         with_run = int((ours > 0).sum())
@@ -278,22 +336,29 @@ class TextMethods(Methods):
         warnings = []
         if beyond:
             warnings.append(
-                f"{with_run:,} of {len(ours):,} different generated texts share {RUN} words in a row with a private "
-                f"record, more than chance brings ({unseen_with_run:,} of {len(unseen):,} held-out texts do): look at "
-                "the nearest pairs before you share them."
+                f"{with_run:,} of {len(ours):,} different generated texts share {RUN} words in a "
+                f"row with a private record, more than chance brings ({unseen_with_run:,} of "
+                f"{len(unseen):,} held-out texts do): look at the nearest pairs before you share "
+                "them."
             )
         if canaries:
             values["canaries"] = [_canary(each, synthetic, private) for each in canaries]
             if leaks := sum(one["generated"] > 0 for one in values["canaries"]):
                 warnings.append(
-                    f"{leaks:,} of {len(canaries):,} canaries stand in generated texts: do not share this run."
+                    f"{leaks:,} of {len(canaries):,} canaries stand in generated texts: do not "
+                    "share this run."
                 )
         return values | {"warnings": warnings}
 
 
 def _structure(every: Mapping[str, Labelled], structure: Structure) -> Values:
-    """Return the shares of texts that have not the declared form, and how the fields of the others are distributed."""
-    whole = {name: [text for text in strings_of(one.samples) if structure.holds(text)] for name, one in every.items()}
+    """Return the shares of texts that have not the declared form, and how the fields of the others
+    are distributed.
+    """
+    whole = {
+        name: [text for text in strings_of(one.samples) if structure.holds(text)]
+        for name, one in every.items()
+    }
     breaks = {name: {_FORM: 1 - len(texts) / len(every[name])} for name, texts in whole.items()}
     columns = structure.columns
     bins = {
@@ -302,13 +367,20 @@ def _structure(every: Mapping[str, Labelled], structure: Structure) -> Values:
         if texts and structure.fields
     }
     reference = bins.pop("reference", None)
-    compared = {"sets": {}} if reference is None or not bins else compare_tables(bins, reference, [*columns])
+    compared = (
+        {"sets": {}}
+        if reference is None or not bins
+        else compare_tables(bins, reference, [*columns])
+    )
     return {"table": compared | {"breaks": breaks}}
 
 
 def _pairs_in_json(synthetic: list[str], private: list[str], distances: Float64Array) -> File:
     texts = zip(synthetic, private, distances.tolist(), strict=True)
-    pairs = [{"generated": text, "private": record, "distance": distance} for text, record, distance in texts]
+    pairs = [
+        {"generated": text, "private": record, "distance": distance}
+        for text, record, distance in texts
+    ]
     return "json", json.dumps(pairs, ensure_ascii=False, indent=1).encode()
 
 
@@ -331,9 +403,14 @@ def _content(samples: Samples, real: Counter[str]) -> Values:
 def _divergence(one: Counter[str], other: Counter[str]) -> float:
     """Return Jensen and Shannon's divergence of two distributions of words, in bits."""
     names = [*one.keys() | other.keys()]
-    p, q = (np.array([counts[name] for name in names]) / sum(counts.values()) for counts in (one, other))
+    p, q = (
+        np.array([counts[name] for name in names]) / sum(counts.values()) for counts in (one, other)
+    )
     middle = (p + q) / 2
-    parts = [float((each[each > 0] * np.log2(each[each > 0] / middle[each > 0])).sum()) for each in (p, q)]
+    parts = [
+        float((each[each > 0] * np.log2(each[each > 0] / middle[each > 0])).sum())
+        for each in (p, q)
+    ]
     return sum(parts) / 2
 
 
@@ -342,11 +419,17 @@ def _counts(samples: Samples) -> Counter[str]:
 
 
 def _common_runs(samples: Samples, private: Samples) -> Float64Array:
-    """Return for each text the share of its runs of RUN words that stand in a private record, float64 (n,)."""
-    ours, theirs = (runs([words(text) for text in strings_of(each)], RUN) for each in (samples, private))
+    """Return for each text the share of its runs of RUN words that stand in a private record,
+    float64 (n,).
+    """
+    ours, theirs = (
+        runs([words(text) for text in strings_of(each)], RUN) for each in (samples, private)
+    )
     in_records = np.unique(np.concatenate([*theirs, np.zeros(1, np.uint64)]))
 
-    def share(each: Hashes) -> float:  # np.isin would sort all runs of the records anew for each text
+    def share(
+        each: Hashes,
+    ) -> float:  # np.isin would sort all runs of the records anew for each text
         places = np.minimum(np.searchsorted(in_records, each), len(in_records) - 1)
         return float((in_records[places] == each).mean()) if len(each) else 0.0
 
@@ -354,7 +437,10 @@ def _common_runs(samples: Samples, private: Samples) -> Float64Array:
 
 
 def runs(texts: list[list[str]], length: int) -> list[Hashes]:
-    """Return for each text the hashes of all its runs of `length` words, uint64. No hash for a shorter text."""
+    """Return for each text the hashes of all its runs of `length` words, uint64.
+
+    No hash for a shorter text.
+    """
     index: dict[str, int] = {}
     flat = np.fromiter((index.setdefault(word, len(index)) for word in chain(*texts)), np.uint64)
     with np.errstate(over="ignore"):
@@ -366,11 +452,17 @@ def runs(texts: list[list[str]], length: int) -> list[Hashes]:
             hashes ^= hashes >> np.uint64(29)
     ends = np.cumsum([len(each) for each in texts])
     starts = ends - [len(each) for each in texts]
-    return [hashes[start : max(end - length + 1, start)] for start, end in zip(starts, ends, strict=True)]
+    return [
+        hashes[start : max(end - length + 1, start)]
+        for start, end in zip(starts, ends, strict=True)
+    ]
 
 
 def _canary(canary: str, synthetic: Samples, private: Samples) -> Values:
-    """Count texts with a canary, in any case and spacing. Return the longest part in a generated one, as a share."""
+    """Count texts with a canary, in any case and spacing.
+
+    Return the longest part in a generated one, as a share.
+    """
     tokens = words(plain(canary))
     texts = [_join(words(text)) for text in strings_of(synthetic)]
     longest = 0
@@ -394,14 +486,18 @@ def _join(tokens: Sequence[str]) -> str:
 
 
 class TableMethods(Methods):
-    """Evaluate rows of tables by trees, and by the shares of values in their columns, alone and together."""
+    """Evaluate rows of tables by trees, and by the shares of values in their columns, alone and
+    together.
+    """
 
     classifiers = tuple(ON_ROWS)
     places = "a table, or a folder of tables"
     common = ("columns",)
     equal_by_chance = True
 
-    def views(self, names: Sequence[str], sets: View, private: PrivateSource, note: Callable[[str], None]) -> Views:
+    def views(
+        self, names: Sequence[str], sets: View, private: PrivateSource, note: Callable[[str], None]
+    ) -> Views:
         """Return the rows with vectors: for logistic regression `one_hot`, for trees the codes."""
         columns, (training, test) = _columns(private), sets
         codes = {name: columns.codes(_rows(one.samples)) for name, one in training.items()}
@@ -409,45 +505,67 @@ class TableMethods(Methods):
         views = {}
         for name in names:
             features = one_hot if name == "logistic_regression" else ordinals
-            vectors = {key: replace(one, vectors=features(codes[key], columns)) for key, one in training.items()}
+            vectors = {
+                key: replace(one, vectors=features(codes[key], columns))
+                for key, one in training.items()
+            }
             views[name] = vectors, replace(test, vectors=features(of_test, columns))
         return views
 
     def pairs(self, synthetic: Samples, private: Samples, distances: Float64Array) -> File:
         """As `TextMethods.pairs`, each row with spaces between its columns."""
         ours, theirs = (
-            [json.dumps(row, ensure_ascii=False) for row in _rows(one).records] for one in (synthetic, private)
+            [json.dumps(row, ensure_ascii=False) for row in _rows(one).records]
+            for one in (synthetic, private)
         )
         return _pairs_in_json(ours, theirs, distances)
 
     def _kind_at(self, path: Path, private: PrivateSource) -> str:
         return RowTable.kind
 
-    def contents(self, sets: Mapping[str, Labelled], reference: Labelled, private: PrivateSource) -> Values:
-        """Return what `compare_tables` says of columns and, if the reference has several, labels. Confidential.
+    def contents(
+        self, sets: Mapping[str, Labelled], reference: Labelled, private: PrivateSource
+    ) -> Values:
+        """Return what `compare_tables` says of columns and, if the reference has several, labels.
 
-        `reference` says of the reference what the report's page says of a population: see pe/report/columns.py.
+        Confidential.
+
+        `reference` says of the reference what the report's page says of a population: see
+        pe/report/columns.py.
         """
         columns = _columns(private)
-        label = Column(kind="category", values=private.labels) if len(np.unique(reference.labels)) > 1 else None
+        label = (
+            Column(kind="category", values=private.labels)
+            if len(np.unique(reference.labels)) > 1
+            else None
+        )
         every = {**sets, "reference": reference}
         codes = {name: columns.codes(_rows(one.samples)) for name, one in every.items()}
 
         def bins(own: Codes, labels: Labels) -> Codes:
             ours = columns.bins(own)
-            return ours if label is None else np.column_stack([ours, label.bins(labels.astype(np.int64))])
+            return (
+                ours
+                if label is None
+                else np.column_stack([ours, label.bins(labels.astype(np.int64))])
+            )
 
         measures = {name: bins(codes[name], one.labels) for name, one in every.items()}
         real = measures.pop("reference")
         own = codes["reference"]
-        shares = {name: column.shares(each) for (name, column), each in zip(columns.items(), own.T, strict=True)}
+        shares = {
+            name: column.shares(each)
+            for (name, column), each in zip(columns.items(), own.T, strict=True)
+        }
         page = {"shares": shares, "associations": columns.associations(own, reference.labels)}
         heads = [*columns, *([] if label is None else ["(label)"])]
         compared = compare_tables(measures, real, heads) | {"reference": page}
         assert isinstance(private, RowSource)
         if private.constraints:
             constraints = Constraints(columns, private.constraints)
-            compared["breaks"] = {name: constraints.break_shares(each) for name, each in codes.items()}
+            compared["breaks"] = {
+                name: constraints.break_shares(each) for name, each in codes.items()
+            }
         return {"table": compared}
 
 
@@ -470,7 +588,10 @@ def methods_of(samples: Samples | type[Samples]) -> Methods:
 
 
 def are_among(samples: Samples, others: Samples) -> BoolArray:
-    """Mark the samples that equal one of `others`, bool (n,). A sample that shows nothing of a record never counts."""
+    """Mark the samples that equal one of `others`, bool (n,).
+
+    A sample that shows nothing of a record never counts.
+    """
     digests = set(map(sample_digest, others.array))
     equal = np.array([sample_digest(sample) in digests for sample in samples.array], dtype=bool)
     return equal & methods_of(samples).shows(samples)
@@ -479,7 +600,8 @@ def are_among(samples: Samples, others: Samples) -> BoolArray:
 def are_repeated(samples: Samples, others: Samples) -> BoolArray:
     """Mark the samples that equal one of `others` for another reason than chance, bool (n,).
 
-    Where samples may be equal by chance, none is marked unless they equal `others` more often than these each other.
+    Where samples may be equal by chance, none is marked unless they equal `others` more often than
+    these each other.
     """
     among = are_among(samples, others)
     if methods_of(samples).equal_by_chance:
@@ -490,8 +612,12 @@ def are_repeated(samples: Samples, others: Samples) -> BoolArray:
 
 
 def beyond_chance(with_trait: int, synthetic: int, unseen_with_trait: int, unseen: int) -> bool:
-    """True if a trait is more frequent among generated than among held-out samples (Fisher's one-sided exact test)."""
+    """True if a trait is more frequent among generated than among held-out samples (Fisher's
+    one-sided exact test).
+    """
     from scipy.stats import hypergeom
 
-    tail = hypergeom.sf(with_trait - 1, synthetic + unseen, with_trait + unseen_with_trait, synthetic)
+    tail = hypergeom.sf(
+        with_trait - 1, synthetic + unseen, with_trait + unseen_with_trait, synthetic
+    )
     return with_trait > 0 and bool(tail < LEVEL)

@@ -1,4 +1,7 @@
-"""ResNet-9 and its training: SGD, cosine schedule, pad and crop, EMA. It imports torch, so import it only on use."""
+"""ResNet-9 and its training: SGD, cosine schedule, pad and crop, EMA.
+
+It imports torch, so import it only on use.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,18 @@ _RATE = 0.1  # highest learning rate, of a full batch, and in proportion of a sm
 _MOMENTUM = 0.9
 _DECAY = 5e-4
 _AVERAGE = 0.999  # decay of the EMA, per step
-_TEMPERATURE = 10.0  # divides the student's and the teacher's logits under soft labels (Hinton et al. 2015)
+_TEMPERATURE = (
+    10.0  # divides the student's and the teacher's logits under soft labels (Hinton et al. 2015)
+)
 _PADDING = 8  # a crop moves by at most the image's side over this
 _EVALUATED = 512
 _LEAST = 1e-12  # probability whose logarithm is taken
 
 
 def resnet9(channels: int, classes: int) -> nn.Module:
-    """Return ResNet-9, after the residual network of the DAWNBench entries; for images of any size from 8×8 on."""
+    """Return ResNet-9, after the residual network of the DAWNBench entries; for images of any size
+    from 8×8 on.
+    """
     return nn.Sequential(
         _convolution(channels, 64),
         _convolution(64, 128),
@@ -58,7 +65,9 @@ def resnet9(channels: int, classes: int) -> nn.Module:
 
 def _convolution(inputs: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)
+        nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(inplace=True),
     )
 
 
@@ -74,12 +83,16 @@ class _Sum(nn.Module):
 
 
 def _follow(average: Tensor, current: Tensor, updates: Tensor | int) -> Tensor:
-    """Return the average, moved towards the network: faster in the first steps, so that the start is soon forgotten."""
+    """Return the average, moved towards the network: faster in the first steps, so that the start
+    is soon forgotten.
+    """
     decay = torch.as_tensor((updates + 1) / (updates + 11)).clamp(max=_AVERAGE)
     return current + (average - current) * decay
 
 
-def fit_network(train: Labelled, validation: Labelled, classes: int, seed: int, settings: NetworkSettings) -> Predict:
+def fit_network(
+    train: Labelled, validation: Labelled, classes: int, seed: int, settings: NetworkSettings
+) -> Predict:
     """Train ResNet-9 and keep the epoch that is most accurate on the validation part.
 
     All randomness comes from `seed`, and torch's own generators are left as they were.
@@ -91,17 +104,23 @@ def fit_network(train: Labelled, validation: Labelled, classes: int, seed: int, 
     scale = _scale(train.images)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = resnet9(train.images.shape[2], classes).to(device).to(memory_format=torch.channels_last)
+        model = (
+            resnet9(train.images.shape[2], classes).to(device).to(memory_format=torch.channels_last)
+        )
     average = AveragedModel(model, avg_fn=_follow, use_buffers=True).eval()
     batches = _Batches(train, settings.flip, np.random.default_rng(seed))
-    optimizer = torch.optim.SGD(model.parameters(), batches.rate, _MOMENTUM, weight_decay=_DECAY, nesterov=True)
+    optimizer = torch.optim.SGD(
+        model.parameters(), batches.rate, _MOMENTUM, weight_decay=_DECAY, nesterov=True
+    )
     best = -1.0
     best_network = average
     for epoch in range(settings.epochs):
         model.train()
         for step, (pixels, targets) in enumerate(batches):
             for group in optimizer.param_groups:
-                group["lr"] = batches.rate * _schedule((epoch + step / len(batches)) / settings.epochs)
+                group["lr"] = batches.rate * _schedule(
+                    (epoch + step / len(batches)) / settings.epochs
+                )
             optimizer.zero_grad()
             logits = model(_inputs(pixels, scale, device))
             _loss(logits, torch.from_numpy(targets).to(device)).backward()  # type: ignore[no-untyped-call]
@@ -116,7 +135,9 @@ def fit_network(train: Labelled, validation: Labelled, classes: int, seed: int, 
 
 
 def _loss(logits: Tensor, targets: Tensor, temperature: float = _TEMPERATURE) -> Tensor:
-    """Return the cross-entropy with labels, int64 (n,), or tempered divergence from soft ones, float32 (n, classes)."""
+    """Return the cross-entropy with labels, int64 (n,), or tempered divergence from soft ones,
+    float32 (n, classes).
+    """
     if targets.ndim == 1:
         return functional.cross_entropy(logits, targets)
     teacher = (targets.clamp(min=_LEAST).log() / temperature).softmax(dim=1)
@@ -130,12 +151,17 @@ def _check_device(device: str) -> str:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        raise RecipeError(f"The device '{device}' cannot be used ({reason}): take another, or cpu.") from error
+        raise RecipeError(
+            f"The device '{device}' cannot be used ({reason}): take another, or cpu."
+        ) from error
     return device
 
 
 class _Batches:
-    """Shuffled, augmented batches. A last one of a single image is left out, since batch norm has no use for it."""
+    """Shuffled, augmented batches.
+
+    A last one of a single image is left out, since batch norm has no use for it.
+    """
 
     def __init__(self, train: Labelled, flip: bool, rng: np.random.Generator) -> None:
         self._targets = train.labels.astype(np.int64) if train.soft is None else train.soft
@@ -158,7 +184,10 @@ class _Batches:
                 yield self._augment(rows), self._targets[rows]
 
     def _augment(self, rows: Int64Array) -> UInt8Array:
-        """Return the images at `rows` with a black margin, randomly cropped. Mirror half of them if `flip` is set."""
+        """Return the images at `rows` with a black margin, randomly cropped.
+
+        Mirror half of them if `flip` is set.
+        """
         height, width = self._size
         down, right = (self._rng.integers(0, 2 * pad + 1, len(rows)) for pad in self._pad)
         flips = self._rng.random(len(rows)) < 0.5 if self._flip else np.zeros(len(rows), bool)
@@ -170,9 +199,15 @@ class _Batches:
 
 
 def _schedule(progress: float) -> float:
-    """Return the share of the highest learning rate at `progress` in [0, 1] of the training: a rise, then a cosine."""
+    """Return the share of the highest learning rate at `progress` in [0, 1] of the training: a
+    rise, then a cosine.
+    """
     warm = 0.1
-    return progress / warm if progress < warm else 0.5 * (1 + float(np.cos(np.pi * (progress - warm) / (1 - warm))))
+    return (
+        progress / warm
+        if progress < warm
+        else 0.5 * (1 + float(np.cos(np.pi * (progress - warm) / (1 - warm))))
+    )
 
 
 def _scale(images: Images) -> Scale:
@@ -185,10 +220,14 @@ def _inputs(pixels: UInt8Array, scale: Scale, device: str) -> Tensor:
     """Return the pixels, normalised by `scale`, as float32 (n, c, h, w) on the device."""
     mean, deviation = scale
     values = (pixels.astype(np.float32) / np.float32(255) - mean) / deviation
-    return torch.from_numpy(values).permute(0, 3, 1, 2).to(device, memory_format=torch.channels_last)
+    return (
+        torch.from_numpy(values).permute(0, 3, 1, 2).to(device, memory_format=torch.channels_last)
+    )
 
 
 @torch.no_grad()
 def _logits(network: nn.Module, images: Images, scale: Scale, device: str) -> Float64Array:
     blocks = (images.pixels[part] for part in slices(len(images), _EVALUATED))
-    return np.concatenate([network(_inputs(block, scale, device)).cpu().double().numpy() for block in blocks])
+    return np.concatenate(
+        [network(_inputs(block, scale, device)).cpu().double().numpy() for block in blocks]
+    )

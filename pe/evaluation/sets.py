@@ -1,4 +1,6 @@
-"""The request for an evaluation, and the sets of samples that it compares: synthetic data, controls, real samples."""
+"""The request for an evaluation, and the sets of samples that it compares: synthetic data,
+controls, real samples.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,13 @@ from pe.errors import (
     nearest_name,
 )
 from pe.evaluation.classifiers import Classifier
-from pe.evaluation.controls import ControlRun, label_pool, make_unevolved, one_vote_run, random_selection_run
+from pe.evaluation.controls import (
+    ControlRun,
+    label_pool,
+    make_unevolved,
+    one_vote_run,
+    random_selection_run,
+)
 from pe.evaluation.features import CachedEmbedding, embedding_name
 from pe.evaluation.labelled import Labelled, Labels, NetworkSettings, label_samples
 from pe.evaluation.methods import Methods, are_repeated, methods_of
@@ -62,7 +70,8 @@ WORDS = {
 }
 """Words, within a sentence, for what classifiers are trained on besides the synthetic data."""
 LEAST_LEFT = 0.1
-"""Least share of a test set that must be left when samples that are not held out are taken out of it."""
+"""Least share of a test set that must be left when samples that are not held out are taken out of
+it."""
 
 _OF_THE_SET = (  # a source's words on private records → words on the set that it reads here
     ("the private records", "its records"),
@@ -79,21 +88,30 @@ class Request:
     """Settings of an evaluation. `api` and `embedding` are objects of the user's own.
 
     Raises:
-        RecipeError: an unknown metric or classifier, a text in place of a list, or fewer than one seed.
+        RecipeError: an unknown metric or classifier, a text in place of a list, or fewer than one
+            seed.
     """
 
-    test: str  # place of real samples that no run has seen; see `source_at` of pe/evaluation/methods.py
+    # place of real samples that no run has seen; see `source_at` of pe/evaluation/methods.py
+    test: str
     metrics: tuple[str, ...] | None = None  # of METRICS; None: all that are possible
     seeds: int = 3  # trainings of each classifier on each set, ≥ 1
-    # samples are compared under these; the first serves memorisation and the verdict too; empty: the run's own
+    # samples are compared under these; the first serves memorisation and the verdict too; empty:
+    # the run's own
     embeddings: tuple[PluginSpec, ...] = ()
-    classifiers: tuple[str, ...] | None = None  # names, see `Classifier`; None: those of the modality
+    classifiers: tuple[str, ...] | None = (
+        None  # names, see `Classifier`; None: those of the modality
+    )
     networks: NetworkSettings = field(default_factory=NetworkSettings)
     reference: str | None = None  # place of samples that fidelity compares with; None: the test set
-    canaries: Path | None = None  # a UTF-8 file of strings planted among the private texts, one in each line
+    canaries: Path | None = (
+        None  # a UTF-8 file of strings planted among the private texts, one in each line
+    )
     random_selection: bool | None = None  # make that control; None: if it is free and quick
     one_vote: bool | None = None  # as `random_selection`, for the control by one vote
-    changes: tuple[str, ...] = ()  # of the machine's settings in the run's recipe, of the form `a.b=value`
+    changes: tuple[
+        str, ...
+    ] = ()  # of the machine's settings in the run's recipe, of the form `a.b=value`
     api: GenerationAPI | None = None
     embedding: Embedding | None = None
 
@@ -154,7 +172,9 @@ class RealSet:
     kind: str  # of the source
     path: str  # the source's place, or its kind if it has none
     content: Labelled  # the samples that can be read
-    sha256: str  # of all samples as the run reads them, with their classes, in any order, hexadecimal
+    sha256: (
+        str  # of all samples as the run reads them, with their classes, in any order, hexadecimal
+    )
     left_out: int = 0  # samples that were taken out of it because they are not held out
 
 
@@ -164,7 +184,9 @@ class Sets:
 
     run: Run
     recipe: Recipe  # the shareable one
-    by_name: dict[str, Labelled]  # SYNTHETIC_DATA, then the controls of generated samples that there are
+    by_name: dict[
+        str, Labelled
+    ]  # SYNTHETIC_DATA, then the controls of generated samples that there are
     test: RealSet  # real samples that no run has seen
     reference: RealSet  # for fidelity
     private: Labelled | None  # None: they cannot be read
@@ -193,8 +215,16 @@ class Sets:
         return self.by_name if self.private is None else self.by_name | {REAL: self.private}
 
 
-def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Sequence[CachedEmbedding] = ()) -> Sets:
-    """Read the sets to compare, and make the controls. One vote uses the run's embedding, from `embeddings` if there.
+def gather(
+    run: Run,
+    request: Request,
+    notes: Notes,
+    stop: Event,
+    embeddings: Sequence[CachedEmbedding] = (),
+) -> Sets:
+    """Read the sets to compare, and make the controls.
+
+    One vote uses the run's embedding, from `embeddings` if there.
 
     Raises:
         RunError: the run has no population yet.
@@ -211,24 +241,38 @@ def gather(run: Run, request: Request, notes: Notes, stop: Event, embeddings: Se
     synthetic = _label(populations[-1])
     iteration = len(populations) - 1
     if len(synthetic) < 2:
-        raise RecipeError(f"{run.folder} has fewer than two synthetic {noun}: an evaluation needs two or more.")
+        raise RecipeError(
+            f"{run.folder} has fewer than two synthetic {noun}: an evaluation needs two or more."
+        )
     if not run.is_finished:
-        notes.add(f"The run is not finished: S_{iteration} of S_{recipe.evolution.iterations} is evaluated.")
+        notes.add(
+            f"The run is not finished: S_{iteration} of S_{recipe.evolution.iterations} is "
+            "evaluated."
+        )
     with notes.progress.task(f"reading real {noun}", None):
         test = read_real(source_at(request.test, source), "test set", classes, notes)
         reference = None
         if request.reference is not None:
             reference = read_real(
-                source_at(request.reference, source, has_labels=False), "reference set", classes, notes
+                source_at(request.reference, source, has_labels=False),
+                "reference set",
+                classes,
+                notes,
             )
         private_source, private = _private(run, classes, notes, request.changes)
-    others = {f"synthetic {noun}": synthetic} | ({} if private is None else {"private records": private})
+    others = {f"synthetic {noun}": synthetic} | (
+        {} if private is None else {"private records": private}
+    )
     test = leave_out(test, others, notes)
     sets = {SYNTHETIC_DATA: synthetic}
     api = None if request.api is None else as_generator(request.api)
     if iteration:
-        controls, api = _controls(run, recipe, populations, private_source, request, notes, stop, embeddings)
-        test = leave_out(test, {f"{noun} of '{name}'": one for name, one in controls.items()}, notes)
+        controls, api = _controls(
+            run, recipe, populations, private_source, request, notes, stop, embeddings
+        )
+        test = leave_out(
+            test, {f"{noun} of '{name}'": one for name, one in controls.items()}, notes
+        )
         sets |= controls
     if missing := [name for i, name in enumerate(classes) if not (test.content.labels == i).any()]:
         notes.add(f"The test set has no {noun} of {', '.join(missing)}.")
@@ -255,7 +299,9 @@ def _controls(
     stop: Event,
     embeddings: Sequence[CachedEmbedding],
 ) -> tuple[dict[str, Labelled], Generator | None]:
-    """Return the controls that cost nothing, are asked for or run by default; and the generator, if it was needed."""
+    """Return the controls that cost nothing, are asked for or run by default; and the generator, if
+    it was needed.
+    """
     founders = _label(run.founders() or populations[0])
     last = _label(populations[-1])
     enough = _as_many(founders, last.labels)
@@ -269,14 +315,20 @@ def _controls(
     choices = {RANDOM_SELECTION: request.random_selection, ONE_VOTE: request.one_vote}
     if len(populations) == 2 and request.one_vote is not False:
         aloud = choices.pop(ONE_VOTE) is not None
-        notes.add("The one-vote control is left out: the run has voted once, as this control would.", aloud)
+        notes.add(
+            "The one-vote control is left out: the run has voted once, as this control would.",
+            aloud,
+        )
     choices = {name: choice for name, choice in choices.items() if choice is not False}
     if api is None and is_usable and (enough is None or choices):
         api, unknown = set_up_generator(recipe.api)
         load_model(api, run.folder)
     if api is None and recipe.api.kind.startswith(OBJECT):
         kind = recipe.api.kind.removeprefix(OBJECT)
-        unknown = f"The generator is an object of your own, {kind}, so pass it from Python: pe.evaluate(…, api=…)."
+        unknown = (
+            f"The generator is an object of your own, {kind}, so pass it from Python: "
+            "pe.evaluate(…, api=…)."
+        )
     plan = plan_of(run, recipe)
     random = None if api is None else random_selection_run(run, recipe, plan, api, populations)
     controls = {UNEVOLVED: enough or _make_unevolved(founders, last, random, notes)}
@@ -292,9 +344,13 @@ def _controls(
                 check_named(run.folder, recipe, request.changes, "embedding")
                 own = build_embedding(recipe, request.embedding)
                 own_name = embedding_name(recipe.embedding) if request.embedding is None else None
-                same = (each for each in embeddings if each.embedding is own or each.name == own_name)
+                same = (
+                    each for each in embeddings if each.embedding is own or each.name == own_name
+                )
                 embedding = next(same, own)  # the cached one, if it is the run's
-                control = one_vote_run(run, recipe, plan, api, populations, source.open(), embedding)
+                control = one_vote_run(
+                    run, recipe, plan, api, populations, source.open(), embedding
+                )
             except PEError as error:
                 control = None
                 why = str(error)
@@ -305,12 +361,17 @@ def _controls(
     return controls, api
 
 
-def _make_control(name: str, control: ControlRun, choice: bool | None, notes: Notes, stop: Event) -> Labelled | None:
-    """Make a control that was asked for (`choice`) or runs by default (None). Return None, with a note, otherwise."""
+def _make_control(
+    name: str, control: ControlRun, choice: bool | None, notes: Notes, stop: Event
+) -> Labelled | None:
+    """Make a control that was asked for (`choice`) or runs by default (None).
+
+    Return None, with a note, otherwise.
+    """
     if choice is None and not control.comes_of_itself:
         notes.add(
-            f"The {control.name} control is left out; --{control.name} runs it, or {name}=True from Python. "
-            f"{control.describe()}"
+            f"The {control.name} control is left out; --{control.name} runs it, or {name}=True "
+            f"from Python. {control.describe()}"
         )
         return None
     notes.add(control.describe(), aloud=bool(choice))
@@ -323,10 +384,18 @@ def _make_control(name: str, control: ControlRun, choice: bool | None, notes: No
         return None
 
 
-def _make_unevolved(founders: Labelled, last: Labelled, control: ControlRun | None, notes: Notes) -> Labelled:
-    """Return as many new RANDOM_API samples as are evaluated, if they are free and quick. Otherwise `founders`."""
+def _make_unevolved(
+    founders: Labelled, last: Labelled, control: ControlRun | None, notes: Notes
+) -> Labelled:
+    """Return as many new RANDOM_API samples as are evaluated, if they are free and quick.
+
+    Otherwise `founders`.
+    """
     if control is not None and control.comes_of_itself and control.is_quick(len(last)):
-        with notes.progress.task("drawing un-evolved samples", None), suppress(APIError, PluginError):
+        with (
+            notes.progress.task("drawing un-evolved samples", None),
+            suppress(APIError, PluginError),
+        ):
             recipe = control.recipe
             return make_unevolved(control.api, last.labels, recipe.private.labels, recipe.seed)
     sizes = f"{len(founders):,} {founders.samples.noun}, where {len(last):,} are evaluated"
@@ -339,7 +408,10 @@ def _label(population: Population) -> Labelled:
 
 
 def _as_many(founders: Labelled, labels: Labels) -> Labelled | None:
-    """Return the first founders of each label, as many as `labels` has of that label. None if there are too few."""
+    """Return the first founders of each label, as many as `labels` has of that label.
+
+    None if there are too few.
+    """
     rows = []
     for label, count in zip(*np.unique(labels, return_counts=True), strict=True):
         members = np.flatnonzero(founders.labels == label)[:count]
@@ -352,7 +424,10 @@ def _as_many(founders: Labelled, labels: Labels) -> Labelled | None:
 def _private(
     run: Run, classes: tuple[str, ...], notes: Notes, changes: tuple[str, ...]
 ) -> tuple[PrivateSource | None, Labelled | None]:
-    """Read the run's private records. None, None and a note if its confidential side or the records are not there."""
+    """Read the run's private records.
+
+    None, None and a note if its confidential side or the records are not there.
+    """
     try:
         if not (run.folder / FULL_RECIPE).is_file():
             raise RunError("the run's confidential side was purged")
@@ -364,14 +439,15 @@ def _private(
         raise
     except PEError as error:
         notes.add(
-            "The real-data control, the one-vote control and memorisation are left out, and the test set is not "
-            f"compared with the private records: {str(error).rstrip('.')}."
+            "The real-data control, the one-vote control and memorisation are left out, and the "
+            f"test set is not compared with the private records: {str(error).rstrip('.')}."
         )
         return None, None
 
 
 def read_real(source: PrivateSource, what: str, classes: tuple[str, ...], notes: Notes) -> RealSet:
-    """Read all samples of a source, called `what` in messages, into memory; with one class, labels do not matter.
+    """Read all samples of a source, called `what` in messages, into memory; with one class, labels
+    do not matter.
 
     A note tells of samples that cannot be read, where the recipe skips them.
 
@@ -392,9 +468,14 @@ def read_real(source: PrivateSource, what: str, classes: tuple[str, ...], notes:
             message = message.replace(theirs, ours)
         raise RecipeError(f"The {what} {place} does not fit the run: {message}") from error
     if bad:
-        notes.add(f"{len(bad):,} {noun} of the {what} cannot be read and are left out; the first: {bad[0].reason}")
+        notes.add(
+            f"{len(bad):,} {noun} of the {what} cannot be read and are left out; the first: "
+            f"{bad[0].reason}"
+        )
     if len(records.labels) < 2:
-        raise RecipeError(f"The {what} {place} has fewer than two {noun}: an evaluation needs two or more.")
+        raise RecipeError(
+            f"The {what} {place} has fewer than two {noun}: an evaluation needs two or more."
+        )
     labels = np.zeros_like(records.labels) if len(classes) == 1 else records.labels
     content = Labelled(dataset.modality(records.samples), labels)
     pairs = zip(content.samples.array, content.labels, strict=True)
@@ -403,8 +484,13 @@ def read_real(source: PrivateSource, what: str, classes: tuple[str, ...], notes:
 
 
 def leave_out(test: RealSet, others: Mapping[str, Labelled], notes: Notes) -> RealSet:
-    """Return the test set without those that `are_repeated` from one of `others`. A note counts them, by set."""
-    among = {what: are_repeated(test.content.samples, each.samples) for what, each in others.items()}
+    """Return the test set without those that `are_repeated` from one of `others`.
+
+    A note counts them, by set.
+    """
+    among = {
+        what: are_repeated(test.content.samples, each.samples) for what, each in others.items()
+    }
     rest = np.flatnonzero(~np.logical_or.reduce([*among.values()]))
     noun = test.content.samples.noun
     equality = methods_of(test.content.samples).equality
@@ -415,11 +501,11 @@ def leave_out(test: RealSet, others: Mapping[str, Labelled], notes: Notes) -> Re
     which = ", ".join(f"{what} ({mask.sum():,})" for what, mask in among.items() if mask.any())
     if len(rest) < max(2, LEAST_LEFT * size):
         raise RecipeError(
-            f"The test set {test.path} tests nothing: {count:,} of its {size:,} {noun} are, {equality}, among the "
-            f"{which}; name {noun} that no run has seen."
+            f"The test set {test.path} tests nothing: {count:,} of its {size:,} {noun} are, "
+            f"{equality}, among the {which}; name {noun} that no run has seen."
         )
     notes.add(
-        f"{count:,} of the {size:,} test {noun} are left out, because they are, {equality}, among the {which}: "
-        f"{len(rest):,} are left."
+        f"{count:,} of the {size:,} test {noun} are left out, because they are, {equality}, among "
+        f"the {which}: {len(rest):,} are left."
     )
     return replace(test, content=test.content.take(rest), left_out=test.left_out + count)

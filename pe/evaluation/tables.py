@@ -1,4 +1,7 @@
-"""Tables in numbers: features for classifiers, and how far two tables lie apart. All of it is confidential."""
+"""Tables in numbers: features for classifiers, and how far two tables lie apart.
+
+All of it is confidential.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ _CELLS = BINS + 1
 
 
 def one_hot(codes: Codes, columns: Columns) -> Float32Array:
-    """Return features for a regression, float32 (n, ·): what has an order from 0 to 1, categories one-hot."""
+    """Return features for a regression, float32 (n, ·): what has an order from 0 to 1, categories
+    one-hot.
+    """
     return columns.vectors(codes, 1.0, 1.0, ONE_HOT).astype(np.float32)
 
 
@@ -33,17 +38,19 @@ def ordinals(codes: Codes, columns: Columns) -> Float32Array:
 
 
 def compare_tables(sets: Mapping[str, Codes], reference: Codes, names: Sequence[str]) -> Values:
-    """Compare each of `sets` with a reference table, as bins, int64 (n, d ≥ 1) in [0, BINS], of columns of these names.
+    """Compare each of `sets` with a reference table, as bins, int64 (n, d ≥ 1) in [0, BINS], of
+    columns of these names.
 
-    Total variation, ½ Σ |p − q| in [0, 1], is of shares of bins: the mean over columns, PAIRS and TRIPLES.
-    `association` is the mean absolute difference of the pairs' Cramér's V. As many rows of each set are compared, drawn
-    at random, so that chance adds as much to each.
+    Total variation, ½ Σ |p − q| in [0, 1], is of shares of bins: the mean over columns, PAIRS and
+    TRIPLES. `association` is the mean absolute difference of the pairs' Cramér's V. As many rows of
+    each set are compared, drawn at random, so that chance adds as much to each.
 
     Guarantee: none. The result is confidential.
     """
     count = min(len(reference), *map(len, sets.values()))
     ones, pairs, triples = (
-        _groups(len(names), size, most) for size, most in ((1, len(names)), (2, PAIRS), (3, TRIPLES))
+        _groups(len(names), size, most)
+        for size, most in ((1, len(names)), (2, PAIRS), (3, TRIPLES))
     )
     real = _some(reference, count, "reference")
     associations = [cramers_v(*real[:, pair].T) for pair in pairs]
@@ -51,15 +58,34 @@ def compare_tables(sets: Mapping[str, Codes], reference: Codes, names: Sequence[
     for name, every in sets.items():
         bins = _some(every, count, name)
         by_column, by_pair, by_triple = (
-            [total_variation(bins[:, one], real[:, one]) for one in groups] for groups in (ones, pairs, triples)
+            [total_variation(bins[:, one], real[:, one]) for one in groups]
+            for groups in (ones, pairs, triples)
         )
-        shifts = [abs(cramers_v(*bins[:, pair].T) - value) for pair, value in zip(pairs, associations, strict=True)]
-        ways = {"one_way": by_column, "two_way": by_pair, "three_way": by_triple, "association": shifts}
-        measures[name] = {way: float(np.mean(values)) if values else None for way, values in ways.items()} | {
-            "columns": dict(zip(names, by_column, strict=True)),
-            "pair": [names[i] for i in pairs[int(np.argmax(shifts))]] if shifts else None,  # of the largest difference
+        shifts = [
+            abs(cramers_v(*bins[:, pair].T) - value)
+            for pair, value in zip(pairs, associations, strict=True)
+        ]
+        ways = {
+            "one_way": by_column,
+            "two_way": by_pair,
+            "three_way": by_triple,
+            "association": shifts,
         }
-    return {"rows": count, "bins": BINS, "pairs": len(pairs), "triples": len(triples), "sets": measures}
+        measures[name] = {
+            way: float(np.mean(values)) if values else None for way, values in ways.items()
+        } | {
+            "columns": dict(zip(names, by_column, strict=True)),
+            "pair": [names[i] for i in pairs[int(np.argmax(shifts))]]
+            if shifts
+            else None,  # of the largest difference
+        }
+    return {
+        "rows": count,
+        "bins": BINS,
+        "pairs": len(pairs),
+        "triples": len(triples),
+        "sets": measures,
+    }
 
 
 def _groups(columns: int, size: int, most: int) -> list[tuple[int, ...]]:
@@ -78,5 +104,8 @@ def _some(rows: Codes, count: int, name: str) -> Codes:
 def total_variation(ours: Codes, theirs: Codes) -> float:
     """Return ½ Σ |p − q| of the joint shares of k columns' bins, (n, k) and (m, k)."""
     weights = _CELLS ** np.arange(ours.shape[1])
-    p, q = (np.bincount(rows @ weights, minlength=_CELLS ** len(weights)) / len(rows) for rows in (ours, theirs))
+    p, q = (
+        np.bincount(rows @ weights, minlength=_CELLS ** len(weights)) / len(rows)
+        for rows in (ours, theirs)
+    )
     return float(np.abs(p - q).sum()) / 2

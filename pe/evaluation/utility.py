@@ -32,17 +32,28 @@ HELD_OUT = 0.1
 CLASSIFIERS = ("logistic_regression", "mlp")
 
 
-def accuracies(train: Images, train_labels: Labels, test: Images, test_labels: Labels, seed: int) -> dict[str, float]:
+def accuracies(
+    train: Images, train_labels: Labels, test: Images, test_labels: Labels, seed: int
+) -> dict[str, float]:
     """Return the `accuracy` of each of CLASSIFIERS."""
-    return {name: accuracy(name, train, train_labels, test, test_labels, seed) for name in CLASSIFIERS}
+    return {
+        name: accuracy(name, train, train_labels, test, test_labels, seed) for name in CLASSIFIERS
+    }
 
 
 def accuracy(
-    classifier: str, train: Images, train_labels: Labels, test: Images, test_labels: Labels, seed: int
+    classifier: str,
+    train: Images,
+    train_labels: Labels,
+    test: Images,
+    test_labels: Labels,
+    seed: int,
 ) -> float:
-    """Return the accuracy on test images, in [0, 1], of one of CLASSIFIERS trained on n images of the same size.
+    """Return the accuracy on test images, in [0, 1], of one of CLASSIFIERS trained on n images of
+    the same size.
 
-    The settings are scikit-learn's defaults but max_iter. Nothing is chosen by the test set. Labels are int32 (n,).
+    The settings are scikit-learn's defaults but max_iter. Nothing is chosen by the test set. Labels
+    are int32 (n,).
 
     Guarantee: none. With a private test set the number is confidential.
 
@@ -51,7 +62,9 @@ def accuracy(
         RecipeError: the training images have fewer than two labels.
     """
     if len(np.unique(train_labels)) < 2:
-        raise RecipeError("The training images have fewer than two labels: a classifier has nothing to learn.")
+        raise RecipeError(
+            "The training images have fewer than two labels: a classifier has nothing to learn."
+        )
     x = pixels_in_unit_interval(train)
     y = pixels_in_unit_interval(test)
     with on_one_thread("demo"):
@@ -59,7 +72,11 @@ def accuracy(
         from sklearn.neural_network import MLPClassifier
 
         mlp = classifier == "mlp"
-        model = MLPClassifier(max_iter=25, random_state=seed) if mlp else LogisticRegression(max_iter=100)
+        model = (
+            MLPClassifier(max_iter=25, random_state=seed)
+            if mlp
+            else LogisticRegression(max_iter=100)
+        )
         return float(np.mean(model.fit(x, train_labels).predict(y) == test_labels))
 
 
@@ -72,9 +89,12 @@ class Utility:
     macro_f1: Float64Array  # see the function, float64 (seeds,)
     validation: Float64Array  # accuracy on the training set's held-out part, float64 (seeds,)
     confusion: Counts  # int64 (classes, classes), summed over the seeds; rows are true classes
-    # area under the ROC curve, the mean of each class against the others, for each seed; empty if the test set has one
+    # area under the ROC curve, the mean of each class against the others, for each seed; empty if
+    # the test set has one
     auc: tuple[float, ...] = ()
-    strengths: tuple[float, ...] = ()  # of the linear probe's trainings, one for each seed; of others empty
+    strengths: tuple[
+        float, ...
+    ] = ()  # of the linear probe's trainings, one for each seed; of others empty
 
     @property
     def accuracy(self) -> Float64Array:
@@ -94,7 +114,10 @@ class Utility:
                 "accuracy": _spread(self.accuracy),
                 "macro_f1": _spread(self.macro_f1),
                 "validation": _spread(self.validation),
-                "per_class": {name: float(right[i] / actual[i]) if actual[i] else None for i, name in enumerate(names)},
+                "per_class": {
+                    name: float(right[i] / actual[i]) if actual[i] else None
+                    for i, name in enumerate(names)
+                },
                 "confusion": self.confusion.tolist(),
             }
             | ({"strengths": list(self.strengths)} if self.strengths else {})
@@ -117,19 +140,32 @@ class ClassifierTrial:
     test: Labelled  # real samples
 
 
-def utility(trials: Sequence[ClassifierTrial], classes: int, seeds: Sequence[int], progress: Progress) -> Results:
-    """Train every trial's classifier on each of its training sets, once for each seed, and test it on its test set.
+def utility(
+    trials: Sequence[ClassifierTrial], classes: int, seeds: Sequence[int], progress: Progress
+) -> Results:
+    """Train every trial's classifier on each of its training sets, once for each seed, and test it
+    on its test set.
 
-    For each seed a tenth of the training set is held out; there, and never on the test set, stopping points are
-    chosen. Training sets keep their different sizes: size is part of what they are worth.
+    For each seed a tenth of the training set is held out; there, and never on the test set,
+    stopping points are chosen. Training sets keep their different sizes: size is part of what they
+    are worth.
 
     Guarantee: none. With a private test or training set the numbers are confidential.
 
     Returns:
         trial's name → training set's name → result.
     """
-    jobs = [_Job(trial, name, classes, seed) for trial in trials for name in trial.training_sets for seed in seeds]
-    threads = at_once(len(jobs), max(job.features for job in jobs)) if all(t.classifier.shallow for t in trials) else 1
+    jobs = [
+        _Job(trial, name, classes, seed)
+        for trial in trials
+        for name in trial.training_sets
+        for seed in seeds
+    ]
+    threads = (
+        at_once(len(jobs), max(job.features for job in jobs))
+        if all(t.classifier.shallow for t in trials)
+        else 1
+    )
     scores: dict[tuple[str, str], list[_Score]] = {(job.trial.name, job.name): [] for job in jobs}
     with (
         progress.task("training classifiers", len(jobs)) as task,
@@ -139,19 +175,29 @@ def utility(trials: Sequence[ClassifierTrial], classes: int, seeds: Sequence[int
             scores[job.trial.name, job.name].append(score)
             task.advance(1)
     return {
-        trial.name: {name: _join(whole, scores[trial.name, name]) for name, whole in trial.training_sets.items()}
+        trial.name: {
+            name: _join(whole, scores[trial.name, name])
+            for name, whole in trial.training_sets.items()
+        }
         for trial in trials
     }
 
 
 def choose_classifiers(results: Results) -> dict[str, str]:
-    """Return for each training set the classifier that is best on its held-out parts. Ties to the first."""
+    """Return for each training set the classifier that is best on its held-out parts.
+
+    Ties to the first.
+    """
     names = next(iter(results.values())).keys()
-    return {name: max(results, key=lambda each: float(results[each][name].validation.mean())) for name in names}
+    return {
+        name: max(results, key=lambda each: float(results[each][name].validation.mean()))
+        for name in names
+    }
 
 
 _Score = tuple[BoolArray, float, Counts, tuple[float, ...], tuple[float, ...]]
-"""Mask of the test samples classified correctly, validation accuracy, confusion matrix, AUC, a probe's strength."""
+"""Mask of the test samples classified correctly, validation accuracy, confusion matrix, AUC, a
+probe's strength."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,10 +222,18 @@ class _Job:
         predict = self.trial.classifier.fit(rest, held_out, classes, self.seed)
         logits = predict(test)
         predictions = logits.argmax(axis=1)
-        confusion = np.bincount(test.labels * classes + predictions, minlength=classes**2).reshape(classes, classes)
+        confusion = np.bincount(test.labels * classes + predictions, minlength=classes**2).reshape(
+            classes, classes
+        )
         validation = float(np.mean(predict(held_out).argmax(axis=1) == held_out.labels))
         strength = (predict.strength,) if isinstance(predict, LinearProbe) else ()
-        return predictions == test.labels, validation, confusion, areas(logits, test.labels), strength
+        return (
+            predictions == test.labels,
+            validation,
+            confusion,
+            areas(logits, test.labels),
+            strength,
+        )
 
 
 def _join(training: Labelled, scores: Sequence[_Score]) -> Utility:
@@ -196,7 +250,9 @@ def _join(training: Labelled, scores: Sequence[_Score]) -> Utility:
 
 
 def areas(logits: Logits, labels: Labels) -> tuple[float, ...]:
-    """Return the mean area under the ROC curve of each class in `labels` against the others. () if there is one class.
+    """Return the mean area under the ROC curve of each class in `labels` against the others.
+
+    () if there is one class.
 
     Ties count half. `logits` are as `Predict` returns them, (n, classes).
     """
@@ -212,7 +268,9 @@ def areas(logits: Logits, labels: Labels) -> tuple[float, ...]:
 
 
 def macro_f1(confusion: Counts) -> float:
-    """Return the mean F1 of the classes in the test set: 2·right/(samples of the class + samples predicted as it)."""
+    """Return the mean F1 of the classes in the test set: 2·right/(samples of the class + samples
+    predicted as it).
+    """
     actual = confusion.sum(axis=1)
     guesses = confusion.sum(axis=0)
     right = np.diag(confusion)
@@ -226,8 +284,11 @@ def _spread(values: Float64Array) -> Values:
     return {"mean": float(values.mean()), "std": deviation, "values": values.tolist()}
 
 
-def trials_of(sets: Sets, request: Request, embeddings: Sequence[CachedEmbedding]) -> list[ClassifierTrial]:
-    """Return a trial for every classifier asked for; for the linear probe, one under every embedding.
+def trials_of(
+    sets: Sets, request: Request, embeddings: Sequence[CachedEmbedding]
+) -> list[ClassifierTrial]:
+    """Return a trial for every classifier asked for; for the linear probe, one under every
+    embedding.
 
     A probe sees the vectors of a `few` samples of a set; other classifiers see `Methods.views`.
     """
@@ -245,8 +306,8 @@ def trials_of(sets: Sets, request: Request, embeddings: Sequence[CachedEmbedding
     for each in classifiers:
         if each.modalities and sets.modality.kind not in each.modalities:
             raise RecipeError(
-                f"The classifier '{each.name}' is of {' and '.join(each.modalities)}, and the run's data are {noun}: "
-                f"take {' or '.join(sets.methods.classifiers)}."
+                f"The classifier '{each.name}' is of {' and '.join(each.modalities)}, and the "
+                f"run's data are {noun}: take {' or '.join(sets.methods.classifiers)}."
             )
     names = [each.name for each in classifiers]
     views = sets.methods.views(names, (training, test), sets.recipe.private, sets.notes.add)
@@ -256,9 +317,17 @@ def trials_of(sets: Sets, request: Request, embeddings: Sequence[CachedEmbedding
             trials.append(ClassifierTrial(classifier.name, classifier, *views[classifier.name]))
             continue
         for embedding in embeddings:
-            vectors = {name: _embed(few(whole, sets.recipe.seed), embedding) for name, whole in training.items()}
+            vectors = {
+                name: _embed(few(whole, sets.recipe.seed), embedding)
+                for name, whole in training.items()
+            }
             trials.append(
-                ClassifierTrial(f"{LINEAR_PROBE} on {embedding.name}", classifier, vectors, _embed(test, embedding))
+                ClassifierTrial(
+                    f"{LINEAR_PROBE} on {embedding.name}",
+                    classifier,
+                    vectors,
+                    _embed(test, embedding),
+                )
             )
     return trials
 

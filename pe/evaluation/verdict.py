@@ -1,6 +1,8 @@
-"""The verdict: did the votes help, and did evolving beat one vote? All sets are compared on the same test samples.
+"""The verdict: did the votes help, and did evolving beat one vote? All sets are compared on the
+same test samples.
 
-The synthetic data are compared with controls made without votes, and with as many samples that one vote chose.
+The synthetic data are compared with controls made without votes, and with as many samples that one
+vote chose.
 """
 
 from __future__ import annotations
@@ -14,7 +16,15 @@ import numpy as np
 from pe.data.arrays import BoolArray, Float64Array
 from pe.evaluation.classifiers import LINEAR_PROBE
 from pe.evaluation.labelled import Labels, Values
-from pe.evaluation.sets import CHANCE, ONE_VOTE, RANDOM_SELECTION, REAL, SYNTHETIC_DATA, UNEVOLVED, WORDS
+from pe.evaluation.sets import (
+    CHANCE,
+    ONE_VOTE,
+    RANDOM_SELECTION,
+    REAL,
+    SYNTHETIC_DATA,
+    UNEVOLVED,
+    WORDS,
+)
 from pe.evaluation.utility import BySet, Results
 
 HELPED = "helped"
@@ -47,34 +57,45 @@ class Difference:
         """The difference in percentage points, with its interval."""
         low = 100 * self.low
         high = 100 * self.high
-        return f"{100 * self.difference:+.1f} points ({100 * LEVEL:g} % interval {low:+.1f} to {high:+.1f})"
+        return (
+            f"{100 * self.difference:+.1f} points ({100 * LEVEL:g} % interval {low:+.1f} to "
+            f"{high:+.1f})"
+        )
 
 
 @dataclass(frozen=True)
 class Verdict:
     """The answers: did the votes help, and did evolving beat one vote? Confidential."""
 
-    # HELPED: the synthetic data are better than every control, and all intervals lie above 0; HURT: against one of them
-    # the interval lies below 0; else NOT_SHOWN
+    # HELPED: the synthetic data are better than every control, and all intervals lie above 0; HURT:
+    # against one of them the interval lies below 0; else NOT_SHOWN
     outcome: str
     classifier: str  # by which all sets are compared
     test_images: int  # their number
     accuracy: float  # after training on the synthetic data, the mean over the seeds
-    # from each control that there is, and from CHANCE, the share of the largest class in the test set
+    # from each control that there is, and from CHANCE, the share of the largest class in the test
+    # set
     differences: dict[str, Difference]
-    # against one vote: HELPED: the interval lies above 0; HURT: below; else NOT_SHOWN. None: not compared
+    # against one vote: HELPED: the interval lies above 0; HURT: below; else NOT_SHOWN. None: not
+    # compared
     evolving: str | None
 
     @property
     def sentence(self) -> str:
         """The verdict in one sentence, and a second one on one vote if that was compared."""
         differences = self.differences
-        against = [f"{differences[name].points} against {WORDS[name]}" for name in _CONTROLS if name in differences]
+        against = [
+            f"{differences[name].points} against {WORDS[name]}"
+            for name in _CONTROLS
+            if name in differences
+        ]
         chance = "" if differences[CHANCE].low > 0 else ", which is no better than chance"
         sentence = f"{_HEADLINES[self.outcome][0]}: {' and '.join(against)}{chance}."
         if self.evolving is None:
             return sentence
-        against_vote = f"{differences[ONE_VOTE].points} against as much data chosen by one vote and not varied"
+        against_vote = (
+            f"{differences[ONE_VOTE].points} against as much data chosen by one vote and not varied"
+        )
         return f"{sentence} {_HEADLINES[self.evolving][1]}: {against_vote}."
 
     def to_dict(self) -> Values:
@@ -86,9 +107,9 @@ class Verdict:
 def judge_of(results: Results, best: Mapping[str, str]) -> str:
     """Return the classifier by which all sets are compared.
 
-    It is the linear probe on the features of the first embedding, which is named before anything is measured; without a
-    probe, the classifier that is best on held-out parts of the private records or, if these cannot be read, of the
-    synthetic data.
+    It is the linear probe on the features of the first embedding, which is named before anything is
+    measured; without a probe, the classifier that is best on held-out parts of the private records
+    or, if these cannot be read, of the synthetic data.
     """
     probe = next((name for name in results if name.startswith(LINEAR_PROBE)), None)
     return probe or best.get(REAL, best[SYNTHETIC_DATA])
@@ -102,7 +123,11 @@ def verdict(results: Results, best: Mapping[str, str], labels: Labels) -> Verdic
     name = judge_of(results, best)
     by_set = results[name]
     ours = by_set[SYNTHETIC_DATA].right
-    differences = {each: compare_with_controls(ours, by_set[each].right) for each in _CONTROLS if each in by_set}
+    differences = {
+        each: compare_with_controls(ours, by_set[each].right)
+        for each in _CONTROLS
+        if each in by_set
+    }
     if not differences:
         return None
     outcome = _judge(differences.values())
@@ -111,7 +136,9 @@ def verdict(results: Results, best: Mapping[str, str], labels: Labels) -> Verdic
         differences[ONE_VOTE] = compare_with_controls(ours, by_set[ONE_VOTE].right)
         evolving = _judge([differences[ONE_VOTE]])
     largest = np.bincount(labels).argmax()
-    differences[CHANCE] = compare_with_controls(ours, np.broadcast_to(labels == largest, ours.shape))
+    differences[CHANCE] = compare_with_controls(
+        ours, np.broadcast_to(labels == largest, ours.shape)
+    )
     return Verdict(outcome, name, len(labels), float(ours.mean()), differences, evolving)
 
 
@@ -121,11 +148,15 @@ def _judge(differences: Collection[Difference]) -> str:
     return HURT if any(each.high < 0 for each in differences) else NOT_SHOWN
 
 
-def find_lost_classes(by_set: BySet, labels: Labels, noun: str, classes: Sequence[str]) -> dict[str, str]:
-    """Return a sentence for each class that the synthetic data have lost, by its name, the worst first.
+def find_lost_classes(
+    by_set: BySet, labels: Labels, noun: str, classes: Sequence[str]
+) -> dict[str, str]:
+    """Return a sentence for each class that the synthetic data have lost, by its name, the worst
+    first.
 
-    A class has collapsed if its recall is less than half as high after training on the synthetic data as after training
-    on another set, and the interval of the difference, corrected for the number of classes (Bonferroni), lies below 0.
+    A class has collapsed if its recall is less than half as high after training on the synthetic
+    data as after training on another set, and the interval of the difference, corrected for the
+    number of classes (Bonferroni), lies below 0.
 
     Guarantee: none. The result is confidential.
     """
@@ -144,8 +175,16 @@ def find_lost_classes(by_set: BySet, labels: Labels, noun: str, classes: Sequenc
             if one.high < 0 and 2 * recall < one.accuracy:
                 against.append(f"{100 * one.accuracy:.1f} % after {WORDS[other]}")
         if against:
-            share = f"{100 * recall:.1f} % of its {int(rows.sum()):,} test {noun} are labelled rightly"
-            lost.append((recall, name, f"The class '{name}' collapsed: {share}, against {' and '.join(against)}."))
+            share = (
+                f"{100 * recall:.1f} % of its {int(rows.sum()):,} test {noun} are labelled rightly"
+            )
+            lost.append(
+                (
+                    recall,
+                    name,
+                    f"The class '{name}' collapsed: {share}, against {' and '.join(against)}.",
+                )
+            )
     return {name: sentence for _, name, sentence in sorted(lost)}
 
 
@@ -157,16 +196,22 @@ def first_named(sentences: Sequence[str]) -> list[str]:
 
 
 def compare_with_controls(
-    ours: BoolArray, others: BoolArray | Float64Array, level: float = LEVEL, between_runs: float = 0.0
+    ours: BoolArray,
+    others: BoolArray | Float64Array,
+    level: float = LEVEL,
+    between_runs: float = 0.0,
 ) -> Difference:
-    """Return the difference of two accuracies on the same test samples, with its interval at `level` in (0, 1).
+    """Return the difference of two accuracies on the same test samples, with its interval at
+    `level` in (0, 1).
 
-    `ours` and `others` mark the samples classified correctly after training on one set or the other, (seeds, m). The
-    variance is the sum of two. For test samples it follows Agresti and Min (2005), who add two samples to the m, half a
-    sample for each pair of outcomes, so that the interval keeps its level if m is small or hardly a sample differs. For
-    seeds it is the sample variance of the seeds' differences over their number. The quantile is Student's, with Welch
-    and Satterthwaite's degrees of freedom. How another run, with other noise, would differ is in the interval only by
-    `between_runs`, the standard deviation of `ours` between runs. `others` may be a mixture of masks, in [0, 1].
+    `ours` and `others` mark the samples classified correctly after training on one set or the
+    other, (seeds, m). The variance is the sum of two. For test samples it follows Agresti and Min
+    (2005), who add two samples to the m, half a sample for each pair of outcomes, so that the
+    interval keeps its level if m is small or hardly a sample differs. For seeds it is the sample
+    variance of the seeds' differences over their number. The quantile is Student's, with Welch and
+    Satterthwaite's degrees of freedom. How another run, with other noise, would differ is in the
+    interval only by `between_runs`, the standard deviation of `ours` between runs. `others` may be
+    a mixture of masks, in [0, 1].
     """
     from scipy.stats import t
 

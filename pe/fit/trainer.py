@@ -1,7 +1,8 @@
 """Trainer: a generator that is fitted on the private records, under a budget, before it answers.
 
-Any class with the methods of `Trainer` and of a generator (pe/plugins/protocols.py) works if an entry point of
-`pe.adapters` names it. It belongs to the private side: only releases through the ledger tell others of the records.
+Any class with the methods of `Trainer` and of a generator (pe/plugins/protocols.py) works if an
+entry point of `pe.adapters` names it. It belongs to the private side: only releases through the
+ledger tell others of the records.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from pe.store.machine import is_own as is_own
 from pe.store.places import CERTIFICATE
 
 MODEL = "model"
-"""The folder of the fitted model, in the run's folder. Shareable: it is computed from releases alone."""
+"""The folder of the fitted model, in the run's folder. Shareable: it is computed from releases
+alone."""
 
 FIT = "fit/"
 """Prefix of the names of all releases of a fit."""
@@ -40,7 +42,8 @@ _BLOCK = 256
 
 
 class Cache:
-    """Intermediate results of a fit, computed from public values and releases alone, which spare a resumed fit work.
+    """Intermediate results of a fit, computed from public values and releases alone, which spare a
+    resumed fit work.
 
     Args:
         folder: holds them until the fit is done; None: nothing is kept.
@@ -105,8 +108,8 @@ class Fitting:
 
     Attributes:
         terms: the public values from which the fit was planned.
-        private: gives the private records. CONFIDENTIAL: to be called only while a release is drawn, so that a run
-            whose releases are all stored no longer needs the records.
+        private: gives the private records. CONFIDENTIAL: to be called only while a release is
+            drawn, so that a run whose releases are all stored no longer needs the records.
         ledger: charges and draws each release; nothing else adds noise.
         folder: where the fitted model goes.
         progress: told of steps done, never of anything private.
@@ -125,7 +128,9 @@ class Fitting:
 
 @dataclass(frozen=True, eq=False)
 class PrivateRecords:
-    """CONFIDENTIAL: the private records that can be read, in memory. Their number is confidential, too.
+    """CONFIDENTIAL: the private records that can be read, in memory.
+
+    Their number is confidential, too.
 
     Attributes:
         samples: n of them, as their modality stores them; images: uint8 (n, h, w, c).
@@ -162,7 +167,8 @@ class Trainer(Protocol):
         ...
 
     def fit(self, fitting: Fitting) -> None:
-        """Draw the planned releases through the ledger, and write the model that follows from them to the folder.
+        """Draw the planned releases through the ledger, and write the model that follows from them
+        to the folder.
 
         A release that is stored already is not drawn again, so an interrupted fit can be resumed.
 
@@ -181,12 +187,15 @@ class DryRun:
     """Forecast of one part of a fit, measured on the machine where it will run.
 
     Attributes:
-        part: prefix of the names of the part's releases; for a part that releases nothing, its task.
+        part: prefix of the names of the part's releases; for a part that releases nothing, its
+            task.
         steps: number of steps that the part takes.
         seconds_per_step: on average.
         parameters: how many numbers are trained.
-        memory: bytes that the part holds at most, beside the model; None where the system does not tell.
-        blocks: number of releases into which the steps are divided, each of a training state; 0: none is released.
+        memory: bytes that the part holds at most, beside the model; None where the system does not
+            tell.
+        blocks: number of releases into which the steps are divided, each of a training state; 0:
+            none is released.
         state_bytes: bytes of the state in one release.
         noise_multiplier: σ of DP-SGD; None where no noise is added, or no budget has fixed it yet.
     """
@@ -219,8 +228,9 @@ class Rehearsing(Protocol):
 
         Args:
             terms: of the fit.
-            measured: whether some of the work is done here on made-up samples, to measure it. If not, only what
-                follows from public numbers is told, at no cost: it is part of every plan.
+            measured: whether some of the work is done here on made-up samples, to measure it. If
+                not, only what follows from public numbers is told, at no cost: it is part of every
+                plan.
 
         Raises:
             RecipeError: it cannot be fitted on these terms, or memory does not suffice.
@@ -230,12 +240,17 @@ class Rehearsing(Protocol):
 
 @runtime_checkable
 class HasRecordLoss(Protocol):
-    """A `Trainer` whose fitted model has a loss on each single record. An evaluation attacks the model by it."""
+    """A `Trainer` whose fitted model has a loss on each single record.
+
+    An evaluation attacks the model by it.
+    """
 
     def record_losses(self, folder: Path, samples: Array, labels: Sequence[str]) -> Float64Array:
-        """Return the loss of the model in `folder` on each sample, float64 (n,): small for a sample it knows well.
+        """Return the loss of the model in `folder` on each sample, float64 (n,): small for a sample
+        it knows well.
 
-        A loss is a function of that sample, its label and the model alone; all other inputs are fixed and public.
+        A loss is a function of that sample, its label and the model alone; all other inputs are
+        fixed and public.
 
         Args:
             folder: of a fitted model, as `load` takes it.
@@ -249,15 +264,20 @@ class HasRecordLoss(Protocol):
 
 
 def load_model(api: object, run: Path) -> None:
-    """Let a generator answer from the model fitted in the folder `run`. Do nothing for one that is not fitted."""
+    """Let a generator answer from the model fitted in the folder `run`.
+
+    Do nothing for one that is not fitted.
+    """
     if isinstance(api, Trainer) and (run / MODEL).is_dir():
         api.load(run / MODEL)
 
 
-# A fitted model on disk, with its cost, so that other runs can answer from it and count that cost, too.
+# A fitted model on disk, with its cost, so that other runs can answer from it and count that cost,
+# too.
 
 FITTED = "fitted.json"
-"""The file that describes a fitted model and its cost, beside the model in the run's folder MODEL."""
+"""The file that describes a fitted model and its cost, beside the model in the run's folder
+MODEL."""
 
 
 @dataclass(frozen=True)
@@ -277,7 +297,9 @@ class Fitted:
         content = vars(self) | {
             "releases": [release.to_dict() for release in self.releases],
         }
-        (folder / FITTED).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        (folder / FITTED).write_text(
+            json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
 
     @classmethod
     def read(cls, folder: Path) -> Fitted:
@@ -289,7 +311,9 @@ class Fitted:
         """
         try:
             content = read_json(read_bytes(folder / FITTED).decode(), folder / FITTED)
-            if not all(one["counted"] for one in content.get("built_on", ())):  # an earlier version's declaration
+            if not all(
+                one["counted"] for one in content.get("built_on", ())
+            ):  # an earlier version's declaration
                 raise PrivacyError("It lacks the cost of a model that it was built on.")
             return cls(
                 run=str(content["run"]),
@@ -301,16 +325,20 @@ class Fitted:
                 holds=content["holds"] is True,
             )
         except OSError as error:
-            raise RecipeError(f"{folder} holds no fitted model: name a run whose generator was fitted.") from error
+            raise RecipeError(
+                f"{folder} holds no fitted model: name a run whose generator was fitted."
+            ) from error
         except (ValueError, KeyError, TypeError, PrivacyError) as error:
             raise RecipeError(f"{folder / FITTED} is damaged: restore it from a copy.") from error
 
     @classmethod
     def of_run(cls, run: Path) -> Fitted:
-        """Read the fitted model of a finished run, and compare its files with the run's certificate.
+        """Read the fitted model of a finished run, and compare its files with the run's
+        certificate.
 
         Raises:
-            RecipeError: there is none, the run is not finished, or a file differs from the certified one.
+            RecipeError: there is none, the run is not finished, or a file differs from the
+                certified one.
         """
         try:
             certificate = read_json(read_bytes(run / CERTIFICATE).decode(), run / CERTIFICATE)
@@ -324,7 +352,11 @@ class Fitted:
         for path in sorted((run / MODEL).rglob("*")):
             name = path.relative_to(run).as_posix()
             if path.is_symlink() or (path.is_file() and digests.get(name) != sha256(path)):
-                raise RecipeError(f"{path} is not as {run}'s certificate has it: restore it from a copy.")
+                raise RecipeError(
+                    f"{path} is not as {run}'s certificate has it: restore it from a copy."
+                )
         if not origin.holds:
-            raise RecipeError(f"{run} was fitted with unsafe noise, so its model has no guarantee: fit it anew.")
+            raise RecipeError(
+                f"{run} was fitted with unsafe noise, so its model has no guarantee: fit it anew."
+            )
         return origin

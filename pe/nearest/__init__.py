@@ -1,4 +1,5 @@
-"""Exact nearest neighbours for votes: each row of the answer depends on its query and the candidates alone.
+"""Exact nearest neighbours for votes: each row of the answer depends on its query and the
+candidates alone.
 
 Beside them, `label_weights`: what near candidates' noisy votes tell about a label's candidates.
 """

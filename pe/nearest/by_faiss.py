@@ -1,4 +1,6 @@
-"""Neighbour search by faiss: float32 distances of all pairs, on all GPUs that faiss sees, or on the CPU if none."""
+"""Neighbour search by faiss: float32 distances of all pairs, on all GPUs that faiss sees, or on the
+CPU if none.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ import numpy as np
 
 from pe.data.arrays import Int64Array
 from pe.errors import RecipeError
-from pe.nearest.decide import ALONE, Neighbours, Search, SharedSearch, Threads, failure_in_a_sentence
+from pe.nearest.decide import (
+    ALONE,
+    Neighbours,
+    Search,
+    SharedSearch,
+    Threads,
+    failure_in_a_sentence,
+)
 from pe.nearest.exact import Vectors
 from pe.plugins.devices import import_library, words_of_error
 
@@ -35,9 +44,11 @@ for card in range(faiss.get_num_gpus()):
 
 @contextmanager
 def _one_core() -> Iterator[Callable[[], object]]:
-    """Limit each NumPy product to one core, and each faiss search in a thread that has called the yielded function.
+    """Limit each NumPy product to one core, and each faiss search in a thread that has called the
+    yielded function.
 
-    Without the limit BLAS spreads each product over all cores, and the products of several threads wait for each other.
+    Without the limit BLAS spreads each product over all cores, and the products of several threads
+    wait for each other.
     """
     faiss = import_faiss()
     limits = import_library("threadpoolctl", "cpu", _PURPOSE).threadpool_limits
@@ -50,10 +61,12 @@ def _one_core() -> Iterator[Callable[[], object]]:
 
 
 class FaissSearch:
-    """The same search as faiss's IndexFlatL2, without the copy of the candidates that this index makes.
+    """The same search as faiss's IndexFlatL2, without the copy of the candidates that this index
+    makes.
 
-    Several threads share the queries, if these are many, and search on one core each: faiss's own threads would share
-    each product and wait at its end. Its kernels, BLAS or direct, compute in float32 as pe/nearest/exact.py assumes.
+    Several threads share the queries, if these are many, and search on one core each: faiss's own
+    threads would share each product and wait at its end. Its kernels, BLAS or direct, compute in
+    float32 as pe/nearest/exact.py assumes.
     """
 
     threads = Threads(lambda: int(import_faiss().omp_get_max_threads()), _one_core)
@@ -69,7 +82,8 @@ class FaissSearch:
 class FaissGPUSearch:
     """The search of FaissSearch on one GPU, with a copy of the candidates there.
 
-    faiss forbids cuBLAS products of less precision (StandardGpuResources.cpp), so the arithmetic is that of float32.
+    faiss forbids cuBLAS products of less precision (StandardGpuResources.cpp), so the arithmetic is
+    that of float32.
     """
 
     threads = ALONE  # the GPU's own
@@ -87,7 +101,8 @@ class FaissGPUSearch:
         """The k candidates nearest to each query by computed squared distance."""
         if k > _MOST:
             raise RecipeError(
-                f"faiss finds at most {_MOST:,} neighbours on a GPU: set evolution.neighbor_search: torch."
+                f"faiss finds at most {_MOST:,} neighbours on a GPU: set "
+                "evolution.neighbor_search: torch."
             )
         with self._sentence():
             return _neighbours(*self._search(queries, k))
@@ -110,7 +125,9 @@ def _neighbours(distances: Vectors, positions: Int64Array) -> Neighbours:
 
 @cache
 def _resources(card: int) -> Any:
-    """Return a GPU's streams and its reserve for temporaries, which are kept as long as the process lives."""
+    """Return a GPU's streams and its reserve for temporaries, which are kept as long as the process
+    lives.
+    """
     resources = import_faiss().StandardGpuResources()
     resources.setTempMemory(_TEMPORARY)
     return resources
@@ -118,14 +135,19 @@ def _resources(card: int) -> Any:
 
 @cache
 def _try_gpus() -> None:
-    """Try a search on every GPU, in a child process: faiss aborts its process where a GPU cannot run its kernels."""
-    trial = subprocess.run([sys.executable, "-c", _TRIAL], capture_output=True, text=True, check=False)  # noqa: S603
+    """Try a search on every GPU, in a child process: faiss aborts its process where a GPU cannot
+    run its kernels.
+    """
+    trial = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", _TRIAL], capture_output=True, text=True, check=False
+    )
     if trial.returncode:
         lines = trial.stderr.strip().splitlines() or [f"status {trial.returncode}"]
         reason = lines[-1].rpartition("details: ")[2][:200]
         raise RecipeError(
-            f"faiss cannot search on this machine's GPUs ({reason}): install a build of faiss for them, set "
-            "evolution.neighbor_search: torch, or hide them by CUDA_VISIBLE_DEVICES= to search on the CPU."
+            f"faiss cannot search on this machine's GPUs ({reason}): install a build of faiss for "
+            "them, set evolution.neighbor_search: torch, or hide them by CUDA_VISIBLE_DEVICES= to "
+            "search on the CPU."
         )
 
 
@@ -137,7 +159,8 @@ def count_gpus() -> int:
 def gpu_search(candidates: Vectors) -> Search:
     """Return one search that shares the queries among all GPUs.
 
-    RecipeError: a GPU fails, for want of memory as a rule, or is one for which this build of faiss has no kernels.
+    RecipeError: a GPU fails, for want of memory as a rule, or is one for which this build of faiss
+    has no kernels.
     """
     _try_gpus()
     torch = sys.modules.get("torch")
@@ -147,13 +170,20 @@ def gpu_search(candidates: Vectors) -> Search:
 
 
 def import_faiss() -> Any:
-    """Return faiss; raise MissingDependency if it is not installed, RecipeError if it cannot be loaded."""
+    """Return faiss; raise MissingDependency if it is not installed, RecipeError if it cannot be
+    loaded.
+    """
     with warnings.catch_warnings():
         # SWIG's own types, in some builds: "builtin type SwigPyObject has no __module__ attribute"
         warnings.filterwarnings("ignore", message="builtin type", category=DeprecationWarning)
         try:
             return import_library("faiss", "cpu", _PURPOSE)
-        except (ImportError, AttributeError, OSError, RuntimeError) as error:  # no library of CUDA, or two wheels mixed
+        except (
+            ImportError,
+            AttributeError,
+            OSError,
+            RuntimeError,
+        ) as error:  # no library of CUDA, or two wheels mixed
             raise RecipeError(
                 f"faiss cannot be loaded ({words_of_error(error)}): `pe doctor` names its wheels."
             ) from error

@@ -21,7 +21,10 @@ _BYTES = 16  # free on a GPU for each float32 element of a temporary: so it take
 
 
 class TorchSearch:
-    """Search by products in float32 on the candidates' device. `in_float32` must be entered around it."""
+    """Search by products in float32 on the candidates' device.
+
+    `in_float32` must be entered around it.
+    """
 
     threads = ALONE  # torch has its own
 
@@ -42,12 +45,17 @@ class TorchSearch:
             return Neighbours(distances.cpu().numpy(), positions.cpu().numpy(), last.cpu().numpy())
 
     def _nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The k smallest squared distances and their positions, n×k, from one block of candidates after another."""
+        """The k smallest squared distances and their positions, n×k, from one block of candidates
+        after another.
+        """
         import torch
 
         squares = _squares(queries)[:, None]
         step = max(k, _affordable(_BLOCK, queries) // len(queries))
-        best, positions = (queries.new_empty((len(queries), 0), dtype=kind) for kind in (torch.float32, torch.int64))
+        best, positions = (
+            queries.new_empty((len(queries), 0), dtype=kind)
+            for kind in (torch.float32, torch.int64)
+        )
         for part in slices(len(self._candidates), step):
             block = _product(queries, self._candidates[part])
             block.mul_(-2).add_(squares).add_(self._squares[part])
@@ -74,9 +82,15 @@ def torch_search(candidates: Vectors) -> Search:
 
 
 def devices() -> list[str]:
-    """Return the names of all GPUs that torch sees, or the CPU. RecipeError: it sees none of the driver's GPUs."""
+    """Return the names of all GPUs that torch sees, or the CPU.
+
+    RecipeError: it sees none of the driver's GPUs.
+    """
     _import_torch()
-    cards = find_cards("evolution.neighbor_search: faiss, or CUDA_VISIBLE_DEVICES= to hide them, to search on the CPU")
+    cards = find_cards(
+        "evolution.neighbor_search: faiss, or CUDA_VISIBLE_DEVICES= to hide them, to search on the "
+        "CPU"
+    )
     return [f"cuda:{i}" for i in range(cards)] or [CPU]
 
 
@@ -97,7 +111,9 @@ def _squares(vectors: Tensor) -> Tensor:
 
 
 def _affordable(most: int, beside: Tensor) -> int:
-    """Return how many float32 elements a temporary on the device of `beside` may have; at most `most`."""
+    """Return how many float32 elements a temporary on the device of `beside` may have; at most
+    `most`.
+    """
     import torch
 
     device = beside.device
@@ -109,7 +125,11 @@ def _affordable(most: int, beside: Tensor) -> int:
 
 
 def in_float32() -> AbstractContextManager[None]:
-    """Keep torch's float32 products, of the whole process, from tensor cores (tf32) while the context lasts."""
+    """Keep torch's float32 products, of the whole process, from tensor cores (tf32) while the
+    context lasts.
+    """
     backends = _import_torch().backends
     name = "fp32_precision"
-    return with_attributes((backends.cuda.matmul, name, "ieee"), (backends.mkldnn.matmul, name, "ieee"))
+    return with_attributes(
+        (backends.cuda.matmul, name, "ieee"), (backends.mkldnn.matmul, name, "ieee")
+    )

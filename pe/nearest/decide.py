@@ -1,4 +1,6 @@
-"""From a search in float32 to the exact answer: settle near-ties, and search in float64 for queries that stay open."""
+"""From a search in float32 to the exact answer: settle near-ties, and search in float64 for queries
+that stay open.
+"""
 
 from __future__ import annotations
 
@@ -31,20 +33,25 @@ Read = Callable[[Int64Array], Vectors]
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """The frame in which float32 arithmetic is done: x ↦ (x − centre)·scale, after normalising under cosine.
+    """The frame in which float32 arithmetic is done: x ↦ (x − centre)·scale, after normalising
+    under cosine.
 
     No answer depends on the frame, only how often float32 suffices.
     """
 
     metric: Metric
-    centre: Vectors | Float64Array  # (d,), in the precision of what it is subtracted from: float32 for l2, else float64
+    centre: (
+        Vectors | Float64Array
+    )  # (d,), in the precision of what it is subtracted from: float32 for l2, else float64
     scale: float  # a power of two, at most 2⁶⁴
 
     @classmethod
     def around(cls, candidates: Vectors, metric: Metric) -> Frame:
-        """Return the frame with the median of some 256 candidates as centre, and their median distance to it about 1.
+        """Return the frame with the median of some 256 candidates as centre, and their median
+        distance to it about 1.
 
-        Medians, and not means, so that a few enormous candidates do not cost all others their precision.
+        Medians, and not means, so that a few enormous candidates do not cost all others their
+        precision.
         """
         sample = exact.lift(candidates[:: -(-len(candidates) // _SAMPLE)], metric)
         centre: Vectors | Float64Array = np.median(sample, axis=0)
@@ -52,16 +59,24 @@ class Frame:
             centre = centre.astype(np.float32)
         norms = np.sqrt(np.square(sample - centre).sum(axis=1))
         norms = norms[norms > 0]
-        scale = 2.0 ** float(np.clip(-np.round(np.log2(np.median(norms))), -126, 64)) if norms.size else 1.0
+        scale = (
+            2.0 ** float(np.clip(-np.round(np.log2(np.median(norms))), -126, 64))
+            if norms.size
+            else 1.0
+        )
         return cls(metric, centre, scale)
 
     def place(self, vectors: Vectors) -> tuple[Vectors, Float64Array]:
-        """The rows in the frame, float32, and their radii (bounds on the norms): infinite where float32 overflows."""
+        """The rows in the frame, float32, and their radii (bounds on the norms): infinite where
+        float32 overflows.
+        """
         rows = np.empty(vectors.shape, np.float32)
         step = max(1, _CHUNK // vectors.shape[1])
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             for part in slices(len(vectors), step):
-                own = vectors[part] if self.metric == "l2" else exact.lift(vectors[part], self.metric)
+                own = (
+                    vectors[part] if self.metric == "l2" else exact.lift(vectors[part], self.metric)
+                )
                 rows[part] = (own - self.centre) * self.scale
             return rows, exact.radius(rows, FLOAT32)
 
@@ -80,7 +95,8 @@ class Neighbours(NamedTuple):
 class Threads:
     """The number of threads, `count()` ≥ 1, that share the queries of a search, each on one core.
 
-    `one_core()` is a context to enter while several threads search; it yields the function that each calls first.
+    `one_core()` is a context to enter while several threads search; it yields the function that
+    each calls first.
     """
 
     count: Callable[[], int]
@@ -104,7 +120,8 @@ class Search(Protocol):
 
 
 class SharedSearch:
-    """One search on several devices, each of which has a copy of the candidates and gets a share of the queries.
+    """One search on several devices, each of which has a copy of the candidates and gets a share of
+    the queries.
 
     `around()` is a context that is entered while the devices search.
     """
@@ -112,7 +129,9 @@ class SharedSearch:
     threads = ALONE  # it begins one for each device
 
     def __init__(
-        self, searches: Sequence[Search], around: Callable[[], AbstractContextManager[object]] = nullcontext
+        self,
+        searches: Sequence[Search],
+        around: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self._searches = searches
         self._around = around
@@ -127,7 +146,9 @@ class SharedSearch:
 
 @contextmanager
 def failure_in_a_sentence(library: str, shape: tuple[int, ...], place: str) -> Iterator[None]:
-    """Turn a device's error into a RecipeError: the library's own words may tell how many queries there are."""
+    """Turn a device's error into a RecipeError: the library's own words may tell how many queries
+    there are.
+    """
     try:
         yield
     except RuntimeError as error:
@@ -138,19 +159,23 @@ def failure_in_a_sentence(library: str, shape: tuple[int, ...], place: str) -> I
             why = f"{type(error).__name__}, as a rule for want of memory"
             remedy = "lower evolution.population"
         raise RecipeError(
-            f"The neighbour search by {library} among {shape[0]:,} candidates of {shape[1]:,} dimensions failed on "
-            f"{place} ({why}): {remedy}, or hide the GPUs by CUDA_VISIBLE_DEVICES= to search on the CPU."
+            f"The neighbour search by {library} among {shape[0]:,} candidates of {shape[1]:,} "
+            f"dimensions failed on {place} ({why}): {remedy}, or hide the GPUs by "
+            "CUDA_VISIBLE_DEVICES= to search on the CPU."
         ) from error
 
 
 class Decider:
     """Decides the exact q nearest of m ≥ q candidates, which are finite and distinct.
 
-    Candidates too far out for float32 (radius in the frame ≥ 2⁵⁸) are not searched: an answer counts only if they are
-    provably farther. Nor is, under cosine, the zero vector, whose distance to every vector is known.
+    Candidates too far out for float32 (radius in the frame ≥ 2⁵⁸) are not searched: an answer
+    counts only if they are provably farther. Nor is, under cosine, the zero vector, whose distance
+    to every vector is known.
     """
 
-    def __init__(self, candidates: Vectors, q: int, metric: Metric, backend: Callable[[Vectors], Search]) -> None:
+    def __init__(
+        self, candidates: Vectors, q: int, metric: Metric, backend: Callable[[Vectors], Search]
+    ) -> None:
         self.candidates = candidates
         self.q = q
         self.metric = metric
@@ -164,7 +189,9 @@ class Decider:
         self.search = backend(rows if near.all() else rows[near])
 
     def __call__(self, queries: Vectors, places: Int64Array | None = None) -> Int64Array:
-        """The q nearest candidates of each query, or of each at `places`, n×q. −1 for queries that are not finite."""
+        """The q nearest candidates of each query, or of each at `places`, n×q. −1 for queries that
+        are not finite.
+        """
         read = partial(_read, queries, places)
         rows = np.arange(len(queries) if places is None else len(places))
         answer = np.full((len(rows), self.q), -1, np.int64)
@@ -179,20 +206,32 @@ class Decider:
             finite = np.isfinite(block).all(axis=1)
             answer[at[zero]] = np.arange(self.q)  # at right angles to all candidates: all tie
             rest = finite & ~zero
-            answer[at[rest]] = exact.exact_nearest(block[rest], self.candidates, self.q, self.metric, centre)
+            answer[at[rest]] = exact.exact_nearest(
+                block[rest], self.candidates, self.q, self.metric, centre
+            )
         return answer
 
     def _search(self, read: Read, answer: Int64Array, rows: Int64Array, step: int) -> Int64Array:
-        """Write the answers of these rows that the search decides. Return the rows that it leaves open."""
+        """Write the answers of these rows that the search decides.
+
+        Return the rows that it leaves open.
+        """
         threads = self.search.threads.count()
         if len(rows) < threads * _SHARE:
             threads = 1
-        each = -(-len(rows) // (threads * max(min(step, _SHARE), step // threads)))  # blocks of a thread
-        blocks = [block for block in np.array_split(rows, max(1, threads * each)) if len(block)]  # none of them small
+        each = -(
+            -len(rows) // (threads * max(min(step, _SHARE), step // threads))
+        )  # blocks of a thread
+        blocks = [
+            block for block in np.array_split(rows, max(1, threads * each)) if len(block)
+        ]  # none of them small
         work = partial(self._block, read, answer)
         if threads == 1:
             return np.concatenate([rows[:0], *map(work, blocks)])
-        with self.search.threads.one_core() as begin, ThreadPoolExecutor(threads, initializer=begin) as pool:
+        with (
+            self.search.threads.one_core() as begin,
+            ThreadPoolExecutor(threads, initializer=begin) as pool,
+        ):
             return np.concatenate(list(pool.map(work, blocks)))
 
     def _block(self, read: Read, answer: Int64Array, rows: Int64Array) -> Int64Array:
@@ -213,7 +252,10 @@ class Decider:
     def _decide(
         self, queries: Vectors, rows_in_frame: Vectors, radii: Float64Array, rows: Int64Array
     ) -> tuple[Int64Array, BoolArray]:
-        """The q nearest of the candidates retrieved for queries[rows]. True for rows where no other can be nearer."""
+        """The q nearest of the candidates retrieved for queries[rows].
+
+        True for rows where no other can be nearer.
+        """
         columns, approximate, error, beyond = self._retrieve(rows_in_frame, radii)
         n = len(rows)
         q = self.q
@@ -239,7 +281,9 @@ class Decider:
     def _retrieve(
         self, rows_in_frame: Vectors, radii: Float64Array
     ) -> tuple[Int64Array, Float64Array, Float64Array, Float64Array]:
-        """Indices, squared distances and error bounds of candidates, n×k; and a lower bound for all others, n."""
+        """Indices, squared distances and error bounds of candidates, n×k; and a lower bound for all
+        others, n.
+        """
         n, d, k = *rows_in_frame.shape, min(self.q + _SPARE, len(self.reachable))
         distances, positions, last = self.search(rows_in_frame, k)
         columns = self.reachable[positions]
@@ -250,13 +294,18 @@ class Decider:
             beyond[:] = np.inf
         if self.zero.size:
             columns = np.hstack([columns, np.full((n, 1), self.zero[0])])
-            approximate = np.hstack([approximate, np.full((n, 1), exact.NO_DIRECTION * self.frame.scale**2)])
+            approximate = np.hstack(
+                [approximate, np.full((n, 1), exact.NO_DIRECTION * self.frame.scale**2)]
+            )
             error = np.hstack([error, np.zeros((n, 1))])
         return columns, approximate, error, beyond
 
 
 def _read(queries: Vectors, places: Int64Array | None, rows: Int64Array) -> Vectors:
-    """The queries at `rows`, ascending (if given, at places[rows]). Copied only if they are not consecutive."""
+    """The queries at `rows`, ascending (if given, at places[rows]).
+
+    Copied only if they are not consecutive.
+    """
     rows = rows if places is None else places[rows]
     if rows[-1] - rows[0] == len(rows) - 1:
         return np.ascontiguousarray(queries[rows[0] : rows[-1] + 1])

@@ -1,37 +1,41 @@
-"""The float64 distance that decides a vote, pair by pair, and how far a float32 one can be from it: bound and proof.
+"""The float64 distance that decides a vote, pair by pair, and how far a float32 one can be from it:
+bound and proof.
 
-The squared distance of a pair is computed from its two float32 vectors by element-wise IEEE operations and a
-sum whose order is spelled out (`_fold`), so its bits depend on the pair alone: not on the other pairs, the
-block they came in, the number of threads or the BLAS.
+The squared distance of a pair is computed from its two float32 vectors by element-wise IEEE
+operations and a sum whose order is spelled out (`_fold`), so its bits depend on the pair alone: not
+on the other pairs, the block they came in, the number of threads or the BLAS.
 
-Notation. u is the unit roundoff of the arithmetic (2⁻²⁴ in float32, 2⁻⁵³ in float64) and
-γ_k = k·u / (1 − k·u). A product of k factors (1 + δ) or 1/(1 + δ) with |δ| ≤ u lies within 1 ± γ_k, and
-(1 + γ_j)(1 + γ_k) ≤ 1 + γ_{j+k}. x and c are query and candidate, D = |x − c|² their true squared distance.
-Both are placed before the search: x' = s·(x − μ) and c' likewise, with a public centre μ and a power of
-two s, so that D' = |x' − c'|² should be s²·D. a = |x'| and b = |c'| are their radii.
+Notation. u is the unit roundoff of the arithmetic (2⁻²⁴ in float32, 2⁻⁵³ in float64) and γ_k = k·u
+/ (1 − k·u). A product of k factors (1 + δ) or 1/(1 + δ) with |δ| ≤ u lies within 1 ± γ_k, and (1 +
+γ_j)(1 + γ_k) ≤ 1 + γ_{j+k}. x and c are query and candidate, D = |x − c|² their true squared
+distance. Both are placed before the search: x' = s·(x − μ) and c' likewise, with a public centre μ
+and a power of two s, so that D' = |x' − c'|² should be s²·D. a = |x'| and b = |c'| are their radii.
 
 1. The kernel, given x' and c', in any order of summation, with fused operations or without:
-   expanded, |x'|² + |c'|² − 2x'·c', each of the d terms x_k², c_k², 2x_k·c_k meets at most d + 3 roundings,
-   so the error is at most γ_{d+3} Σ(|x_k| + |c_k|)² ≤ γ_{d+3} (a + b)²; direct, Σ(x_k − c_k)², it is at most
-   γ_{d+2} D' ≤ γ_{d+2} (a + b)². Cutting a negative result to 0 brings it nearer to D' ≥ 0.
-2. The placing: each component of s·(x − μ) is off by at most u of itself (s is exact), so the vector x' − c'
-   is off by at most u(1 + 2u)(a + b), and its square by at most 3u(a + b)².
+   expanded, |x'|² + |c'|² − 2x'·c', each of the d terms x_k², c_k², 2x_k·c_k meets at most d + 3
+   roundings, so the error is at most γ_{d+3} Σ(|x_k| + |c_k|)² ≤ γ_{d+3} (a + b)²; direct, Σ(x_k −
+   c_k)², it is at most γ_{d+2} D' ≤ γ_{d+2} (a + b)². Cutting a negative result to 0 brings it
+   nearer to D' ≥ 0.
+2. The placing: each component of s·(x − μ) is off by at most u of itself (s is exact), so the
+   vector x' − c' is off by at most u(1 + 2u)(a + b), and its square by at most 3u(a + b)².
 3. Settled distances (`settle`) are float64 themselves: off by at most γ_{3+log₂d} D, in float64.
 
 Together: |computed − s²·settled| ≤ γ_{d+32} (a + b)² for d < 2²², as d + 3 + 3 + (3 + 22) < d + 32.
 
-4. Underflow. A float32 operation may lose up to 2⁻¹²⁶ absolutely, even where subnormals are flushed; s ≤ 2⁶⁴
-   makes that at most 2⁻⁶² per component. With every radius padded by p = √d·2⁻³⁶ the bound grows by
-   γ·4p(a + b) + γ·4p² ≥ 4√d·2⁻⁶⁰(a + b) + 4d²·2⁻⁹⁶, more than those losses can move a squared distance. In
-   float64 nothing made from float32 values underflows.
-5. Radii are computed too: `radius` returns r with |x'| ≤ r, and r ≤ (1 + 2γ)·|s(x − μ)| + 2p, γ = γ_{d+32} ≤ ¼.
+4. Underflow. A float32 operation may lose up to 2⁻¹²⁶ absolutely, even where subnormals are
+   flushed; s ≤ 2⁶⁴ makes that at most 2⁻⁶² per component. With every radius padded by p = √d·2⁻³⁶
+   the bound grows by γ·4p(a + b) + γ·4p² ≥ 4√d·2⁻⁶⁰(a + b) + 4d²·2⁻⁹⁶, more than those losses can
+   move a squared distance. In float64 nothing made from float32 values underflows.
+5. Radii are computed too: `radius` returns r with |x'| ≤ r, and r ≤ (1 + 2γ)·|s(x − μ)| + 2p, γ =
+   γ_{d+32} ≤ ¼.
 
-The computed distance of a candidate that a search did not return is unknown, but not below L, which the search
-tells. `unseen` turns this into a lower bound on the distance to every candidate not returned, however large its
-radius. Let g = γ_{d+32} be the factor of (a + b)², and ρ = (1 + 2g)(a + √L) + 2p. A candidate with r ≤ ρ is, by the
-bound above, at least L − g(a + ρ)² away. One with r > ρ has, by 5, |s(c − μ)| > a + √L, so its distance exceeds L.
-Likewise one with r ≥ R, not searched because R² is out of float32's reach, has |s(c − μ)| > R/2: its distance
-exceeds T where a + √T < R/2.
+The computed distance of a candidate that a search did not return is unknown, but not below L, which
+the search tells. `unseen` turns this into a lower bound on the distance to every candidate not
+returned, however large its radius. Let g = γ_{d+32} be the factor of (a + b)², and ρ = (1 + 2g)(a +
+√L) + 2p. A candidate with r ≤ ρ is, by the bound above, at least L − g(a + ρ)² away. One with r > ρ
+has, by 5, |s(c − μ)| > a + √L, so its distance exceeds L. Likewise one with r ≥ R, not searched
+because R² is out of float32's reach, has |s(c − μ)| > R/2: its distance exceeds T where a + √T <
+R/2.
 """
 
 from __future__ import annotations
@@ -51,7 +55,8 @@ FLOAT64 = 2.0**-53
 Metric = Literal["l2", "cosine"]
 
 NO_DIRECTION = 2.0
-"""Squared distance, under cosine, of a zero vector to every vector, as if at a right angle to it."""
+"""Squared distance, under cosine, of a zero vector to every vector, as if at a right angle
+to it."""
 
 _PAIRS = 2**18  # elements settled at a time: two float64 arrays that stay in the cache
 _ROWS = 512  # queries compared together in the exact search
@@ -59,7 +64,10 @@ _BLOCK = 2**22  # most elements of a block of queries or candidates there
 
 
 def gamma(dimensions: int, roundoff: float) -> float:
-    """γ_{d+32} of the proof above, a hair enlarged. Infinite (nothing is certain) where the proof does not reach."""
+    """γ_{d+32} of the proof above, a hair enlarged.
+
+    Infinite (nothing is certain) where the proof does not reach.
+    """
     k = (dimensions + 32) * roundoff
     return 1.001 * k / (1 - k) if k < 0.2 and dimensions < 2**22 else float("inf")
 
@@ -70,7 +78,10 @@ def pad(dimensions: int, roundoff: float) -> float:
 
 
 def radius(vectors: FloatArray, roundoff: float) -> Float64Array:
-    """An upper bound on the norm of each row, float64. Infinite for NaN, on overflow, or beyond the proof's reach."""
+    """An upper bound on the norm of each row, float64.
+
+    Infinite for NaN, on overflow, or beyond the proof's reach.
+    """
     dimensions = vectors.shape[1]
     if not np.isfinite(gamma(dimensions, roundoff)):
         return np.full(len(vectors), np.inf)
@@ -79,18 +90,25 @@ def radius(vectors: FloatArray, roundoff: float) -> Float64Array:
     return np.where(np.isfinite(bound), bound, np.inf)
 
 
-def unseen(last: Float64Array, query_radius: Float64Array, largest: float, dimensions: int) -> Float64Array:
-    """A lower bound on the squared distance of each query to all candidates that its search did not return: see above.
+def unseen(
+    last: Float64Array, query_radius: Float64Array, largest: float, dimensions: int
+) -> Float64Array:
+    """A lower bound on the squared distance of each query to all candidates that its search did not
+    return: see above.
 
     `last` is L, `query_radius` a, `largest` the largest radius that was searched.
     """
     slack = gamma(dimensions, FLOAT32)
-    reach = (1 + 2 * slack) * (query_radius + np.sqrt(np.maximum(last, 0))) + 2 * pad(dimensions, FLOAT32)
+    reach = (1 + 2 * slack) * (query_radius + np.sqrt(np.maximum(last, 0))) + 2 * pad(
+        dimensions, FLOAT32
+    )
     return last - slack * (query_radius + np.minimum(largest, reach)) ** 2
 
 
 def _fold(values: Float64Array) -> Float64Array:
-    """The sum of each row, always in the same order: the upper half is added to the lower until one is left."""
+    """The sum of each row, always in the same order: the upper half is added to the lower until one
+    is left.
+    """
     width = values.shape[1]
     while width > 1:
         half = (width + 1) // 2
@@ -118,7 +136,8 @@ def has_no_direction(vectors: FloatArray, metric: Metric) -> BoolArray:
 def settle(
     queries: Vectors, candidates: Vectors, rows: Int64Array, columns: Int64Array, metric: Metric
 ) -> Float64Array:
-    """The deciding squared distance of each pair (queries[rows[p]], candidates[columns[p]]), float64.
+    """The deciding squared distance of each pair (queries[rows[p]], candidates[columns[p]]),
+    float64.
 
     All vectors must be finite. Memory is bounded: pairs are settled a few at a time.
     """
@@ -134,12 +153,15 @@ def settle(
     return distances
 
 
-def exact_nearest(queries: Vectors, candidates: Vectors, q: int, metric: Metric, centre: Float64Array) -> Int64Array:
-    """The q candidates nearest to each query by settled distance, ties to the lowest index: int64, n×q.
+def exact_nearest(
+    queries: Vectors, candidates: Vectors, q: int, metric: Metric, centre: Float64Array
+) -> Int64Array:
+    """The q candidates nearest to each query by settled distance, ties to the lowest index: int64,
+    n×q.
 
-    All vectors must be finite. Blocks of candidates are compared in float64; pairs that might be among the q nearest,
-    by the bound of the proof above, are settled. Memory holds one block and the answer. `centre` is a point near the
-    candidates; it changes the speed, never the answer.
+    All vectors must be finite. Blocks of candidates are compared in float64; pairs that might be
+    among the q nearest, by the bound of the proof above, are settled. Memory holds one block and
+    the answer. `centre` is a point near the candidates; it changes the speed, never the answer.
     """
     answer = np.empty((len(queries), q), np.int64)
     step = max(1, min(_ROWS, _BLOCK // queries.shape[1]))
@@ -149,7 +171,9 @@ def exact_nearest(queries: Vectors, candidates: Vectors, q: int, metric: Metric,
     return answer
 
 
-def _exact_block(queries: Vectors, candidates: Vectors, q: int, metric: Metric, centre: Float64Array) -> Int64Array:
+def _exact_block(
+    queries: Vectors, candidates: Vectors, q: int, metric: Metric, centre: Float64Array
+) -> Int64Array:
     n, d = queries.shape
     x, x_radius, x_zero = _centre(queries, metric, centre)
     best = np.full((n, q), np.inf)
@@ -171,16 +195,24 @@ def _exact_block(queries: Vectors, candidates: Vectors, q: int, metric: Metric, 
     return nearest
 
 
-def _centre(vectors: Vectors, metric: Metric, centre: Float64Array) -> tuple[Float64Array, Float64Array, BoolArray]:
+def _centre(
+    vectors: Vectors, metric: Metric, centre: Float64Array
+) -> tuple[Float64Array, Float64Array, BoolArray]:
     """Centred rows, their radii, and which rows have no direction."""
     wide = lift(vectors, metric) - centre
     return wide, radius(wide, FLOAT64), has_no_direction(vectors, metric)
 
 
 def merge(
-    best: Float64Array, nearest: Int64Array, rows: Int64Array, columns: Int64Array, distances: Float64Array
+    best: Float64Array,
+    nearest: Int64Array,
+    rows: Int64Array,
+    columns: Int64Array,
+    distances: Float64Array,
 ) -> tuple[Float64Array, Int64Array]:
-    """Distances and indices, n×q, of each row's q nearest in order, from the q it had and new pairs (rows, columns)."""
+    """Distances and indices, n×q, of each row's q nearest in order, from the q it had and new pairs
+    (rows, columns).
+    """
     n, q = best.shape
     rows = np.concatenate([np.repeat(np.arange(n), q), rows])
     columns = np.concatenate([nearest.ravel(), columns])

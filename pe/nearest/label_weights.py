@@ -1,6 +1,8 @@
-"""Weights of candidates under labels: near candidates have near votes, so smooth votes tell which label wants one.
+"""Weights of candidates under labels: near candidates have near votes, so smooth votes tell which
+label wants one.
 
-Post-processing: nothing here sees a private record. docs/plan.md says what it brings, and what else was tried.
+Post-processing: nothing here sees a private record. docs/plan.md says what it brings, and what else
+was tried.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ Items = Int64Array
 Matrix = Float64Array
 
 LANDMARKS = 256
-"""Most candidates in whose span the smooth votes lie (Nyström's method), so that time grows with the others linearly
-alone."""
+"""Most candidates in whose span the smooth votes lie (Nyström's method), so that time grows with
+the others linearly alone."""
 LENGTHS = (0.25, 0.5, 1.0, 2.0)
 """Lengths ℓ of the kernel that are tried, over the median distance between landmarks."""
 VARIANCES = np.array([0.0, *2.0 ** np.arange(-8, 3)])
@@ -31,8 +33,8 @@ POWER = 4
 TRIED = 4096
 """Most candidates of a label by which the kernel's length is chosen."""
 COPY = 0.05
-"""Distance between two candidates of a label, over the median distance between landmarks, up to which the one of fewer
-votes is a near copy of the other."""
+"""Distance between two candidates of a label, over the median distance between landmarks, up to
+which the one of fewer votes is a near copy of the other."""
 COMPARED = 2048
 """The best candidates of each label that are compared with each other."""
 BLOCK = 4096
@@ -42,15 +44,17 @@ BLOCK = 4096
 def label_weights(
     noisy: Votes, labels: Labels, vectors: Vectors, sigma: float, rng: np.random.Generator
 ) -> LabelWeights:
-    """Return each candidate's weight, by which its noisy votes are multiplied: 1 if no other label wants it more.
+    """Return each candidate's weight, by which its noisy votes are multiplied: 1 if no other label
+    wants it more.
 
-    The noisy votes of a label's candidates are taken as v = μ + f(x) + g + noise: f a Gaussian process over the vectors
-    x with the kernel a·exp(−‖x − y‖²/2ℓ²), g of variance b for each candidate alone. ℓ, and a and b over the variance
-    of a label's noisy votes, are those of the highest marginal likelihood, over all labels together (Rasmussen and
-    Williams 2006, chapter 5). F is the posterior mean of μ + f, at least the standard error of the label's mean vote,
-    over the square root of that mean: halfway between votes, by which large labels take what others want, and each
-    label's shares of its own. A weight is (F of the candidate's own label / the highest F of any label)^POWER, at the
-    candidate's vector.
+    The noisy votes of a label's candidates are taken as v = μ + f(x) + g + noise: f a Gaussian
+    process over the vectors x with the kernel a·exp(−‖x − y‖²/2ℓ²), g of variance b for each
+    candidate alone. ℓ, and a and b over the variance of a label's noisy votes, are those of the
+    highest marginal likelihood, over all labels together (Rasmussen and Williams 2006, chapter 5).
+    F is the posterior mean of μ + f, at least the standard error of the label's mean vote, over the
+    square root of that mean: halfway between votes, by which large labels take what others want,
+    and each label's shares of its own. A weight is (F of the candidate's own label / the highest F
+    of any label)^POWER, at the candidate's vector.
 
     Guarantee: post-processing of `noisy`; everything else is public.
 
@@ -62,19 +66,26 @@ def label_weights(
         rng: public randomness, by which landmarks are drawn.
 
     Returns:
-        float64 (m,) in [0, 1]; 0 for near copies: a candidate within COPY of one of its label that weighs more. Before
-        copies are sought, all are 1 with one label and without noise; so is that of a vector that is not finite.
+        float64 (m,) in [0, 1]; 0 for near copies: a candidate within COPY of one of its label that
+            weighs more. Before
+        copies are sought, all are 1 with one label and without noise; so is that of a vector that
+            is not finite.
     """
     weights = np.ones(len(noisy))
     rows = np.flatnonzero(np.isfinite(vectors).all(axis=1))
     members = [rows[labels[rows] == label] for label in np.unique(labels[rows])]
-    landmarks = vectors[rng.choice(rows, min(len(rows), LANDMARKS), replace=False)].astype(np.float64)
+    landmarks = vectors[rng.choice(rows, min(len(rows), LANDMARKS), replace=False)].astype(
+        np.float64
+    )
     distances = np.sqrt(_squares(landmarks, landmarks)[np.triu_indices(len(landmarks), 1)])
     median = float(np.median(distances)) if distances.size else 0.0
     if sigma and len(members) > 1 and median:
         bases = (_Basis.of(landmarks, median * length) for length in LENGTHS)
         some = [rng.permutation(own)[:TRIED] if len(own) > TRIED else own for own in members]
-        fit = max((_fit(basis, some, noisy, vectors, sigma) for basis in bases), key=lambda fit: fit.likelihood)
+        fit = max(
+            (_fit(basis, some, noisy, vectors, sigma) for basis in bases),
+            key=lambda fit: fit.likelihood,
+        )
         if sum(map(len, some)) < len(rows):
             fit = _fit(fit.basis, members, noisy, vectors, sigma)
         least = sigma / np.sqrt([len(own) for own in members])
@@ -89,7 +100,9 @@ def label_weights(
 
 
 def _near_copies(rows: Items, weights: Votes, vectors: Vectors, distance: float) -> Items:
-    """Return those of the best COMPARED `rows` that are within `distance` of one that weighs more."""
+    """Return those of the best COMPARED `rows` that are within `distance` of one that
+    weighs more.
+    """
     best = rows[np.argsort(-weights[rows], kind="stable")][:COMPARED]
     own = vectors[best].astype(np.float64)
     is_near = _squares(own, own) <= distance**2
@@ -98,7 +111,9 @@ def _near_copies(rows: Items, weights: Votes, vectors: Vectors, distance: float)
 
 @dataclass(frozen=True)
 class _Basis:
-    """Functions of a vector in whose span the smooth votes lie: the kernel with each landmark, made orthonormal."""
+    """Functions of a vector in whose span the smooth votes lie: the kernel with each landmark, made
+    orthonormal.
+    """
 
     landmarks: Matrix
     length: float
@@ -106,12 +121,16 @@ class _Basis:
 
     @classmethod
     def of(cls, landmarks: Matrix, length: float) -> _Basis:
-        values, directions = np.linalg.eigh(np.exp(-_squares(landmarks, landmarks) / (2 * length**2)))
+        values, directions = np.linalg.eigh(
+            np.exp(-_squares(landmarks, landmarks) / (2 * length**2))
+        )
         large = values > values.max() * 1e-8
         return cls(landmarks, length, directions[:, large] / np.sqrt(values[large]))
 
     def blocks(self, vectors: Vectors, rows: Items) -> Iterator[tuple[Items, Matrix]]:
-        """Yield the functions' values at some rows of the vectors, block by block: (the rows, the values)."""
+        """Yield the functions' values at some rows of the vectors, block by block: (the rows, the
+        values).
+        """
         for start in range(0, len(rows), BLOCK):
             part = rows[start : start + BLOCK]
             squares = _squares(vectors[part].astype(np.float64), self.landmarks)
@@ -125,8 +144,10 @@ class _Sums:
     Attributes:
         count, total, squares: the number of votes, their sum, and the sum of their squares.
         values: eigenvalues of the products of the functions, (r,).
-        directions: of these eigenvalues, in the functions, scaled to length 1 over the candidates, (functions, r).
-        ones, votes: sums of the directions over the candidates, and their products with the votes, (r,).
+        directions: of these eigenvalues, in the functions, scaled to length 1 over the candidates,
+            (functions, r).
+        ones, votes: sums of the directions over the candidates, and their products with the votes,
+            (r,).
     """
 
     count: int
@@ -153,19 +174,33 @@ class _Sums:
         values, directions = values[large], directions[:, large] / np.sqrt(values[large])
         total = float(votes.sum())
         squares = float(votes @ votes)
-        return cls(len(rows), total, squares, values, directions, ones @ directions, with_votes @ directions)
+        return cls(
+            len(rows),
+            total,
+            squares,
+            values,
+            directions,
+            ones @ directions,
+            with_votes @ directions,
+        )
 
     @property
     def spread(self) -> float:
         """The variance of the noisy votes."""
-        return max(float(self.squares / self.count - (self.total / self.count) ** 2), np.finfo(float).tiny)
+        return max(
+            float(self.squares / self.count - (self.total / self.count) ** 2), np.finfo(float).tiny
+        )
 
     def likelihood(self, a: Matrix, b: Matrix, sigma: float) -> tuple[Matrix, Matrix]:
-        """Return the log likelihood at variances a and b, arrays of one shape, and μ by generalised least squares."""
+        """Return the log likelihood at variances a and b, arrays of one shape, and μ by generalised
+        least squares.
+        """
         inside = a[..., None] * self.values + b[..., None] + sigma**2
         outside = b + sigma**2
         one = (self.ones**2 / inside).sum(-1) + (self.count - self.ones @ self.ones) / outside
-        both = (self.ones * self.votes / inside).sum(-1) + (self.total - self.ones @ self.votes) / outside
+        both = (self.ones * self.votes / inside).sum(-1) + (
+            self.total - self.ones @ self.votes
+        ) / outside
         two = (self.votes**2 / inside).sum(-1) + (self.squares - self.votes @ self.votes) / outside
         logs = np.log(inside).sum(-1) + (self.count - len(self.values)) * np.log(outside)
         mean = both / one
@@ -174,7 +209,9 @@ class _Sums:
 
 @dataclass(frozen=True)
 class _Fit:
-    """The smooth votes of all labels by one kernel: F = means + functions @ coefficients, (labels,)."""
+    """The smooth votes of all labels by one kernel: F = means + functions @ coefficients,
+    (labels,).
+    """
 
     likelihood: float
     basis: _Basis
@@ -186,7 +223,9 @@ def _fit(basis: _Basis, members: list[Items], noisy: Votes, vectors: Vectors, si
     """Return the posterior mean for one kernel, at the prior variances that fit all labels best."""
     sums = [_Sums.of(basis, rows, noisy, vectors) for rows in members]
     a, b = np.meshgrid(VARIANCES, VARIANCES, indexing="ij")
-    likelihoods, means = zip(*(each.likelihood(a * each.spread, b * each.spread, sigma) for each in sums), strict=True)
+    likelihoods, means = zip(
+        *(each.likelihood(a * each.spread, b * each.spread, sigma) for each in sums), strict=True
+    )
     likelihood = np.sum(likelihoods, axis=0)
     best = np.unravel_index(likelihood.argmax(), likelihood.shape)
     mean = np.array([each[best] for each in means])
@@ -194,7 +233,9 @@ def _fit(basis: _Basis, members: list[Items], noisy: Votes, vectors: Vectors, si
     for each, mu in zip(sums, mean, strict=True):
         smooth = a[best] * each.spread * each.values
         noise = b[best] * each.spread + sigma**2
-        coefficients.append(each.directions @ (smooth / (smooth + noise) * (each.votes - mu * each.ones)))
+        coefficients.append(
+            each.directions @ (smooth / (smooth + noise) * (each.votes - mu * each.ones))
+        )
     return _Fit(float(likelihood[best]), basis, mean, np.stack(coefficients, axis=1))
 
 

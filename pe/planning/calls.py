@@ -1,4 +1,6 @@
-"""Count the requests, images and bytes of a plan, from its sizes and the generator's capabilities."""
+"""Count the requests, images and bytes of a plan, from its sizes and the generator's
+capabilities.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,17 @@ from pe.steps import Phase, Plan, Step, by_label
 def most_calls(phase: Phase, plan: Plan, api: Generator) -> int:
     """Return the most requests that a phase makes, into which pe.dispatch.work divides it.
 
-    The number is exact for new samples. For variations it depends on which members the votes choose.
+    The number is exact for new samples. For variations it depends on which members the votes
+    choose.
     """
     if phase.asks == "random":
         labels = by_label(phase.samples)
-        work = Work(phase.name, labels, plan.classes, plan.seed, np.full(len(labels), NO_PARENT, np.int64))
+        work = Work(
+            phase.name, labels, plan.classes, plan.seed, np.full(len(labels), NO_PARENT, np.int64)
+        )
         return sum(1 for _ in work.chunks(np.arange(len(labels)), ItemState.of(len(labels)), api))
-    # each of the other generators may get a share of a group, and ends it with a request that is not full
+    # each of the other generators may get a share of a group, and ends it with a request that is
+    # not full
     groups = sum(size > 0 for size in phase.samples)
     most = max(_most_variation_calls(phase, can) for can in api.ways) + (len(api.ways) - 1) * groups
     return min(most, phase.most)
@@ -36,13 +42,17 @@ def _most_variation_calls(phase: Phase, can: Capabilities) -> int:
     if phase.name.startswith("lookahead/"):  # every candidate is varied equally often
         return sum(phase.parents) * ceil(phase.most / sum(phase.parents) / can.max_chunk)
     labels = zip(phase.samples, phase.parents, strict=True)
-    return sum(_most_groups(samples, parents, phase.ahead, can.max_chunk) for samples, parents in labels)
+    return sum(
+        _most_groups(samples, parents, phase.ahead, can.max_chunk) for samples, parents in labels
+    )
 
 
 def _most_groups(samples: int, parents: int, ahead: int, chunk: int) -> int:
-    """Return the most requests for a label's variations, where those of one request share a parent or a condition.
+    """Return the most requests for a label's variations, where those of one request share a parent
+    or a condition.
 
-    A parent's first request is for its variation number `ahead` + 1, because the lookahead has made those before.
+    A parent's first request is for its variation number `ahead` + 1, because the lookahead has made
+    those before.
     """
     if samples <= 0:
         return 0
@@ -70,7 +80,10 @@ class Trial:
 
     @classmethod
     def of(cls, recipe: Recipe, plan: Plan, api: Generator | None) -> Trial:
-        """Plan the trial of a run. A generator that could not be set up (None) is taken to need none."""
+        """Plan the trial of a run.
+
+        A generator that could not be set up (None) is taken to need none.
+        """
         if api is None or not _needs_trial(recipe, plan, api):
             return cls()
         if len(api.ways) > 1:  # who makes how many of them, and in how many calls, is drawn
@@ -84,8 +97,15 @@ class Trial:
 
 
 def trial_step(plan: Plan) -> Step | None:
-    """Return the iteration of the least degree above 0, at which the trial is made. None if that is above WIDEST."""
-    return min((step for step in plan.steps if 0 < step.degree <= WIDEST), key=lambda step: step.degree, default=None)
+    """Return the iteration of the least degree above 0, at which the trial is made.
+
+    None if that is above WIDEST.
+    """
+    return min(
+        (step for step in plan.steps if 0 < step.degree <= WIDEST),
+        key=lambda step: step.degree,
+        default=None,
+    )
 
 
 def may_try(recipe: Recipe, info: PluginInfo) -> bool:
@@ -95,10 +115,13 @@ def may_try(recipe: Recipe, info: PluginInfo) -> bool:
 
 
 def _needs_trial(recipe: Recipe, plan: Plan, api: Generator) -> bool:
-    """True if a trial is always wanted, or only a trial shows that a remote generator does what the plan relies on."""
+    """True if a trial is always wanted, or only a trial shows that a remote generator does what the
+    plan relies on.
+    """
     if trial_step(plan) is None or not may_try(recipe, info_of(api)):
         return False
-    # one of several degrees put in words; or which of several parents in a request an image is a variation of
+    # one of several degrees put in words; or which of several parents in a request an image is a
+    # variation of
     can = api.capabilities
     degrees = {step.degree for step in plan.steps if step.degree}
     words = can.degree == "wording" and len(degrees) > 1
@@ -110,8 +133,9 @@ def _needs_trial(recipe: Recipe, plan: Plan, api: Generator) -> bool:
 def disk_of(recipe: Recipe, plan: Plan, api: Generator | None) -> int | None:
     """Return the most bytes that samples take on disk at one time. None: unknown.
 
-    All populations are kept. Beside them lie answers not yet gathered into a population, the lookahead's included; at
-    the end the synthetic data is written, and the shareable files are copied before they are replaced.
+    All populations are kept. Beside them lie answers not yet gathered into a population, the
+    lookahead's included; at the end the synthetic data is written, and the shareable files are
+    copied before they are replaced.
     """
     if api is None:
         return None

@@ -1,4 +1,7 @@
-"""Refusals to start on this machine, and warnings for plan, run and certificate. No private record is read."""
+"""Refusals to start on this machine, and warnings for plan, run and certificate.
+
+No private record is read.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ from pe.steps import Plan
 
 
 def meaning_of(api: Generator | None, degree: float, t: int) -> str:
-    """Return the generator's words for a degree in iteration t; "" if it has none, "refused" if it cannot obey."""
+    """Return the generator's words for a degree in iteration t; "" if it has none, "refused" if it
+    cannot obey.
+    """
     try:
         return "" if api is None else api.describe_degree(degree, t)
     except RecipeError:
@@ -43,7 +48,9 @@ def meaning_of(api: Generator | None, degree: float, t: int) -> str:
 
 
 def precision_of(api: Generator | None) -> str:
-    """Return the precision of the generator's arithmetic; "" if it computes elsewhere or a start would be refused."""
+    """Return the precision of the generator's arithmetic; "" if it computes elsewhere or a start
+    would be refused.
+    """
     try:
         return "" if api is None else api.describe_precision()
     except RecipeError:
@@ -64,17 +71,25 @@ def cost_warnings(
         return [f"The cost is unknown, because {what}; calls and {noun} alone cost up to {most}."]
     if calls is None and price.call:
         most = f"{price.most_of(Usage(images, images)):.2f} {price.currency}"
-        return [f"The cost is unknown, because the calls are; with a call for each of the {noun} it would be {most}."]
+        return [
+            f"The cost is unknown, because the calls are; with a call for each of the {noun} it "
+            f"would be {most}."
+        ]
     if len(price.each) > 1:
         return [
-            f"Each generator has its own price, and the votes decide who makes how many {noun}: the cost is stated as "
-            "if the dearest made all of them."
+            f"Each generator has its own price, and the votes decide who makes how many {noun}: "
+            "the cost is stated as if the dearest made all of them."
         ]
     return []
 
 
-def limit_warnings(recipe: Recipe, images: int, cost: float | None, seconds: float | None) -> list[str]:
-    """Warn of limits that the run may reach before its end. None stands for a number that is unknown."""
+def limit_warnings(
+    recipe: Recipe, images: int, cost: float | None, seconds: float | None
+) -> list[str]:
+    """Warn of limits that the run may reach before its end.
+
+    None stands for a number that is unknown.
+    """
     limits = recipe.limits
     needs: tuple[tuple[str, float | None, float | None], ...] = (
         ("max_images", limits.max_images, images),
@@ -82,7 +97,8 @@ def limit_warnings(recipe: Recipe, images: int, cost: float | None, seconds: flo
         ("max_seconds", limits.max_seconds, seconds),
     )
     return [
-        f"limits.{name} = {limit:,.10g} may stop the run before its end, which needs up to {most:,.10g}."
+        f"limits.{name} = {limit:,.10g} may stop the run before its end, which needs up to "
+        f"{most:,.10g}."
         for name, limit, most in needs
         if limit is not None and most is not None and limit < most
     ]
@@ -92,7 +108,10 @@ def limit_warnings(recipe: Recipe, images: int, cost: float | None, seconds: flo
 
 
 def refusals(*tries: Callable[[], object]) -> list[str]:
-    """Call each of `tries`. Return a plan's sentence for each PEError that is raised, none of them twice."""
+    """Call each of `tries`.
+
+    Return a plan's sentence for each PEError that is raised, none of them twice.
+    """
     sentences = []
     for each in tries:
         try:
@@ -102,8 +121,13 @@ def refusals(*tries: Callable[[], object]) -> list[str]:
     return list(dict.fromkeys(sentences))
 
 
-def start_checks(recipe: Recipe, api: Generator | None, embedding: object) -> Iterator[Callable[[], object]]:
-    """Yield the checks that the generator and this machine can do what the recipe needs. None asks for a sample."""
+def start_checks(
+    recipe: Recipe, api: Generator | None, embedding: object
+) -> Iterator[Callable[[], object]]:
+    """Yield the checks that the generator and this machine can do what the recipe needs.
+
+    None asks for a sample.
+    """
     if api is not None:
         yield api.check_machine
         yield api.describe_precision
@@ -115,7 +139,9 @@ def start_checks(recipe: Recipe, api: Generator | None, embedding: object) -> It
 
 
 def obstacles(recipe: Recipe, api: Generator | None = None) -> list[str]:
-    """Return a sentence for each reason to refuse a start of the recipe here and now. No sample is asked for.
+    """Return a sentence for each reason to refuse a start of the recipe here and now.
+
+    No sample is asked for.
 
     `api` is the generator, where it could be set up; mistakes in its settings are not looked for.
 
@@ -136,7 +162,10 @@ def obstacles(recipe: Recipe, api: Generator | None = None) -> list[str]:
         check_place(recipe)
 
     return refusals(
-        *(partial(_require, "pe.adapters", one) for one in (recipe.api, *members_of(recipe.api).values())),
+        *(
+            partial(_require, "pe.adapters", one)
+            for one in (recipe.api, *members_of(recipe.api).values())
+        ),
         partial(_require, "pe.embeddings", recipe.embedding),
         check_embedding,
         *start_checks(recipe, api, embedding),
@@ -156,7 +185,9 @@ def check_degrees(plan: Plan, api: Generator) -> None:
 
 
 def check_labels(api: Generator, labels: tuple[str, ...]) -> None:
-    """Refuse labels that the generator cannot serve: it says so, or fails to draw a condition for each."""
+    """Refuse labels that the generator cannot serve: it says so, or fails to draw a condition for
+    each.
+    """
     api.check_labels(labels)
     try:
         draw_conditions(api, labels, np.arange(len(labels), dtype=np.uint64))
@@ -164,8 +195,8 @@ def check_labels(api: Generator, labels: tuple[str, ...]) -> None:
         raise
     except Exception as error:
         raise RecipeError(
-            f"The generator {type(api).__name__} fails to draw conditions for the labels {', '.join(labels)}: "
-            f"{type(error).__name__}: {error}."
+            f"The generator {type(api).__name__} fails to draw conditions for the labels "
+            f"{', '.join(labels)}: {type(error).__name__}: {error}."
         ) from error
 
 
@@ -176,7 +207,9 @@ def check_search(recipe: Recipe) -> None:
 
 
 def check_price(recipe: Recipe, api: Generator) -> None:
-    """Raise RecipeError if other machines make samples at an unstated price, and limits.max_images is not set."""
+    """Raise RecipeError if other machines make samples at an unstated price, and limits.max_images
+    is not set.
+    """
     hosts = dict.fromkeys(host for info in without_price(recipe, api) for host in info.elsewhere)
     if hosts and recipe.limits.max_images is None:
         raise RecipeError(
@@ -186,56 +219,76 @@ def check_price(recipe: Recipe, api: Generator) -> None:
 
 
 def check_cap(recipe: Recipe, releases: Sequence[Release]) -> None:
-    """Refuse a new run that would exceed the present cap in the data-set ledger. No ledger file is made."""
+    """Refuse a new run that would exceed the present cap in the data-set ledger.
+
+    No ledger file is made.
+    """
     ledger = _ledger_of(recipe)
     if ledger is not None and (refusal := ledger.refusal(releases)):
         raise BudgetExceeded(refusal)
 
 
 def data_set_warnings(recipe: Recipe, releases: Sequence[Release]) -> list[str]:
-    """Tell what all runs over the records will have spent once this one is among them, if there are others."""
+    """Tell what all runs over the records will have spent once this one is among them, if there are
+    others.
+    """
     with suppress(PEError):  # a ledger that cannot be read: `check_cap` says why
         ledger = _ledger_of(recipe)
         total = {"runs": 1} if ledger is None else ledger.total(recipe.privacy.delta, releases)
         if total["runs"] > 1:
-            spent = f"With this run, all {total['runs']} runs over the same records will have spent "
+            spent = (
+                f"With this run, all {total['runs']} runs over the same records will have spent "
+            )
             spent += guarantee(total["epsilon"], total["delta"])
             return [f"{spent}, {total['for']}. {MIXED}" if "for" in total else f"{spent}."]
     return []
 
 
 def _ledger_of(recipe: Recipe) -> DataSetLedger | None:
-    """Return the ledger of a recipe's records. None if there is none, or the recipe withholds where they lie."""
+    """Return the ledger of a recipe's records.
+
+    None if there is none, or the recipe withholds where they lie.
+    """
     is_withheld = WITHHELD in (str(recipe.private.ledger_file), str(recipe.private.place))
     return None if is_withheld else data_set_ledger(recipe.private)
 
 
 def data_set_ledger(source: PrivateSource) -> DataSetLedger | None:
-    """Return the ledger file of all runs over a source's records. None for sample data without a place on disk."""
+    """Return the ledger file of all runs over a source's records.
+
+    None for sample data without a place on disk.
+    """
     if str(source.ledger_file) == WITHHELD:
         raise RecipeError(
-            f"private.ledger_file is '{WITHHELD}', as where a recipe is shared: name the data set's ledger file."
+            f"private.ledger_file is '{WITHHELD}', as where a recipe is shared: name the data "
+            "set's ledger file."
         )
     if source.ledger_file is not None:
         return DataSetLedger(source.ledger_file)
     if isinstance(source.place, RemotePath):
         raise RecipeError(
-            f"private.ledger_file is not set, and no ledger file can lie beside {source.place}: name a file on this "
-            "machine that all runs over these records share."
+            f"private.ledger_file is not set, and no ledger file can lie beside {source.place}: "
+            "name a file on this machine that all runs over these records share."
         )
     return None if source.place is None else DataSetLedger.beside(source.place)
 
 
 def check_place(recipe: Recipe) -> None:
-    """Refuse a recipe if nothing is at the private data's path. Data is not read, and a remote store is not asked."""
+    """Refuse a recipe if nothing is at the private data's path.
+
+    Data is not read, and a remote store is not asked.
+    """
     path = recipe.private.place
     if isinstance(path, RemotePath):
         data_set_ledger(recipe.private)
     elif path is not None and str(path) != WITHHELD and not path.exists():
-        raise RecipeError(f"private.path: there is nothing at {path}: say where the private records are.")
+        raise RecipeError(
+            f"private.path: there is nothing at {path}: say where the private records are."
+        )
 
 
-# Public samples and private records lie apart: judged by their places on disk, without reading a file.
+# Public samples and private records lie apart: judged by their places on disk, without reading a
+# file.
 
 
 def reads_public(plugin: object) -> TypeGuard[ReadsPublicSamples]:
@@ -246,7 +299,11 @@ def reads_public(plugin: object) -> TypeGuard[ReadsPublicSamples]:
 def check_public_place(recipe: Recipe, *plugins: object) -> None:
     """Refuse plug-ins whose public samples lie where the private records do. No sample is read."""
     path = recipe.private.place
-    if not isinstance(path, Path) or str(path) == WITHHELD or recipe.privacy.pool_overlaps == "declared":
+    if (
+        not isinstance(path, Path)
+        or str(path) == WITHHELD
+        or recipe.privacy.pool_overlaps == "declared"
+    ):
         return
     for plugin in plugins:
         if reads_public(plugin):
@@ -254,16 +311,17 @@ def check_public_place(recipe: Recipe, *plugins: object) -> None:
 
 
 def check_apart(private: Path, public: Iterable[Path], noun: str = "images") -> None:
-    """Refuse public samples that are, hold, lie in, link to or share a file with the private records' place.
+    """Refuse public samples that are, hold, lie in, link to or share a file with the private
+    records' place.
 
-    Symbolic and hard links are recognised. No file is opened. Public folders and files need not exist yet. Messages
-    call the samples `noun`.
+    Symbolic and hard links are recognised. No file is opened. Public folders and files need not
+    exist yet. Messages call the samples `noun`.
     """
     for path in public:
         if meeting := _meeting(private, path):
             raise RecipeError(
-                f"The public {noun} {path} {meeting}: name {noun} that hold no private record, or, if these records "
-                "are published, set privacy.pool_overlaps: declared in the recipe."
+                f"The public {noun} {path} {meeting}: name {noun} that hold no private record, or, "
+                "if these records are published, set privacy.pool_overlaps: declared in the recipe."
             )
 
 

@@ -1,6 +1,8 @@
-"""Signal to noise of the votes, by the declared size; and `evolution: auto`, chosen from public numbers alone.
+"""Signal to noise of the votes, by the declared size; and `evolution: auto`, chosen from public
+numbers alone.
 
-docs/plan.md explains the rule; it was chosen on drawn digits and public pictures (benchmarks/choice.py).
+docs/plan.md explains the rule; it was chosen on drawn digits and public pictures
+(benchmarks/choice.py).
 """
 
 from __future__ import annotations
@@ -24,13 +26,15 @@ from pe.recipe.schema import Evolution, Recipe
 from pe.steps import Plan, Step
 
 MOST_NOISE = 0.5
-"""The largest share of the parents' weight that may be noise without a warning, if several votes follow each other."""
+"""The largest share of the parents' weight that may be noise without a warning, if several votes
+follow each other."""
 ENOUGH_ONCE = 0.25
-"""Ratio of an average candidate's votes to the noise on it, from which a run's only vote brings no warning: the number
-that the planner aims at (SIGNAL_ONCE), and that was tried (benchmarks/results/choice.md)."""
+"""Ratio of an average candidate's votes to the noise on it, from which a run's only vote brings no
+warning: the number that the planner aims at (SIGNAL_ONCE), and that was tried
+(benchmarks/results/choice.md)."""
 FEW = 5.0
-"""Ratio of a label's records to the noise of one histogram with the whole budget, below which evolving drawn digits
-gave nothing better than un-evolved samples (benchmarks/results/choice.md)."""
+"""Ratio of a label's records to the noise of one histogram with the whole budget, below which
+evolving drawn digits gave nothing better than un-evolved samples (benchmarks/results/choice.md)."""
 MANY_NEIGHBORS = 32
 """The most votes per record that a warning proposes; the planner chooses no more."""
 
@@ -41,10 +45,13 @@ class Signal:
 
     candidates: int  # members of S_{t-1}
     noise_multiplier: float  # standard deviation of the noise, over the sensitivity
-    sigma: float  # standard deviation of the noise on a candidate, in votes; `threshold`, H, is in votes, too
+    # standard deviation of the noise on a candidate, in votes; `threshold`, H, is in votes, too
+    sigma: float
     threshold: float
     votes: float | None  # votes per candidate, over all labels; None: no declared size
-    by_label: tuple[float, ...]  # votes per candidate of each label; empty: not known label by label
+    by_label: tuple[
+        float, ...
+    ]  # votes per candidate of each label; empty: not known label by label
     once: bool  # True for the run's only vote
 
     @property
@@ -54,22 +61,32 @@ class Signal:
 
     @property
     def to_noise(self) -> float | None:
-        """Votes per candidate of the label that has the fewest, over the noise. None: not declared, or no noise."""
+        """Votes per candidate of the label that has the fewest, over the noise.
+
+        None: not declared, or no noise.
+        """
         return None if self.fewest is None or not self.sigma else self.fewest / self.sigma
 
     @property
     def most_noise(self) -> float:
-        """The largest noise share without a warning: MOST_NOISE; for an only vote, the one at ENOUGH_ONCE if larger."""
+        """The largest noise share without a warning: MOST_NOISE; for an only vote, the one at
+        ENOUGH_ONCE if larger.
+        """
         if not self.sigma:
             return MOST_NOISE
         sigmas = self.threshold / self.sigma
-        enough = _excess(sigmas) / _excess(sigmas - ENOUGH_ONCE) if self.once and _excess(sigmas) else 0.0
+        enough = (
+            _excess(sigmas) / _excess(sigmas - ENOUGH_ONCE)
+            if self.once and _excess(sigmas)
+            else 0.0
+        )
         return max(MOST_NOISE, enough)
 
     def noise_share(self, votes: float) -> float:
         """Return the share of noise in the weight by which parents are chosen, in [0, 1].
 
-        It is the expected weight E[max(noise − H, 0)] of a candidate without votes, over the weight at `votes`.
+        It is the expected weight E[max(noise − H, 0)] of a candidate without votes, over the weight
+        at `votes`.
         """
         if not self.sigma:
             return 0.0
@@ -104,7 +121,9 @@ def _excess(x: float) -> float:
 
 
 def votes_cast(records: int, units: int | None, neighbors: int) -> float:
-    """Return the most votes that these records cast: a unit's votes for k candidates have L2 norm 1, so sum to √k."""
+    """Return the most votes that these records cast: a unit's votes for k candidates have L2 norm
+    1, so sum to √k.
+    """
     return sqrt(records * min(units or records, records) * neighbors)
 
 
@@ -115,9 +134,12 @@ def whole_noise(signals: Sequence[Signal]) -> float:
 
 
 def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int]) -> Signal:
-    """Return the signal of iteration t's histogram. `candidates` are the members of S_{t-1} per label.
+    """Return the signal of iteration t's histogram.
 
-    Labels have records in the recipe's public proportions; if these are estimated, only the sum of votes is known.
+    `candidates` are the members of S_{t-1} per label.
+
+    Labels have records in the recipe's public proportions; if these are estimated, only the sum of
+    votes is known.
     """
     release = step.release
     evolution = recipe.evolution
@@ -130,7 +152,9 @@ def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int])
         if evolution.estimate_label_sizes is None:
             sizes = evolution.label_sizes
             shares = [1.0 if sizes == "equal" else sizes[name] for name in plan.classes]
-            by_label = tuple(cast * share / sum(shares) / m for share, m in zip(shares, candidates, strict=True))
+            by_label = tuple(
+                cast * share / sum(shares) / m for share, m in zip(shares, candidates, strict=True)
+            )
     return Signal(
         candidates=sum(candidates),
         noise_multiplier=release.noise_multiplier,
@@ -143,7 +167,10 @@ def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int])
 
 
 def signal_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> list[str]:
-    """Say what is wrong with votes, noise and threshold, a sentence each. The worst iteration speaks for all."""
+    """Say what is wrong with votes, noise and threshold, a sentence each.
+
+    The worst iteration speaks for all.
+    """
     pairs = [(signal, signal.votes) for signal in signals if signal.votes is not None]
     if not pairs:
         return []
@@ -156,8 +183,9 @@ def signal_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> li
         most = floor(lowest.candidates * votes / lowest.threshold) // labels * labels
         remedy = f", or take a population of at most {most}" if most >= labels * neighbors else ""
         return [
-            f"Hardly any candidate will be over the threshold of {lowest.threshold:.3g} votes, with {votes:.2g} votes "
-            f"per candidate and noise of σ = {lowest.sigma:.3g}: lower the threshold{remedy}."
+            f"Hardly any candidate will be over the threshold of {lowest.threshold:.3g} votes, "
+            f"with {votes:.2g} votes per candidate and noise of σ = {lowest.sigma:.3g}: lower the "
+            f"threshold{remedy}."
         ]
     weak = {
         plan.classes[label]
@@ -166,8 +194,8 @@ def signal_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> li
         if signal.noise_share(each) > signal.most_noise
     }
     return [
-        f"Label '{name}' has too few private records for the noise, by evolution.label_sizes and declared_size: "
-        "its parents will be chosen by noise, mostly."
+        f"Label '{name}' has too few private records for the noise, by evolution.label_sizes and "
+        "declared_size: its parents will be chosen by noise, mostly."
         for name in plan.classes
         if name in weak
     ]
@@ -175,9 +203,12 @@ def signal_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> li
 
 @dataclass(frozen=True)
 class _Lack:
-    """Factors by which a candidate and a label have too few votes beside the noise. Each is 1 or less if enough.
+    """Factors by which a candidate and a label have too few votes beside the noise.
 
-    `each` is the votes of a label at q = 1, `sigma` the noise of one histogram with the budget of all.
+    Each is 1 or less if enough.
+
+    `each` is the votes of a label at q = 1, `sigma` the noise of one histogram with the budget of
+    all.
     """
 
     candidate: float
@@ -203,7 +234,9 @@ class _Lack:
 
 
 def _noise_warning(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> str:
-    """Return a sentence on votes that are too few for the noise, with each single change that would do; or ""."""
+    """Return a sentence on votes that are too few for the noise, with each single change that would
+    do; or "".
+    """
     labels = len(plan.classes)
     lack = _Lack.of(recipe, labels, signals)
     if not lack:
@@ -211,21 +244,26 @@ def _noise_warning(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> str
     worst = max(signals, key=lambda signal: signal.noise_share(signal.votes or 0.0))
     if lack.label > 1:
         what = (
-            f"A label gets {lack.each:.2g} votes, fewer than {FEW:g} times the noise of {lack.sigma:.2g} that one "
-            "histogram with the whole budget has: samples that were never voted for have been as good (docs/plan.md), "
-            "and they need no budget"
+            f"A label gets {lack.each:.2g} votes, fewer than {FEW:g} times the noise of "
+            f"{lack.sigma:.2g} that one histogram with the whole budget has: samples that were "
+            "never voted for have been as good (docs/plan.md), and they need no budget"
         )
     else:
         what = (
-            f"A candidate gets {worst.votes:.2g} votes on average beside noise of {worst.sigma:.2g}: about "
-            f"{worst.noise_share(worst.votes or 0.0):.0%} of the weight by which parents are chosen is noise"
+            f"A candidate gets {worst.votes:.2g} votes on average beside noise of "
+            f"{worst.sigma:.2g}: about {worst.noise_share(worst.votes or 0.0):.0%} of the weight "
+            "by which parents are chosen is noise"
         )
     for_what = " for votes to begin to help" if lack.label > 1 else ""
-    return f"{what}. Any one of these would be enough{for_what}: {', '.join(_remedies(recipe, plan, signals, lack))}."
+    return (
+        f"{what}. Any one of these would be enough{for_what}: "
+        f"{', '.join(_remedies(recipe, plan, signals, lack))}."
+    )
 
 
 def _remedies(recipe: Recipe, plan: Plan, signals: Sequence[Signal], lack: _Lack) -> list[str]:
-    """Return the single changes with which votes are enough: the least ε and records, the most labels and candidates.
+    """Return the single changes with which votes are enough: the least ε and records, the most
+    labels and candidates.
 
     Fewer labels have as many candidates each. ε is left open where it takes a fit to tell.
     """
@@ -235,17 +273,27 @@ def _remedies(recipe: Recipe, plan: Plan, signals: Sequence[Signal], lack: _Lack
     words = []
     if recipe.privacy.epsilon is not None and not plan.fit:
         lowest = bisect_right(_EPSILONS, recipe.privacy.epsilon)
-        place = bisect_left(_EPSILONS, True, lowest, key=lambda epsilon: not _lack_at(epsilon, recipe, labels, signals))
+        place = bisect_left(
+            _EPSILONS,
+            True,
+            lowest,
+            key=lambda epsilon: not _lack_at(epsilon, recipe, labels, signals),
+        )
         words += [f"ε = {epsilon:g}" for epsilon in _EPSILONS[place : place + 1]]
     if (fewer := floor(labels / lack.factor)) >= 1:
         words.append(f"{fewer} label{'s' if fewer > 1 else ''}")
     if lack.label <= 1:  # else no number of candidates would do
-        limits = (signal.candidates * (signal.votes or 0.0) / signal.votes_needed() for signal in signals)
+        limits = (
+            signal.candidates * (signal.votes or 0.0) / signal.votes_needed() for signal in signals
+        )
         limit = floor(min(limits)) // labels * labels
         more = ceil(neighbors * lack.candidate**2)  # votes grow with √q
         if limit >= labels * neighbors:
             words.append(f"a population of at most {limit:,}")
-            if more <= MANY_NEIGHBORS and 2 * more <= min(signal.candidates for signal in signals) // labels:
+            if (
+                more <= MANY_NEIGHBORS
+                and 2 * more <= min(signal.candidates for signal in signals) // labels
+            ):
                 words.append(f"evolution.neighbors: {more}")
     return [*words, records_in_words(private, lack.factor)]
 
@@ -268,7 +316,11 @@ def _lack_at(epsilon: float, recipe: Recipe, labels: int, signals: Sequence[Sign
 
 def records_in_words(private: PrivateSource, factor: float) -> str:
     """Return `factor` times as many records, of as many times the units, in words."""
-    units = f" of {_round_up(private.declared_units * factor):,} units" if private.declared_units else ""
+    units = (
+        f" of {_round_up(private.declared_units * factor):,} units"
+        if private.declared_units
+        else ""
+    )
     return f"{_round_up((private.declared_size or 0) * factor):,} records{units}"
 
 
@@ -283,45 +335,49 @@ def _round_up(number: float) -> int:
 
 SIGNAL_ONCE = 0.25
 SIGNAL = 0.75
-"""Ratio of an average candidate's votes to the noise on it that is wanted: in a run's only vote, which needs many
-candidates to choose_numbers from; and in each of several votes."""
+"""Ratio of an average candidate's votes to the noise on it that is wanted: in a run's only vote,
+which needs many candidates to choose_numbers from; and in each of several votes."""
 BLIND = 2.5
 ONCE = 0.5
 AGAIN = 1.0
-"""H, in standard deviations of the noise. BLIND: the generator does not make what a label names, so most candidates
-are of another label. ONCE: it does, and there is one vote. AGAIN: it does, and there are several votes, or a single one
-whose choice could be varied, and is not."""
+"""H, in standard deviations of the noise. BLIND: the generator does not make what a label names, so
+most candidates are of another label. ONCE: it does, and there is one vote. AGAIN: it does, and
+there are several votes, or a single one whose choice could be varied, and is not."""
 SHOWN = 0.5
 SHOWN_WEAK = 0.75
 MOST_SHOWN = 0.25
 MOST_BY_LABEL = 0.5
-"""Share of a pool's candidates that is taken, each once: MOST_BY_LABEL if the pool knows the labels. Else SHOWN over
-the number of labels, or SHOWN_WEAK where noise leaves fewer candidates than the pool has, and at most MOST_SHOWN. At
-least LEAST of a label are taken."""
+"""Share of a pool's candidates that is taken, each once: MOST_BY_LABEL if the pool knows the
+labels. Else SHOWN over the number of labels, or SHOWN_WEAK where noise leaves fewer candidates than
+the pool has, and at most MOST_SHOWN. At least LEAST of a label are taken."""
 NEIGHBORS = (1, 2, 4, 8, 16, 32)
 MEMBERS = 1000
 DEALT = 2000
 FEWEST = 150
 SPARE = 50
 LEAST = 10
-"""Numbers of candidates of a label. The most: MEMBERS; DEALT from a pool, where they cost nothing. The least: FEWEST
-for several votes; SPARE for several votes if limits leave few images and labels are known; LEAST in any case."""
+"""Numbers of candidates of a label. The most: MEMBERS; DEALT from a pool, where they cost nothing.
+The least: FEWEST for several votes; SPARE for several votes if limits leave few images and labels
+are known; LEAST in any case."""
 GROWTH = 1.5
 """Ratio of each iteration's share of the budget to the share of the iteration before."""
 MORE = 2.5
 LARGEST = Samples.largest
-"""Images at the end: MORE for each record, at most the modality's `largest`; where they cost something, one for each
-record."""
+"""Images at the end: MORE for each record, at most the modality's `largest`; where they cost
+something, one for each record."""
 COUNTED = 0.05
 """Share of ε for noisy label counts, where a modality's labels are counted by default."""
 FINAL_SHARE = 0.3
 SLACK = 0.05
-"""Shares of the images that limits allow: FINAL_SHARE for S_T, if the chosen are varied; SLACK for refused images."""
+"""Shares of the images that limits allow: FINAL_SHARE for S_T, if the chosen are varied; SLACK for
+refused images."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A recipe whose evolution is complete, the chosen values by key (`evolution.neighbors`), and why."""
+    """A recipe whose evolution is complete, the chosen values by key (`evolution.neighbors`), and
+    why.
+    """
 
     recipe: Recipe
     values: dict[str, Any]
@@ -336,25 +392,33 @@ class Numbers:
     records: int  # the declared size
     units: int  # privacy units, of which each casts votes of L2 norm 1
     sigma: float  # noise on a candidate if one histogram has the whole budget, in votes
-    growing: bool  # True if more iterations mean more noise in each; False where the recipe gives the noise
+    # True if more iterations mean more noise in each; False where the recipe gives the noise
+    growing: bool
     images: float  # the number that may be asked for in all; infinite without a limit
     is_paid: bool  # True if an image costs something
     degrees: tuple[float, ...]  # the generator's, widest first
     by_label: bool  # True if the generator makes what a label names
-    # number of different new samples of a label that the generator has; None: it makes ever new ones
+    # number of different new samples of a label that the generator has; None: it makes ever new
+    # ones
     distinct: int | None
     # k, as the recipe gives it: variations of each candidate; a list has one k for each iteration
     lookahead: int | list[int] = 0
     largest: int = LARGEST  # the most images at the end
-    final_share: float = FINAL_SHARE  # share of the images for the end; 0 where one vote's choice is not varied
+    final_share: float = (
+        FINAL_SHARE  # share of the images for the end; 0 where one vote's choice is not varied
+    )
 
     def noise(self, iterations: int) -> float:
         """Return σ, in votes, of each of `iterations` histograms that share the budget equally."""
         return self.sigma * (sqrt(iterations) if self.growing else 1)
 
     def each(self, iterations: int) -> int:
-        """Return the images that a candidate takes in all iterations: itself, and its lookahead's variations."""
-        ahead = self.lookahead if isinstance(self.lookahead, list) else [self.lookahead] * iterations
+        """Return the images that a candidate takes in all iterations: itself, and its lookahead's
+        variations.
+        """
+        ahead = (
+            self.lookahead if isinstance(self.lookahead, list) else [self.lookahead] * iterations
+        )
         return iterations + sum(ahead)
 
     def limit(self, iterations: int) -> float:
@@ -366,7 +430,9 @@ class Numbers:
         """The share of a pool's candidates that is taken, each once."""
         if self.by_label:
             return MOST_BY_LABEL
-        is_weak = self.distinct is not None and self.members(1, NEIGHBORS[-1]) < min(self.distinct, DEALT)
+        is_weak = self.distinct is not None and self.members(1, NEIGHBORS[-1]) < min(
+            self.distinct, DEALT
+        )
         return min((SHOWN_WEAK if is_weak else SHOWN) / self.labels, MOST_SHOWN)
 
     @property
@@ -385,12 +451,16 @@ class Numbers:
         return int(self.votes(neighbors) / (signal * noise)) if noise else LARGEST
 
     def affordable(self, iterations: int, neighbors: int) -> int:
-        """Return how many candidates of a label get the wanted signal, may exist, and fit the limits."""
+        """Return how many candidates of a label get the wanted signal, may exist, and fit the
+        limits.
+        """
         most = MEMBERS if self.distinct is None else min(self.distinct, DEALT)
         return int(min(self.members(iterations, neighbors), most, self.limit(iterations)))
 
     def iterations(self) -> int:
-        """Return T: the most iterations with enough candidates in each, but no more than the generator has degrees."""
+        """Return T: the most iterations with enough candidates in each, but no more than the
+        generator has degrees.
+        """
         most = len(self.degrees)
         free = replace(self, images=inf)
         enough = (t for t in range(most, 1, -1) if free.affordable(t, NEIGHBORS[-1]) >= FEWEST)
@@ -400,10 +470,12 @@ class Numbers:
 def choose_evolution(recipe: Recipe, api: object | None = None) -> Choice:
     """Fill in the unset evolution keys of a recipe. Explicit ones are kept.
 
-    `api` is the generator, whose `info` is used; None: the `info` of the class that the recipe names.
+    `api` is the generator, whose `info` is used; None: the `info` of the class that the recipe
+    names.
 
     Raises:
-        RecipeError: declared_size is missing, or declared_units where a unit may have several records.
+        RecipeError: declared_size is missing, or declared_units where a unit may have several
+            records.
         PrivacyError: no noise meets the budget.
     """
     if recipe.evolution.is_complete:
@@ -416,39 +488,60 @@ def choose_evolution(recipe: Recipe, api: object | None = None) -> Choice:
         explicit = {"iterations": 0} | explicit
     counted = _label_counts(recipe)
     explicit = counted | explicit
-    with_counts = recipe.model_copy(update={"evolution": recipe.evolution.model_copy(update=counted)})
+    with_counts = recipe.model_copy(
+        update={"evolution": recipe.evolution.model_copy(update=counted)}
+    )
     numbers = _numbers(with_counts, info, votes=explicit.get("iterations") != 0)
     whole = choose_numbers(numbers, explicit)
-    choices = {f"evolution.{key}": value for key, value in whole.items() if key not in recipe.evolution.own_values}
+    choices = {
+        f"evolution.{key}": value
+        for key, value in whole.items()
+        if key not in recipe.evolution.own_values
+    }
     changes: dict[str, Any] = {"evolution": read_settings(Evolution, whole, "evolution")}
     if recipe.privacy.schedule is None and numbers.growing and whole["iterations"] > 1:
         choices["privacy.schedule"] = [round(GROWTH**t, 4) for t in range(whole["iterations"])]
-        changes["privacy"] = recipe.privacy.model_copy(update={"schedule": choices["privacy.schedule"]})
+        changes["privacy"] = recipe.privacy.model_copy(
+            update={"schedule": choices["privacy.schedule"]}
+        )
     reasons = _reasons(numbers, explicit, whole, recipe.private.modality.noun)
     return Choice(recipe.model_copy(update=changes), choices, reasons)
 
 
 def _label_counts(recipe: Recipe) -> dict[str, float]:
-    """Return the share of ε for noisy label counts, if the modality's are counted and the recipe says nothing."""
+    """Return the share of ε for noisy label counts, if the modality's are counted and the recipe
+    says nothing.
+    """
     private = recipe.private
     own = recipe.evolution.own_values
-    is_open = not own.keys() & {"label_sizes", "estimate_label_sizes"} and recipe.privacy.epsilon is not None
+    is_open = (
+        not own.keys() & {"label_sizes", "estimate_label_sizes"}
+        and recipe.privacy.epsilon is not None
+    )
     is_counted = private.modality.counts_labels and len(private.labels) > 1 and is_open
     return {"estimate_label_sizes": COUNTED} if is_counted else {}
 
 
 def choose_numbers(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]:
-    """Return the keys of an evolution over these numbers: `explicit` ones as they are, and the others to fit them.
+    """Return the keys of an evolution over these numbers: `explicit` ones as they are, and the
+    others to fit them.
 
-    An explicit population is one number: a list says how many iterations there are, so nothing is left open.
+    An explicit population is one number: a list says how many iterations there are, so nothing is
+    left open.
     """
     iterations: int = explicit.get("iterations", numbers.iterations())
     if not iterations:
         return {"iterations": 0, "population": _population(numbers, 0, 1)} | explicit
-    degree = explicit.get("degree", [0.0] if is_sparing(numbers, explicit) else _degrees(numbers.degrees, iterations))
+    degree = explicit.get(
+        "degree", [0.0] if is_sparing(numbers, explicit) else _degrees(numbers.degrees, iterations)
+    )
     if degree in (0, [0] * iterations):  # nobody is asked for a lookahead of copies
-        numbers = replace(numbers, final_share=0.0 if iterations == 1 else numbers.final_share, lookahead=0)
-    neighbors: int = explicit.get("neighbors", _neighbors(numbers, iterations, explicit.get("population")))
+        numbers = replace(
+            numbers, final_share=0.0 if iterations == 1 else numbers.final_share, lookahead=0
+        )
+    neighbors: int = explicit.get(
+        "neighbors", _neighbors(numbers, iterations, explicit.get("population"))
+    )
     choices: dict[str, Any] = {
         "iterations": iterations,
         "population": _population(numbers, iterations, neighbors),
@@ -458,24 +551,33 @@ def choose_numbers(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]
         **({"selection": "systematic"} if iterations == 1 else {"keep": "winners"}),
     }
     threshold = _threshold(numbers, iterations)
-    is_ranked = explicit.get("selection", "rank") in ("rank", ["rank"]) and explicit.get("votes") != "raw"
+    is_ranked = (
+        explicit.get("selection", "rank") in ("rank", ["rank"]) and explicit.get("votes") != "raw"
+    )
     if iterations == 1 and not any(numbers.degrees) and is_ranked:
         choices |= {"selection": "rank", "votes": "raw" if numbers.by_label else "smooth"}
         first = choices["population"][0] // numbers.labels
         threshold = 0.0
-        choices["population"][1] = max(int(first * numbers.shown), min(first, LEAST)) * numbers.labels
+        choices["population"][1] = (
+            max(int(first * numbers.shown), min(first, LEAST)) * numbers.labels
+        )
     if "threshold" not in explicit:
         choices["threshold_sigmas"] = threshold
     return choices | explicit
 
 
 def is_sparing(numbers: Numbers, explicit: dict[str, Any]) -> bool:
-    """True if limits leave too few images for several votes, for which there would be enough records.
+    """True if limits leave too few images for several votes, for which there would be enough
+    records.
 
     Then there is one vote, and its choice is not varied, so that all images are candidates.
     """
     rounds = explicit.get("iterations", 1)
-    if explicit.get("lookahead") or explicit.keys() & {"degree", "initial_variations"} or rounds != 1:
+    if (
+        explicit.get("lookahead")
+        or explicit.keys() & {"degree", "initial_variations"}
+        or rounds != 1
+    ):
         return False
     return numbers.iterations() == 1 < replace(numbers, images=inf).iterations()
 
@@ -492,22 +594,32 @@ def _threshold(numbers: Numbers, iterations: int) -> float:
 def _neighbors(numbers: Numbers, iterations: int, population: int | None) -> int:
     """Return the least q with which a label has the most candidates at the wanted signal.
 
-    At most half as many as there are candidates of the label, if a generator that ignores labels makes as many of each.
+    At most half as many as there are candidates of the label, if a generator that ignores labels
+    makes as many of each.
     """
     if population is None:
         members = {q: max(numbers.affordable(iterations, q), LEAST) for q in NEIGHBORS}
     else:
         members = dict.fromkeys(NEIGHBORS, population // numbers.labels)
     most = max(members.values())
-    of_label = 1 if numbers.by_label else numbers.labels  # one in so many candidates is of its own label
+    of_label = (
+        1 if numbers.by_label else numbers.labels
+    )  # one in so many candidates is of its own label
     fitting = [q for q in NEIGHBORS if q == 1 or 2 * q * of_label <= members[q]]
     return next((q for q in fitting if numbers.members(iterations, q) >= most), fitting[-1])
 
 
 def _population(numbers: Numbers, iterations: int, neighbors: int) -> list[int]:
-    """Return the sizes of S_0 … S_T: candidates, last the data to share. Unvaried, only a pool's exceed candidates."""
+    """Return the sizes of S_0 … S_T: candidates, last the data to share.
+
+    Unvaried, only a pool's exceed candidates.
+    """
     members = max(numbers.affordable(iterations, neighbors), neighbors, LEAST)
-    most = numbers.records if numbers.is_paid and numbers.final_share else min(numbers.largest, MORE * numbers.records)
+    most = (
+        numbers.records
+        if numbers.is_paid and numbers.final_share
+        else min(numbers.largest, MORE * numbers.records)
+    )
     budget = numbers.images - numbers.each(iterations) * members * numbers.labels
     if not numbers.final_share:
         budget = members * numbers.labels if any(numbers.degrees) else most
@@ -516,9 +628,15 @@ def _population(numbers: Numbers, iterations: int, neighbors: int) -> list[int]:
 
 
 def _degrees(degrees: tuple[float, ...], iterations: int) -> list[float]:
-    """Return v_1 … v_T, spread evenly over the generator's degrees from first to last; for one iteration the last."""
+    """Return v_1 … v_T, spread evenly over the generator's degrees from first to last; for one
+    iteration the last.
+    """
     last = len(degrees) - 1
-    places = [last] if iterations == 1 else [round(t * last / (iterations - 1)) for t in range(iterations)]
+    places = (
+        [last]
+        if iterations == 1
+        else [round(t * last / (iterations - 1)) for t in range(iterations)]
+    )
     return [degrees[place] for place in places]
 
 
@@ -528,15 +646,18 @@ def _numbers(recipe: Recipe, info: PluginInfo, votes: bool) -> Numbers:
     price = price_of(recipe)
     if private.declared_size is None:
         raise RecipeError(
-            "evolution: auto is chosen by private.declared_size, which is missing: state about how many private "
-            "records there are (it will be public), or give evolution.iterations and evolution.population."
+            "evolution: auto is chosen by private.declared_size, which is missing: state about how "
+            "many private records there are (it will be public), or give evolution.iterations and "
+            "evolution.population."
         )
     if private.privacy_unit != RECORD and private.declared_units is None:
         raise RecipeError(
-            f"evolution: auto is chosen by private.declared_units, which is missing: state about how many units "
-            f"({private.privacy_unit}) there are (it will be public)."
+            "evolution: auto is chosen by private.declared_units, which is missing: state about "
+            f"how many units ({private.privacy_unit}) there are (it will be public)."
         )
-    each = price.image + price.call + price.megapixel * (prod(info.drawn) / 1e6 if info.drawn else 1)
+    each = (
+        price.image + price.call + price.megapixel * (prod(info.drawn) / 1e6 if info.drawn else 1)
+    )
     each += price.most_of(info.tokens) if info.tokens else 0.0
     limits = [float(recipe.limits.max_images or inf)]
     if each and recipe.limits.max_cost is not None:
@@ -558,11 +679,19 @@ def _numbers(recipe: Recipe, info: PluginInfo, votes: bool) -> Numbers:
 
 
 def _sigma(recipe: Recipe) -> float:
-    """Return σ, in votes, of one histogram that gets all of the budget that the fit and class counts leave."""
+    """Return σ, in votes, of one histogram that gets all of the budget that the fit and class
+    counts leave.
+    """
     settings = {"iterations": 1, "population": len(recipe.private.labels)}
-    counts = {key: value for key, value in recipe.evolution.own_values.items() if key == "estimate_label_sizes"}
+    counts = {
+        key: value
+        for key, value in recipe.evolution.own_values.items()
+        if key == "estimate_label_sizes"
+    }
     privacy = recipe.privacy.model_copy(update={"schedule": None})
-    whole = recipe.model_copy(update={"evolution": Evolution(**settings, **counts), "privacy": privacy})
+    whole = recipe.model_copy(
+        update={"evolution": Evolution(**settings, **counts), "privacy": privacy}
+    )
     *_, histogram = planned_releases(whole)
     return histogram.sensitivity * histogram.noise_multiplier
 
@@ -571,10 +700,16 @@ def _info(recipe: Recipe, api: object | None) -> PluginInfo:
     """Return the generator's declaration. The default one where its class is not known."""
     if api is not None:
         return info_of(api)
-    return info_of(load("pe.adapters", recipe.api.kind)) if recipe.api.kind in plugins("pe.adapters") else PluginInfo()
+    return (
+        info_of(load("pe.adapters", recipe.api.kind))
+        if recipe.api.kind in plugins("pe.adapters")
+        else PluginInfo()
+    )
 
 
-def _reasons(numbers: Numbers, explicit: dict[str, Any], whole: dict[str, Any], noun: str) -> tuple[str, ...]:
+def _reasons(
+    numbers: Numbers, explicit: dict[str, Any], whole: dict[str, Any], noun: str
+) -> tuple[str, ...]:
     iterations = whole["iterations"]
     if not iterations:
         return ()
@@ -585,39 +720,51 @@ def _reasons(numbers: Numbers, explicit: dict[str, Any], whole: dict[str, Any], 
     members = first / numbers.labels
     sigma = numbers.noise(iterations)
     votes = numbers.votes(neighbors) / members
-    against = f"{votes / sigma:.2g} times the noise on it (σ = {sigma:.3g} votes)" if sigma else f"{votes:.2g} votes"
+    against = (
+        f"{votes / sigma:.2g} times the noise on it (σ = {sigma:.3g} votes)"
+        if sigma
+        else f"{votes:.2g} votes"
+    )
     if is_sparing(numbers, explicit):
         why = (
-            f"One vote over {members * numbers.labels:,.0f} {noun} is expected to be best, because the limits allow "
-            f"too few for two votes, of which each needs {numbers.fewest} candidates of a label. Nothing is varied: "
-            f"all {noun} that are paid for are candidates, and the chosen ones are taken as they are."
+            f"One vote over {members * numbers.labels:,.0f} {noun} is expected to be best, because "
+            f"the limits allow too few for two votes, of which each needs {numbers.fewest} "
+            f"candidates of a label. Nothing is varied: all {noun} that are paid for are "
+            "candidates, and the chosen ones are taken as they are."
         )
     else:
         rounds = f"{len(numbers.degrees)} {'round' if len(numbers.degrees) == 1 else 'rounds'}"
         why = (
-            f"The records vote {'once' if iterations == 1 else f'{iterations} times'}: the generator names degrees of "
-            f"variation for {rounds} at most, and more votes mean more noise in each."
+            f"The records vote {'once' if iterations == 1 else f'{iterations} times'}: the "
+            f"generator names degrees of variation for {rounds} at most, and more votes mean more "
+            "noise in each."
         )
     reasons = [
         why,
-        f"A record votes for its {neighbors} nearest of about {members:,.0f} candidates of its label, so an average "
-        f"candidate gets {against}{'' if sigma else ', without noise'}.",
+        f"A record votes for its {neighbors} nearest of about {members:,.0f} candidates of its "
+        f"label, so an average candidate gets {against}{'' if sigma else ', without noise'}.",
     ]
     if whole.get("votes") == "smooth":
         reasons.append(
-            "The generator does not know the labels, so a label's noisy votes count only as far as no other label has "
-            "more near the same candidate (evolution.votes: smooth)."
+            "The generator does not know the labels, so a label's noisy votes count only as far as "
+            "no other label has more near the same candidate (evolution.votes: smooth)."
         )
-    if whole.get("selection") == "rank" and not explicit.keys() & {"population", "threshold", "keep", "offspring"}:
+    if whole.get("selection") == "rank" and not explicit.keys() & {
+        "population",
+        "threshold",
+        "keep",
+        "offspring",
+    }:
         near = "" if numbers.by_label else " and without near copies"
         reasons.append(
-            f"The {final:,} {noun} at the end are the best of each label, once each{near} as long as there are enough "
-            "with votes above 0; `pe extend` goes on down the list."
+            f"The {final:,} {noun} at the end are the best of each label, once each{near} as long "
+            "as there are enough with votes above 0; `pe extend` goes on down the list."
         )
     copies = final / numbers.labels / members
     if (degrees[-1] if isinstance(degrees, list) else degrees) == 0 and copies > 1:
         reasons.append(
-            f"Degree 0 varies nothing, so the {final:,} {noun} at the end are copies of the candidates: {copies:.2g} "
-            "of each if all were chosen, and more of those with many votes."
+            f"Degree 0 varies nothing, so the {final:,} {noun} at the end are copies of the "
+            f"candidates: {copies:.2g} of each if all were chosen, and more of those with many "
+            "votes."
         )
     return tuple(reasons)

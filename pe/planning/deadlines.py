@@ -1,7 +1,7 @@
 """The public clock: deadlines of private work, so that the time at which it ends tells nothing.
 
-They follow from the declared size and a try on this machine. Nothing here reads a private record: random vectors and
-made-up samples stand in for them, the costliest that the recipe declares.
+They follow from the declared size and a try on this machine. Nothing here reads a private record:
+random vectors and made-up samples stand in for them, the costliest that the recipe declares.
 """
 
 from __future__ import annotations
@@ -47,16 +47,20 @@ class ClockPlan:
 
     on: bool  # True if private work is held back until public deadlines
     why: str  # the reason why it is on or off, for `pe plan`
-    warning: str = ""  # one sentence where whoever answers requests may learn the time of private work; else empty
+    # one sentence where whoever answers requests may learn the time of private work; else empty
+    warning: str = ""
     # deadlines by kind of work; empty where there is none, or where they cannot be tried here
     seconds: dict[str, float] = field(default_factory=dict)
     unheld: tuple[str, ...] = ()  # kinds of work that have no deadline
 
 
 def clock_terms(recipe: Recipe, api: Generator | None) -> ClockPlan:
-    """Decide if a run of the recipe has a public clock. The generator is None if it could not be set up.
+    """Decide if a run of the recipe has a public clock.
 
-    With `privacy.hold: auto` a run has one if its generator asks other machines, or does not say that it asks none.
+    The generator is None if it could not be set up.
+
+    With `privacy.hold: auto` a run has one if its generator asks other machines, or does not say
+    that it asks none.
     """
     if recipe.privacy.noiseless:
         return ClockPlan(False, "off: with privacy: none nothing is protected")
@@ -64,8 +68,9 @@ def clock_terms(recipe: Recipe, api: Generator | None) -> ClockPlan:
     hosts = None if api is None else info_of(api).hosts
     names = "an object that declares no hosts" if hosts is None else ", ".join(hosts)
     warning = (
-        f"Requests go to {names}. Whoever times them learns how long private work takes, which depends on the number "
-        "of private records and on the records. State `private.declared_size`, and leave `privacy.hold` at auto."
+        f"Requests go to {names}. Whoever times them learns how long private work takes, which "
+        "depends on the number of private records and on the records. State "
+        "`private.declared_size`, and leave `privacy.hold` at auto."
     )
     warning = "" if hosts == () else warning
     if rule == "off":
@@ -80,9 +85,15 @@ def clock_terms(recipe: Recipe, api: Generator | None) -> ClockPlan:
 
 
 def held_back(
-    recipe: Recipe, plan: Plan, api: Generator | None, embedding: Embedding | None, dry_runs: Sequence[DryRun] = ()
+    recipe: Recipe,
+    plan: Plan,
+    api: Generator | None,
+    embedding: Embedding | None,
+    dry_runs: Sequence[DryRun] = (),
 ) -> ClockPlan:
-    """Return `clock_terms` with the deadlines of a run here; without them if there is no embedding to be tried."""
+    """Return `clock_terms` with the deadlines of a run here; without them if there is no embedding
+    to be tried.
+    """
     terms = clock_terms(recipe, api)
     if not terms.on:
         return terms
@@ -98,12 +109,14 @@ def held_back(
 def deadlines(
     recipe: Recipe, plan: Plan, embedding: Embedding, dry_runs: Sequence[DryRun] = ()
 ) -> tuple[dict[str, float], list[str]]:
-    """Return the seconds for which each kind of private work is held back; and the kinds without a deadline.
+    """Return the seconds for which each kind of private work is held back; and the kinds without a
+    deadline.
 
-    A deadline is _SLACK times what the longest work of its kind takes here for a tenth more records than declared, on
-    one of which the embedding fails, rounded up to 1, 2 or 5 times a power of ten. A search gets at least the time
-    for the most costly candidates that a generator's host could choose: all of them equally near to each record.
-    The embedding is tried on `Samples.costliest`, a fit by its `dry_runs`.
+    A deadline is _SLACK times what the longest work of its kind takes here for a tenth more records
+    than declared, on one of which the embedding fails, rounded up to 1, 2 or 5 times a power of
+    ten. A search gets at least the time for the most costly candidates that a generator's host
+    could choose: all of them equally near to each record. The embedding is tried on
+    `Samples.costliest`, a fit by its `dry_runs`.
     """
     private = recipe.private
     assert private.declared_size is not None
@@ -129,28 +142,42 @@ def deadlines(
         usual += max(map(sum, candidates)) / _DRAWS
         estimates[kind_of(plan.steps[0].release.name)] = max(usual, worst / _SLACK)
     unheld = sorted({kind_of(release.name) for release in plan.releases} - estimates.keys())
-    return {kind: round_up_seconds(_AT_LEAST + _SLACK * seconds) for kind, seconds in estimates.items()}, unheld
+    return {
+        kind: round_up_seconds(_AT_LEAST + _SLACK * seconds) for kind, seconds in estimates.items()
+    }, unheld
 
 
 def _fit_seconds(release: Release, dry_runs: Sequence[DryRun]) -> float | None:
     """Return the seconds of a release of a fit. None: its part was not tried."""
     part = next((one for one in dry_runs if f"{release.name}/".startswith(f"{one.part}/")), None)
-    return None if part is None else release.count * (part.seconds_per_step + part.parameters / _DRAWS)
+    return (
+        None if part is None else release.count * (part.seconds_per_step + part.parameters / _DRAWS)
+    )
 
 
 def round_up_seconds(seconds: float) -> float:
-    """Round `seconds` > 0 up to 1, 2 or 5 times a power of ten, so that chance differences of tries seldom show."""
+    """Round `seconds` > 0 up to 1, 2 or 5 times a power of ten, so that chance differences of tries
+    seldom show.
+    """
     power = 10.0 ** math.floor(math.log10(seconds))
-    return float(next(step * power for step in (1, 2, 5, 10) if step * power >= seconds * (1 - 1e-9)))
+    return float(
+        next(step * power for step in (1, 2, 5, 10) if step * power >= seconds * (1 - 1e-9))
+    )
 
 
-def _search_seconds(records: int, candidates: int, dimension: int, rules: Voting) -> tuple[float, float]:
-    """Return the seconds of a search for `records` records: as usual, and if all candidates are equally near."""
+def _search_seconds(
+    records: int, candidates: int, dimension: int, rules: Voting
+) -> tuple[float, float]:
+    """Return the seconds of a search for `records` records: as usual, and if all candidates are
+    equally near.
+    """
     rng = np.random.default_rng(0)
 
     def search(queries: Vectors, places: Vectors) -> float:
         return _seconds_of(
-            lambda: nearest(queries, places, rules.neighbors, metric=rules.metric, backend=rules.neighbor_search)
+            lambda: nearest(
+                queries, places, rules.neighbors, metric=rules.metric, backend=rules.neighbor_search
+            )
         )
 
     rows = min(records, _SAMPLE[0])
@@ -164,7 +191,10 @@ def _search_seconds(records: int, candidates: int, dimension: int, rules: Voting
     columns = max(rules.neighbors, min(candidates, _TIED[1]))
     queries = rng.standard_normal((rows, dimension), np.float32)
     places = np.repeat(rng.standard_normal((1, dimension), np.float32), columns, axis=0)
-    queries[:, 0], places[:, 0] = 0, np.arange(1, columns + 1) * np.float32(1e-12)  # less than float64 tells apart
+    queries[:, 0], places[:, 0] = (
+        0,
+        np.arange(1, columns + 1) * np.float32(1e-12),
+    )  # less than float64 tells apart
     return usual, search(queries, places) * (records / rows) * max(1.0, candidates / columns)
 
 

@@ -1,4 +1,6 @@
-"""Foretell what a run will ask for, cost and guarantee, from public numbers, before anything is called or read."""
+"""Foretell what a run will ask for, cost and guarantee, from public numbers, before anything is
+called or read.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,11 @@ _DEGREES = {
 
 @dataclass(frozen=True)
 class Iteration:
-    """The most requests of RANDOM_API and VARIATION_API (the lookahead's included) and images of iteration t.
+    """The most requests of RANDOM_API and VARIATION_API (the lookahead's included) and images of
+    iteration t.
 
-    t = 0 is S_0. `signal` is of the iteration's histogram; `meaning` says in the generator's words what the degree
-    means. None or "" stands for a value that is unknown or does not exist.
+    t = 0 is S_0. `signal` is of the iteration's histogram; `meaning` says in the generator's words
+    what the degree means. None or "" stands for a value that is unknown or does not exist.
     """
 
     t: int
@@ -102,18 +105,22 @@ class Forecast:
         choice: the recipe, its evolution complete, with the keys that were chosen and why.
         plan: the plan of the run.
         iterations: t = 0 … T.
-        trial: requests before t = 0, by which the run checks that variations resemble their parents.
+        trial: requests before t = 0, by which the run checks that variations resemble their
+            parents.
         has_price: True if the recipe states what is charged, or nobody elsewhere is asked.
         cost: the most that it costs, in `currency`; None: unknown, or not stated.
-        epsilon: of all planned releases, at the recipe's δ; infinite where no ε holds, and null in JSON, like δ.
+        epsilon: of all planned releases, at the recipe's δ; infinite where no ε holds, and null in
+            JSON, like δ.
         degree: the generator's obedience to the degree: exact, wording, none; None: unknown.
         seconds: the time for the most images at the given rate; None: no rate was given.
         disk: the most bytes that samples take while the run goes on; None: unknown.
         clock: the public clock.
         fit_epsilon: ε of the releases by which the generator is fitted.
         dry_runs: of each part of the fit, where it was tried here.
-        precision: of the generator's arithmetic on this machine; empty: it computes elsewhere, or that is not known.
-        expected: what usefulness runs like this one had, in words; empty: nothing like it was measured.
+        precision: of the generator's arithmetic on this machine; empty: it computes elsewhere, or
+            that is not known.
+        expected: what usefulness runs like this one had, in words; empty: nothing like it was
+            measured.
         warnings: one sentence each.
     """
 
@@ -190,7 +197,11 @@ class Forecast:
         multipliers = [signal.noise_multiplier for signal in self.signals]
         return {
             "noun": self.noun,
-            "api_calls": {"random": self.random, "variation": self.variation, "images": self.images},
+            "api_calls": {
+                "random": self.random,
+                "variation": self.variation,
+                "images": self.images,
+            },
             "cost": self.cost,
             "currency": self.currency,
             "synthetic_images": self.synthetic,
@@ -198,15 +209,23 @@ class Forecast:
             "seconds": self.seconds,
             "epsilon": finite(self.epsilon),
             "delta": None if finite(self.epsilon) is None else self.choice.recipe.privacy.delta,
-            "noise_multiplier": multipliers[0] if len(set(multipliers)) == 1 else multipliers or None,
+            "noise_multiplier": multipliers[0]
+            if len(set(multipliers)) == 1
+            else multipliers or None,
             "votes_per_candidate": min(fewest, default=None),
             "degree": self.degree,
             "embedding": self.embedding or None,
             "precision": self.precision or None,
             "measured_by": self.trial.images or None,
-            "fit": {"epsilon": self.fit_epsilon, "releases": [one.to_dict() for one in self.fit]} if self.fit else None,
+            "fit": {"epsilon": self.fit_epsilon, "releases": [one.to_dict() for one in self.fit]}
+            if self.fit
+            else None,
             "dry_run": [one.to_dict() for one in self.dry_runs] if self.dry_runs else None,
-            "public_clock": {"on": self.clock.on, "why": self.clock.why, "deadlines": self.clock.seconds},
+            "public_clock": {
+                "on": self.clock.on,
+                "why": self.clock.why,
+                "deadlines": self.clock.seconds,
+            },
             "chosen": self.choice.values,
             "why_chosen": list(self.choice.reasons),
             "per_iteration": [one.to_dict() for one in self.iterations],
@@ -217,18 +236,38 @@ class Forecast:
     def __str__(self) -> str:
         trial = self.trial
         rows = [
-            ("t", "calls", self.noun, "degree", "candidates", "votes/candidate", "σ, votes", "H, votes"),
-            *([("try", _words(trial.random + trial.variation), _words(trial.images))] if trial else []),
+            (
+                "t",
+                "calls",
+                self.noun,
+                "degree",
+                "candidates",
+                "votes/candidate",
+                "σ, votes",
+                "H, votes",
+            ),
+            *(
+                [("try", _words(trial.random + trial.variation), _words(trial.images))]
+                if trial
+                else []
+            ),
             *(one.row() for one in self.iterations),
             ("all", _words(self.calls), _words(self.images)),
         ]
         widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(rows[0]))]
-        table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
+        table = [
+            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False))
+            for row in rows
+        ]
         facts = [f"{key:<12}{value}" for key, value in self._facts()]
         warnings = [f"warning: {sentence}" for sentence in self.warnings]
-        title = f"Plan of '{self.choice.recipe.name}': nothing was called, no private record was read."
+        title = (
+            f"Plan of '{self.choice.recipe.name}': nothing was called, no private record was read."
+        )
         expected = [self.expected, ""] if self.expected else []
-        return "\n".join([title, "", *expected, *table, "", *facts, *(["", *warnings] if warnings else [])])
+        return "\n".join(
+            [title, "", *expected, *table, "", *facts, *(["", *warnings] if warnings else [])]
+        )
 
     def _repr_html_(self) -> str:
         return Page(self)._repr_html_()
@@ -236,9 +275,17 @@ class Forecast:
     def _facts(self) -> Iterator[tuple[str, str]]:
         """Yield the lines below the table: a heading, or "" to go on, and words."""
         copies = ", ".join(f"{one.t}" for one in self.iterations if one.t and not one.degree)
-        multipliers = ", ".join(dict.fromkeys(f"{signal.noise_multiplier:.4g}" for signal in self.signals))
-        more = "; `pe extend` makes more of them at no further ε" if self.iterations[-1].degree else ""
-        yield "Calls", f"at most {_words(self.random)} of RANDOM_API, {_words(self.variation)} of VARIATION_API"
+        multipliers = ", ".join(
+            dict.fromkeys(f"{signal.noise_multiplier:.4g}" for signal in self.signals)
+        )
+        more = (
+            "; `pe extend` makes more of them at no further ε" if self.iterations[-1].degree else ""
+        )
+        yield (
+            "Calls",
+            f"at most {_words(self.random)} of RANDOM_API, {_words(self.variation)} of "
+            "VARIATION_API",
+        )
         if copies:
             yield "", f"degree 0 at t = {copies}: copies of the chosen, which need no call"
         yield "Synthetic", f"{self.synthetic:,} {self.noun} at the end{more}"
@@ -251,10 +298,19 @@ class Forecast:
         yield "Guarantee", guarantee(self.epsilon, self.choice.recipe.privacy.delta, 4, ", ")
         yield from self._fit()
         yield "Noise", f"multiplier {multipliers}" if multipliers else "no histogram is released"
-        if shares := [signal.noise_share(signal.votes) for signal in self.signals if signal.votes is not None]:
-            yield "", f"about {max(shares):.0%} of the choice of parents if votes spread evenly; less where they gather"
+        if shares := [
+            signal.noise_share(signal.votes) for signal in self.signals if signal.votes is not None
+        ]:
+            yield (
+                "",
+                f"about {max(shares):.0%} of the choice of parents if votes spread evenly; less "
+                "where they gather",
+            )
         yield from self._clock()
-        choices = [f"{key.removeprefix('evolution.')} {_plain(value)}" for key, value in self.choice.values.items()]
+        choices = [
+            f"{key.removeprefix('evolution.')} {_plain(value)}"
+            for key, value in self.choice.values.items()
+        ]
         if choices:
             yield "Chosen", ", ".join(choices)
             yield from (("", reason) for reason in self.choice.reasons)
@@ -262,11 +318,13 @@ class Forecast:
         yield "Degree", _DEGREES[self.degree]
         yield from (("", line) for line in self._meanings())
         if self.trial:
-            degree = min((one.degree for one in self.iterations if one.t and one.degree), default=0.0)
+            degree = min(
+                (one.degree for one in self.iterations if one.t and one.degree), default=0.0
+            )
             yield (
                 "",
-                f"first tried on {PARENTS} new samples, each varied at {degree:g}: a run stops unless they are its "
-                "parents",
+                f"first tried on {PARENTS} new samples, each varied at {degree:g}: a run stops "
+                "unless they are its parents",
             )
         if self.embedding:
             yield "Embedding", self.embedding
@@ -285,12 +343,22 @@ class Forecast:
             times = ", ".join(f"{kind} {seconds:g} s" for kind, seconds in clock.seconds.items())
             works = [EMBEDDING, *(kind_of(release.name) for release in self.plan.releases)]
             whole = _duration(sum(clock.seconds.get(work, 0.0) for work in works))
-            yield "", f"each piece of private work ends at a public deadline, {whole} in all: {times}"
+            yield (
+                "",
+                f"each piece of private work ends at a public deadline, {whole} in all: {times}",
+            )
         if clock.on:
-            yield "", "so that nobody who times requests or the console learns of records or their number"
+            yield (
+                "",
+                "so that nobody who times requests or the console learns of records or their "
+                "number",
+            )
         if clock.unheld:
             tried = "" if self.dry_runs or not self.fit else " (--dry-run tries a fit)"
-            yield "", f"without a deadline{tried}, which shows on the console: {', '.join(clock.unheld)}"
+            yield (
+                "",
+                f"without a deadline{tried}, which shows on the console: {', '.join(clock.unheld)}",
+            )
 
     def _fit(self) -> Iterator[tuple[str, str]]:
         """Yield the releases by which the generator is fitted, equal ones in one line."""
@@ -300,7 +368,11 @@ class Forecast:
         for release in self.fit:
             kinds.setdefault((release.noise_multiplier, release.sampling), []).append(release)
         key = "" if self.fit_epsilon == self.epsilon else " (api.fit.budget_share)"
-        yield "Fit", f"ε = {round_up(self.fit_epsilon, 4)} of {round_up(self.epsilon, 4)}{key}, before t = 0"
+        yield (
+            "Fit",
+            f"ε = {round_up(self.fit_epsilon, 4)} of {round_up(self.epsilon, 4)}{key}, before t = "
+            f"0",
+        )
         for same in kinds.values():
             first = same[0]
             draws = sum(release.count for release in same)
@@ -309,13 +381,31 @@ class Forecast:
             rate = f", sampling rate {first.sampling.rate:.3g}" if first.sampling else ""
             yield "", f"{names}{times}: multiplier {first.noise_multiplier:.4g}{rate}"
         for i, one in enumerate(self.dry_runs):
-            memory = "" if one.memory is None else f", {one.memory / 2**30:.2g} GB of memory beside the model"
-            states = f", {one.blocks} kept states of {one.state_bytes / 2**20:.2g} MB" if one.blocks else ""
-            task = f"{one.steps:,} steps of {one.parameters:,} parameters" if one.steps > 1 else "one release"
-            yield "" if i else "Dry run", f"{one.part}: {task} in about {_duration(one.seconds)} here{memory}{states}"
+            memory = (
+                ""
+                if one.memory is None
+                else f", {one.memory / 2**30:.2g} GB of memory beside the model"
+            )
+            states = (
+                f", {one.blocks} kept states of {one.state_bytes / 2**20:.2g} MB"
+                if one.blocks
+                else ""
+            )
+            task = (
+                f"{one.steps:,} steps of {one.parameters:,} parameters"
+                if one.steps > 1
+                else "one release"
+            )
+            yield (
+                "" if i else "Dry run",
+                f"{one.part}: {task} in about {_duration(one.seconds)} here{memory}{states}",
+            )
 
     def _meanings(self) -> Iterator[str]:
-        """Yield a line for each degree that has words. Several lines if a degree's words differ by iteration."""
+        """Yield a line for each degree that has words.
+
+        Several lines if a degree's words differ by iteration.
+        """
         times: dict[tuple[float, str], list[int]] = {}
         for one in self.iterations:
             if one.meaning:
@@ -344,7 +434,9 @@ def _plain(value: Any) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Return seconds in words: as minutes from two minutes on, hours from two hours on, days from two days on."""
+    """Return seconds in words: as minutes from two minutes on, hours from two hours on, days from
+    two days on.
+    """
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
@@ -362,8 +454,10 @@ def forecast(
 
     Args:
         recipe: the recipe.
-        api: the generator (`pe.planning.parts.set_up_generator`), asked what it can do; None: the calls are unknown.
-        here: warnings about this machine (`pe.planning.checks.obstacles`), and why the calls are unknown.
+        api: the generator (`pe.planning.parts.set_up_generator`), asked what it can do; None: the
+            calls are unknown.
+        here: warnings about this machine (`pe.planning.checks.obstacles`), and why the calls are
+            unknown.
         samples_per_second: the generator's rate, > 0; None: the time is unknown.
         dry_run: try the fit here, on made-up samples.
     """
@@ -398,7 +492,8 @@ def forecast(
         *sentences(told, "network"),
         *checks.data_set_warnings(recipe, plan.releases),
         *checks.refusals(
-            partial(checks.check_cap, recipe, plan.releases), partial(check_other_runs, recipe, plan.releases)
+            partial(checks.check_cap, recipe, plan.releases),
+            partial(check_other_runs, recipe, plan.releases),
         ),
     ]
     return Forecast(
@@ -426,7 +521,9 @@ def _iterations(recipe: Recipe, plan: Plan, api: Generator | None) -> tuple[Iter
     for t, phases in groupby(plan.phases, key=lambda phase: phase.t):
         asked = [phase for phase in phases if phase.asks]
         random, variation = (
-            None if api is None else sum(most_calls(phase, plan, api) for phase in asked if phase.asks == asks)
+            None
+            if api is None
+            else sum(most_calls(phase, plan, api) for phase in asked if phase.asks == asks)
             for asks in ("random", "variation")
         )
         one = Iteration(t, random, variation, sum(phase.most for phase in asked))
@@ -443,8 +540,9 @@ def _iterations(recipe: Recipe, plan: Plan, api: Generator | None) -> tuple[Iter
 
 
 _MACHINE_ONLY = (
-    "name", "limits", "private.path", "private.ledger_file", "private.largest_side", "api.price", "refusals.max_share",
-    "evolution.neighbor_search", "evolution.measure_degree", "evolution.attempts", "privacy.hold",
+    "name", "limits", "private.path", "private.ledger_file", "private.largest_side", "api.price",
+    "refusals.max_share", "evolution.neighbor_search", "evolution.measure_degree",
+    "evolution.attempts", "privacy.hold",
 )  # fmt: skip
 _MOST = 200
 """Characters of a value in a message."""
@@ -453,8 +551,9 @@ _MOST = 200
 def differences(before: Recipe, after: Recipe) -> list[str]:
     """Return the keys whose change gives the run another meaning: `key: old → new`, sorted.
 
-    Settings that concern only the machine may change, and so may the place of the private records: a fingerprint tells
-    if these changed. So may the declared size, unless a fit is planned by it. Objects are compared by class name.
+    Settings that concern only the machine may change, and so may the place of the private records:
+    a fingerprint tells if these changed. So may the declared size, unless a fit is planned by it.
+    Objects are compared by class name.
     """
     old, new = (dict(leaves(recipe.model_dump(mode="json"))) for recipe in (before, after))
     for values, key in product((old, new), ("api.kind", "embedding.kind")):
@@ -474,13 +573,17 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
 
 
 def load_changed(path: Path, changes: tuple[str, ...], verb: str) -> Recipe:
-    """Return the recipe that a run holds at `path`, with `changes`. RecipeError if they give the run another meaning.
+    """Return the recipe that a run holds at `path`, with `changes`.
+
+    RecipeError if they give the run another meaning.
 
     `verb` says in the message what cannot be done to the run: extended, or evaluated.
     """
     recipe = Recipe.load(path, changes)
     if changes_of_meaning := differences(Recipe.load(path), recipe):
-        raise RecipeError(f"{path.parent} cannot be {verb} with another recipe: {'; '.join(changes_of_meaning)}.")
+        raise RecipeError(
+            f"{path.parent} cannot be {verb} with another recipe: {'; '.join(changes_of_meaning)}."
+        )
     return recipe
 
 

@@ -1,4 +1,6 @@
-"""What users should know of a recipe and its plan, said once for the plan, the run, the certificate and the report."""
+"""What users should know of a recipe and its plan, said once for the plan, the run, the certificate
+and the report.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,11 @@ class Notice:
     """One sentence on a recipe or its plan, from public numbers.
 
     Attributes:
-        kind: what it is about. `guarantee` follows from ε, δ and the declared size; `votes` from votes and their noise;
-            `overlap`: public samples may be private records; `pool`: synthetic samples are public ones, unchanged;
-            `shape`: the generator's samples have another size; `network`: a better embedding could be installed;
-            `setting`: a key that is missing, or useless.
+        kind: what it is about. `guarantee` follows from ε, δ and the declared size; `votes` from
+            votes and their noise; `overlap`: public samples may be private records; `pool`:
+            synthetic samples are public ones, unchanged; `shape`: the generator's samples have
+            another size; `network`: a better embedding could be installed; `setting`: a key that is
+            missing, or useless.
         sentence: for the user.
     """
 
@@ -40,11 +43,18 @@ def sentences(notices: Iterable[Notice], *kinds: Kind) -> list[str]:
 
 
 def notices(
-    recipe: Recipe, plan: Plan, epsilon: float, api: object | None = None, embedding: object | None = None
+    recipe: Recipe,
+    plan: Plan,
+    epsilon: float,
+    api: object | None = None,
+    embedding: object | None = None,
 ) -> Iterator[Notice]:
-    """Yield all notices on a recipe and its plan. `epsilon` is of all releases. Reads no record, asks nobody.
+    """Yield all notices on a recipe and its plan.
 
-    The generator and the embedding are None where they are not at hand; then nothing is said of them.
+    `epsilon` is of all releases. Reads no record, asks nobody.
+
+    The generator and the embedding are None where they are not at hand; then nothing is said of
+    them.
     """
     private = recipe.private
     privacy = recipe.privacy
@@ -53,7 +63,9 @@ def notices(
     if privacy.noiseless:
         yield Notice("guarantee", NO_NOISE)
     else:
-        for sentence in warnings(finite(epsilon), privacy.delta, private.declared_size, private.declared_units):
+        for sentence in warnings(
+            finite(epsilon), privacy.delta, private.declared_size, private.declared_units
+        ):
             yield Notice("guarantee", sentence)
     yield from _on_votes(recipe, plan)
     if privacy.pool_overlaps == "declared" and (reads_public(api) or reads_public(embedding)):
@@ -62,31 +74,38 @@ def notices(
     if info is not None and info.distinct is not None:
         yield Notice(
             "pool",
-            f"The {noun} are public ones, unchanged: the votes chose them from a pool and labelled them. Their "
-            "licences hold, and who is in them stays in them.",
+            f"The {noun} are public ones, unchanged: the votes chose them from a pool and labelled "
+            "them. Their licences hold, and who is in them stays in them.",
         )
     if info is not None and info.shape not in (None, private.shape):
         theirs = "×".join(map(str, info.shape or ()))
         ours = "×".join(map(str, private.shape))
         yield Notice(
             "shape",
-            f"The generator makes {noun} of {theirs} ({private.modality.axes}), and the private {noun} are {ours}: the "
-            f"embedding must bring both to one size for the votes, and the synthetic {noun} are {theirs}.",
+            f"The generator makes {noun} of {theirs} ({private.modality.axes}), and the private "
+            f"{noun} are {ours}: the embedding must bring both to one size for the votes, and the "
+            f"synthetic {noun} are {theirs}.",
         )
     if evolution.iterations and (sentence := lacks_network(private, recipe.embedding.kind)):
         yield Notice("network", sentence)
-    if private.privacy_unit != RECORD and private.declared_size is not None and private.declared_units is None:
+    if (
+        private.privacy_unit != RECORD
+        and private.declared_size is not None
+        and private.declared_units is None
+    ):
         yield Notice(
             "setting",
-            f"All records of a {private.privacy_unit} together weigh as one, so there are fewer votes per candidate "
-            "than foretold: state private.declared_units, about how many units there are (it will be public).",
+            f"All records of a {private.privacy_unit} together weigh as one, so there are fewer "
+            "votes per candidate than foretold: state private.declared_units, about how many units "
+            "there are (it will be public).",
         )
     share = None if recipe.api.fit is None else recipe.api.fit.budget_share
     if share not in (None, 1) and not evolution.iterations and not evolution.estimate_label_sizes:
         yield Notice(
             "setting",
-            f"Nothing uses {1 - share:.4g} of privacy.epsilon, because api.fit.budget_share is {share:g} and there are "
-            "no iterations: leave the share out, or evolve what was fitted.",
+            f"Nothing uses {1 - share:.4g} of privacy.epsilon, because api.fit.budget_share is "
+            f"{share:g} and there are no iterations: leave the share out, or evolve what was "
+            "fitted.",
         )
 
 
@@ -94,8 +113,8 @@ def _on_votes(recipe: Recipe, plan: Plan) -> Iterator[Notice]:
     if recipe.private.declared_size is None:
         yield Notice(
             "votes",
-            "private.declared_size is missing, so votes per candidate are unknown and delta is not checked: "
-            "state about how many private records there are (it will be public).",
+            "private.declared_size is missing, so votes per candidate are unknown and delta is not "
+            "checked: state about how many private records there are (it will be public).",
         )
         return
     signals = [signal_of(recipe, plan, step, plan.candidates(step.t)) for step in plan.steps]

@@ -1,7 +1,9 @@
-"""Find models and data of other runs in a recipe: a model's cost is counted in the plan, everything else is refused.
+"""Find models and data of other runs in a recipe: a model's cost is counted in the plan, everything
+else is refused.
 
-A model and a run's data have a file beside them that names the run (`fitted.json`, `certificate.json`). Every path that
-a recipe names is looked at, however deep it stands: in a warm start, a portfolio, a part, a checkpoint.
+A model and a run's data have a file beside them that names the run (`fitted.json`,
+`certificate.json`). Every path that a recipe names is looked at, however deep it stands: in a warm
+start, a portfolio, a part, a checkpoint.
 """
 
 from __future__ import annotations
@@ -46,14 +48,18 @@ def check_other_runs(recipe: Recipe, releases: Sequence[Release]) -> None:
                 counted.add(run)
                 continue
         raise RecipeError(
-            f"{path} comes from the run {run}, whose private records may be these, and what that run released is not "
-            "counted here. Take its model by `kind: trained`, which counts it. If no privacy unit is in both data "
-            f"sets, copy what you need to a folder of its own, without {FITTED} and {CERTIFICATE}."
+            f"{path} comes from the run {run}, whose private records may be these, and what that "
+            "run released is not counted here. Take its model by `kind: trained`, which counts it. "
+            "If no privacy unit is in both data sets, copy what you need to a folder of its own, "
+            f"without {FITTED} and {CERTIFICATE}."
         )
 
 
 def _named_paths(recipe: Recipe) -> Iterator[tuple[Path, bool]]:
-    """Yield every path that a recipe names. True for the run of a model whose cost is counted (`kind: trained`)."""
+    """Yield every path that a recipe names.
+
+    True for the run of a model whose cost is counted (`kind: trained`).
+    """
     yield from _paths({"kind": recipe.api.kind, **recipe.api.settings})
     yield from _paths(recipe.embedding.settings)
 
@@ -63,9 +69,15 @@ def _paths(value: Any, is_model: bool = False) -> Iterator[tuple[Path, bool]]:
         yield Path(value), is_model
     elif isinstance(value, Mapping):
         kind = value.get("kind")
-        adapter = load("pe.adapters", kind) if isinstance(kind, str) and kind in plugins("pe.adapters") else None
+        adapter = (
+            load("pe.adapters", kind)
+            if isinstance(kind, str) and kind in plugins("pe.adapters")
+            else None
+        )
         for key, inner in value.items():
-            yield from _paths(inner, key == "path" and adapter is not None and info_of(adapter).fitted_before)
+            yield from _paths(
+                inner, key == "path" and adapter is not None and info_of(adapter).fitted_before
+            )
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _paths(inner)
@@ -77,11 +89,19 @@ def _run_of(path: Path) -> Path | None:
         if path == Path() or not path.expanduser().exists():
             return None
         here = path.expanduser().resolve()
-        is_folder = path.is_absolute() and here.is_dir()  # a relative one may be a word that names a folder by chance
-        below = [here, *(Path(one.path) for one in os.scandir(here) if one.is_dir())] if is_folder else []
+        is_folder = (
+            path.is_absolute() and here.is_dir()
+        )  # a relative one may be a word that names a folder by chance
+        below = (
+            [here, *(Path(one.path) for one in os.scandir(here) if one.is_dir())]
+            if is_folder
+            else []
+        )
     except (OSError, ValueError, RuntimeError):  # a text that is no path
         return None
     for folder in (here, *here.parents, *path.absolute().parents, *below):
-        if (folder / FITTED).is_file() or ((folder / CERTIFICATE).is_file() and (folder / RECIPE).is_file()):
+        if (folder / FITTED).is_file() or (
+            (folder / CERTIFICATE).is_file() and (folder / RECIPE).is_file()
+        ):
             return folder
     return None

@@ -1,4 +1,6 @@
-"""Build what a recipe names: its generator, its embedding, and the dispatcher that asks the generator."""
+"""Build what a recipe names: its generator, its embedding, and the dispatcher that asks the
+generator.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,18 @@ from pe.store.writer import RunWriter
 
 
 def build_generator(recipe: Recipe, own: GenerationAPI | None = None) -> Generator:
-    """Construct the generator that the recipe names, or check the user's `own` object against it."""
+    """Construct the generator that the recipe names, or check the user's `own` object
+    against it.
+    """
     api: Generator = as_generator(_build("pe.adapters", recipe.api, own))
     check_modality(api, "makes", recipe)
     return api
 
 
 def build_embedding(recipe: Recipe, own: Embedding | None = None) -> Embedding:
-    """Construct the embedding that the recipe names, or check the user's `own` object against it."""
+    """Construct the embedding that the recipe names, or check the user's `own` object
+    against it.
+    """
     embedding: Embedding = _build("pe.embeddings", recipe.embedding, own)
     check_modality(embedding, "embeds", recipe)
     return embedding
@@ -51,10 +57,14 @@ def _build(group: Group, spec: PluginSpec, own: object | None) -> Any:
     name = spec.kind.removeprefix(OBJECT)
     if own is not None:
         if class_of(spec.kind) != class_of(object_kind(own)):
-            raise PluginError(f"The run was made with {name}, not with {object_kind(own).removeprefix(OBJECT)}.")
+            raise PluginError(
+                f"The run was made with {name}, not with {object_kind(own).removeprefix(OBJECT)}."
+            )
         return own
     if spec.kind.startswith(OBJECT):
-        raise PluginError(f"The run was made with an object of your own, {name}: hand it over again from Python.")
+        raise PluginError(
+            f"The run was made with an object of your own, {name}: hand it over again from Python."
+        )
     require(group, spec.kind)
     return construct(group, spec.kind, spec.settings)
 
@@ -65,8 +75,8 @@ def check_modality(plugin: object, does: str, recipe: Recipe) -> None:
     private = recipe.private.modality
     if kind != private.kind:
         raise RecipeError(
-            f"{type(plugin).__name__} {does} {modality(kind).noun}, and the private records are {private.noun}: name "
-            f"one that {does} {private.noun}."
+            f"{type(plugin).__name__} {does} {modality(kind).noun}, and the private records are "
+            f"{private.noun}: name one that {does} {private.noun}."
         )
 
 
@@ -78,9 +88,13 @@ def build_dispatcher(
     stop: Event,
     command: Callable[[str], str],
 ) -> Dispatcher:
-    """Build the dispatcher that asks the generator `api` for the run, within the recipe's limits."""
+    """Build the dispatcher that asks the generator `api` for the run, within the recipe's
+    limits.
+    """
     info = info_of(api)
-    usage = replace(info.tokens or NOTHING, megapixels=prod(info.drawn) / 1e6 if info.drawn else 0.0)
+    usage = replace(
+        info.tokens or NOTHING, megapixels=prod(info.drawn) / 1e6 if info.drawn else 0.0
+    )
     limits = Limits(**recipe.limits.model_dump(), max_refused=recipe.refusals.max_share)
     return Dispatcher(
         api=api,
@@ -97,7 +111,9 @@ def build_dispatcher(
 
 
 def price_of(recipe: Recipe) -> Price:
-    """Return the price of the recipe's generator, or of several that share out the samples or make each together."""
+    """Return the price of the recipe's generator, or of several that share out the samples or make
+    each together.
+    """
     members = members_of(recipe.api).values()
     several = [member.price.price for member in members]
     if all(price.free for price in several):
@@ -114,11 +130,18 @@ def without_price(recipe: Recipe, api: Generator | None) -> list[PluginInfo]:
     members = members_of(recipe.api)
     if not members or not api.others:
         return [info_of(api)]
-    return [info for member, info in zip(members.values(), api.others, strict=True) if not member.price.is_stated]
+    return [
+        info
+        for member, info in zip(members.values(), api.others, strict=True)
+        if not member.price.is_stated
+    ]
 
 
 def usage_of(price: Price, api: Generator | None, calls: int, images: int) -> Usage | None:
-    """Return the usage that is billed. None if tokens or pixels, whose number is unknown, cost something."""
+    """Return the usage that is billed.
+
+    None if tokens or pixels, whose number is unknown, cost something.
+    """
     info = PluginInfo() if api is None else info_of(api)
     size = info.drawn
     tokens = info.tokens
@@ -135,12 +158,16 @@ def object_kind(plugin: object) -> str:
 
 
 def class_of(kind: str) -> str:
-    """Return the kind by which two recipes are compared: for an object its class's name, without the module."""
+    """Return the kind by which two recipes are compared: for an object its class's name, without
+    the module.
+    """
     return f"{OBJECT}{kind.rpartition('.')[2]}" if kind.startswith(OBJECT) else kind
 
 
 def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
-    """Try to construct a plug-in. Return it and "", or None and the reason if that fails on this machine.
+    """Try to construct a plug-in.
+
+    Return it and "", or None and the reason if that fails on this machine.
 
     Raises:
         PluginError: there is no plug-in of this name.
@@ -151,7 +178,9 @@ def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
     try:
         plugin = construct(group, spec.kind, spec.settings)
         _ = plugin.capabilities if group == "pe.adapters" else plugin.batch_size
-    except Exception as error:  # a library may raise anything that lacks its weights, its device or its key
+    except (
+        Exception
+    ) as error:  # a library may raise anything that lacks its weights, its device or its key
         mistake = isinstance(error, RecipeError) and isinstance(error.__cause__, ValidationError)
         if mistake or spec.kind not in plugins(group):
             raise
@@ -160,10 +189,16 @@ def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
 
 
 def set_up_generator(spec: PluginSpec) -> tuple[Generator | None, str]:
-    """Construct a recipe's generator as `set_up` does. The reason, if it fails, is a sentence for a plan."""
+    """Construct a recipe's generator as `set_up` does.
+
+    The reason, if it fails, is a sentence for a plan.
+    """
     api, why = set_up("pe.adapters", spec)
     if api is not None:
         return api, ""
     if spec.kind.startswith(OBJECT):
         return None, f"The number of calls is unknown: {why}"
-    return None, f"The number of calls is unknown, because the generator cannot be set up here: {why}"
+    return (
+        None,
+        f"The number of calls is unknown, because the generator cannot be set up here: {why}",
+    )

@@ -1,7 +1,7 @@
 """From a recipe's public numbers to its releases and to the plan that evolution follows.
 
-Histograms take shares of μ² (constant noise: equal shares), class counts a share of ε; everything is
-calibrated jointly, so that the whole meets the budget and no part is rounded twice.
+Histograms take shares of μ² (constant noise: equal shares), class counts a share of ε; everything
+is calibrated jointly, so that the whole meets the budget and no part is rounded twice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from typing import TypeVar
 
 from pe.errors import PrivacyError, RecipeError, RunError, nearest_name
 from pe.fit.trainer import FIT, DryRun, FitTerms, Rehearsing, Trainer
-from pe.histogram import CLASS_COUNTS, Voting, class_counts_release, histogram_release, histogram_releases
+from pe.histogram import (
+    CLASS_COUNTS,
+    Voting,
+    class_counts_release,
+    histogram_release,
+    histogram_releases,
+)
 from pe.planning.named import check_named
 from pe.plugins.devices import check_memory
 from pe.plugins.protocols import info_of
@@ -43,15 +49,24 @@ class PlanSettings:
     relation: Relation = Relation.ADD_REMOVE
     unit: str = "record"
     neighbors: int = 1  # q, candidates that each record votes for
-    weights: tuple[float, ...] | None = None  # shares of μ² for the iterations; None: constant noise
-    class_counts: float | None = None  # share of ε for the release of the class counts, in (0, 1); None: not released
-    preset: tuple[Release, ...] = ()  # releases whose noise is given already (DP-SGD, semantic queries)
+    weights: tuple[float, ...] | None = (
+        None  # shares of μ² for the iterations; None: constant noise
+    )
+    class_counts: float | None = (
+        None  # share of ε for the release of the class counts, in (0, 1); None: not released
+    )
+    preset: tuple[
+        Release, ...
+    ] = ()  # releases whose noise is given already (DP-SGD, semantic queries)
 
 
-def plan(budget: Budget, settings: PlanSettings, noise_multiplier: float | None = None) -> list[Release]:
+def plan(
+    budget: Budget, settings: PlanSettings, noise_multiplier: float | None = None
+) -> list[Release]:
     """Return all releases of a run, with the least noise in the histograms that meets `budget`.
 
-    If `noise_multiplier` is given, the histograms have it, and the ledger checks the total against the budget.
+    If `noise_multiplier` is given, the histograms have it, and the ledger checks the total against
+    the budget.
     """
     others = list(settings.preset)
     if settings.class_counts is not None:
@@ -60,20 +75,27 @@ def plan(budget: Budget, settings: PlanSettings, noise_multiplier: float | None 
         unit = settings.unit
         others.insert(0, class_counts_release(share, budget.epsilon, relation, unit))
     if settings.iterations == 0:
-        if settings.class_counts is not None and (cost := epsilon(others, budget.delta)) > budget.epsilon:
+        if (
+            settings.class_counts is not None
+            and (cost := epsilon(others, budget.delta)) > budget.epsilon
+        ):
             raise RecipeError(
-                f"The fit and the label counts cost ε = {cost:.4g} together, and the run has {budget.epsilon:g}: lower "
-                "api.fit.budget_share or evolution.estimate_label_sizes."
+                f"The fit and the label counts cost ε = {cost:.4g} together, and the run has "
+                f"{budget.epsilon:g}: lower api.fit.budget_share or evolution.estimate_label_sizes."
             )
         return others
     if noise_multiplier is None:
         together = settings.weights is None
-        noise_multiplier = calibrate(lambda z: [*others, *_histograms(z, settings, together)], budget)
+        noise_multiplier = calibrate(
+            lambda z: [*others, *_histograms(z, settings, together)], budget
+        )
     return [*others, *_histograms(noise_multiplier, settings)]
 
 
 def _histograms(z: float, settings: PlanSettings, together: bool = False) -> list[Release]:
-    """Return the histograms one by one; or, for the accountant, equal ones `together` as one release with a count."""
+    """Return the histograms one by one; or, for the accountant, equal ones `together` as one
+    release with a count.
+    """
     releases = histogram_releases(
         z,
         1 if together else settings.iterations,
@@ -82,11 +104,19 @@ def _histograms(z: float, settings: PlanSettings, together: bool = False) -> lis
         neighbors=settings.neighbors,
         weights=settings.weights,
     )
-    return [replace(release, count=settings.iterations) for release in releases] if together else releases
+    return (
+        [replace(release, count=settings.iterations) for release in releases]
+        if together
+        else releases
+    )
 
 
-def noise_multiplier_for(budget: Budget, iterations: int, relation: Relation = Relation.ADD_REMOVE) -> float:
-    """Return the least noise multiplier with which `iterations` ≥ 1 histograms meet `budget`, rounded up."""
+def noise_multiplier_for(
+    budget: Budget, iterations: int, relation: Relation = Relation.ADD_REMOVE
+) -> float:
+    """Return the least noise multiplier with which `iterations` ≥ 1 histograms meet `budget`,
+    rounded up.
+    """
     return calibrate(lambda z: _equal_histograms(z, iterations, relation), budget)
 
 
@@ -99,19 +129,30 @@ def epsilon_for(
 
 def _equal_histograms(z: float, iterations: int, relation: Relation) -> list[Release]:
     if iterations < 1:
-        raise PrivacyError(f"There are {iterations} iterations, and each releases a histogram: give 1 or more.")
+        raise PrivacyError(
+            f"There are {iterations} iterations, and each releases a histogram: give 1 or more."
+        )
     return _histograms(z, PlanSettings(iterations, relation), together=True)
 
 
 def planned_releases(recipe: Recipe) -> list[Release]:
-    """Return every release of the run, its fit included. Noise is calibrated to ε, or as the recipe gives it."""
+    """Return every release of the run, its fit included.
+
+    Noise is calibrated to ε, or as the recipe gives it.
+    """
     privacy = recipe.privacy
     evolution = recipe.evolution
     unit = recipe.private.privacy_unit
     fit = fit_releases(recipe)
     if privacy.noiseless:
         times = range(1, evolution.iterations + 1)
-        return [*fit, *(histogram_release(t, None, privacy.relation, unit, evolution.neighbors) for t in times)]
+        return [
+            *fit,
+            *(
+                histogram_release(t, None, privacy.relation, unit, evolution.neighbors)
+                for t in times
+            ),
+        ]
     settings = PlanSettings(
         evolution.iterations,
         privacy.relation,
@@ -127,7 +168,10 @@ def planned_releases(recipe: Recipe) -> list[Release]:
 
 
 def budget_of(recipe: Recipe, plan: Plan) -> Budget | None:
-    """Return the target (ε, δ), or the cost of all releases if their noise is given. None for a run without noise."""
+    """Return the target (ε, δ), or the cost of all releases if their noise is given.
+
+    None for a run without noise.
+    """
     delta = recipe.privacy.delta
     if recipe.privacy.noiseless:
         return None
@@ -140,7 +184,9 @@ def budget_of(recipe: Recipe, plan: Plan) -> Budget | None:
 
 
 def fit_dry_runs(recipe: Recipe, measured: bool = True) -> tuple[DryRun, ...]:
-    """Try each part of the fit on this machine. Empty if nothing is fitted, or the generator cannot be tried.
+    """Try each part of the fit on this machine.
+
+    Empty if nothing is fitted, or the generator cannot be tried.
 
     Without `measured`, only what public numbers foretell is tried.
     """
@@ -151,7 +197,9 @@ def fit_dry_runs(recipe: Recipe, measured: bool = True) -> tuple[DryRun, ...]:
 
 
 def check_fit(recipe: Recipe) -> None:
-    """Refuse a fit if this machine lacks the memory that it takes, as far as public numbers tell, before ε is spent."""
+    """Refuse a fit if this machine lacks the memory that it takes, as far as public numbers tell,
+    before ε is spent.
+    """
     trainer = _trainer(recipe)
     if trainer is None or info_of(trainer).fitted_before:
         return
@@ -164,14 +212,19 @@ def check_fit(recipe: Recipe) -> None:
 
 
 def fit_releases(recipe: Recipe) -> tuple[Release, ...]:
-    """Return every release of the fit, calibrated to its share of the budget. None where nothing is fitted."""
+    """Return every release of the fit, calibrated to its share of the budget.
+
+    None where nothing is fitted.
+    """
     trainer = _trainer(recipe)
     releases = () if trainer is None else tuple(trainer.plan_releases(fit_terms(recipe)))
-    twice = [name for name, count in Counter(release.name for release in releases).items() if count > 1]
+    twice = [
+        name for name, count in Counter(release.name for release in releases).items() if count > 1
+    ]
     if twice:
         raise RecipeError(
-            f"api: two parts of the fit of '{recipe.api.kind}' have a release named '{twice[0]}': leave one of them "
-            "out of api.easy."
+            f"api: two parts of the fit of '{recipe.api.kind}' have a release named '{twice[0]}': "
+            "leave one of them out of api.easy."
         )
     return releases
 
@@ -185,11 +238,16 @@ def _trainer(recipe: Recipe) -> Trainer | None:
     kind = recipe.api.kind
     if not is_fitted(kind):
         if recipe.api.fit is not None:
-            raise RecipeError(f"api.fit is given, but '{kind}' is not fitted on private records: leave it out.")
+            raise RecipeError(
+                f"api.fit is given, but '{kind}' is not fitted on private records: leave it out."
+            )
         return None
     trainer = construct("pe.adapters", kind, recipe.api.settings)
     if not isinstance(trainer, Trainer):
-        raise RecipeError(f"Adapter '{kind}' has `plan_releases`, but lacks `fit` or `load`: see pe/fit/trainer.py.")
+        raise RecipeError(
+            f"Adapter '{kind}' has `plan_releases`, but lacks `fit` or `load`: see "
+            "pe/fit/trainer.py."
+        )
     return trainer
 
 
@@ -199,13 +257,19 @@ def fit_terms(recipe: Recipe) -> FitTerms:
     private = recipe.private
     if privacy.noiseless:
         raise RecipeError(
-            f"privacy is none, and '{recipe.api.kind}' is fitted on the private records with noise alone: give "
-            "privacy.epsilon and delta, or take a generator that is not fitted."
+            f"privacy is none, and '{recipe.api.kind}' is fitted on the private records with noise "
+            "alone: give privacy.epsilon and delta, or take a generator that is not fitted."
         )
     if privacy.epsilon is None:
-        raise RecipeError(f"privacy.noise_multiplier leaves no budget to fit '{recipe.api.kind}' with: give epsilon.")
+        raise RecipeError(
+            f"privacy.noise_multiplier leaves no budget to fit '{recipe.api.kind}' with: give "
+            "epsilon."
+        )
     if private.declared_size is None:
-        raise RecipeError(f"private.declared_size is missing: '{recipe.api.kind}' is fitted by that public number.")
+        raise RecipeError(
+            f"private.declared_size is missing: '{recipe.api.kind}' is fitted by that public "
+            "number."
+        )
     return FitTerms(
         classes=private.labels,
         shape=private.shape,
@@ -219,13 +283,17 @@ def fit_terms(recipe: Recipe) -> FitTerms:
 
 
 def _share(recipe: Recipe) -> float:
-    """Return the fit's share of ε: all that label counts leave where nothing evolves. All that an earlier run paid."""
+    """Return the fit's share of ε: all that label counts leave where nothing evolves.
+
+    All that an earlier run paid.
+    """
     share = None if recipe.api.fit is None else recipe.api.fit.budget_share
     info = info_of(load("pe.adapters", recipe.api.kind))
     if info.fitted_before:
         if share is not None:
             raise RecipeError(
-                f"api.fit.budget_share is given, but what '{recipe.api.kind}' was fitted with is spent: leave it out."
+                f"api.fit.budget_share is given, but what '{recipe.api.kind}' was fitted with is "
+                "spent: leave it out."
             )
         return 1.0
     counted = recipe.evolution.estimate_label_sizes
@@ -234,31 +302,36 @@ def _share(recipe: Recipe) -> float:
     share = info.fit_share if share is None else share
     if share is None:
         raise RecipeError(
-            f"api.fit.budget_share is missing: say which share of epsilon fits '{recipe.api.kind}', and the rest "
-            "evolves it; or take evolution.iterations: 0."
+            "api.fit.budget_share is missing: say which share of epsilon fits "
+            f"'{recipe.api.kind}', and the rest evolves it; or take evolution.iterations: 0."
         )
     if share == 1:
-        raise RecipeError("api.fit.budget_share is 1, which leaves nothing to evolve with: take less.")
+        raise RecipeError(
+            "api.fit.budget_share is 1, which leaves nothing to evolve with: take less."
+        )
     return share
 
 
 # The plan.
 
 
-def lay_out(recipe: Recipe, counts: Sequence[float] | None = None, releases: Sequence[Release] | None = None) -> Plan:
+def lay_out(
+    recipe: Recipe, counts: Sequence[float] | None = None, releases: Sequence[Release] | None = None
+) -> Plan:
     """Return the plan of a recipe, from public numbers and noisy counts alone.
 
     Args:
         recipe: the recipe.
-        counts: the noisy label counts, where the recipe has them estimated; while they are None, labels count as equal.
-        releases: all releases of the run; None: they are planned, which for a fit can take many seconds and needs
-            the fit's files.
+        counts: the noisy label counts, where the recipe has them estimated; while they are None,
+            labels count as equal.
+        releases: all releases of the run; None: they are planned, which for a fit can take many
+            seconds and needs the fit's files.
     """
     evolution = recipe.evolution
     if not evolution.is_complete:
         raise RecipeError(
-            "evolution.iterations or evolution.population is missing: give both, or have them chosen by "
-            "pe.planning.choice.choose_evolution."
+            "evolution.iterations or evolution.population is missing: give both, or have them "
+            "chosen by pe.planning.choice.choose_evolution."
         )
     _check_schedules(recipe)
     populations = _schedule(evolution.population, evolution.iterations + 1)
@@ -266,7 +339,9 @@ def lay_out(recipe: Recipe, counts: Sequence[float] | None = None, releases: Seq
     if releases is None:
         releases = planned_releases(recipe)
     fit = tuple(release for release in releases if release.name.startswith(FIT))
-    histograms = [release for release in releases if release.name != CLASS_COUNTS and release not in fit]
+    histograms = [
+        release for release in releases if release.name != CLASS_COUNTS and release not in fit
+    ]
     return Plan(
         classes=recipe.private.labels,
         sizes=sizes[0],
@@ -281,9 +356,12 @@ def lay_out(recipe: Recipe, counts: Sequence[float] | None = None, releases: Seq
 
 
 def plan_of(run: Run, recipe: Recipe) -> Plan:
-    """Return the plan of a run, from its recipe. A finished run's releases are taken from its certificate.
+    """Return the plan of a run, from its recipe.
 
-    Raise RunError for a run that was made elsewhere and holds links or pipes: whoever asks reads its files next.
+    A finished run's releases are taken from its certificate.
+
+    Raise RunError for a run that was made elsewhere and holds links or pipes: whoever asks reads
+    its files next.
     """
     check_no_links(run.folder)
     if not run.is_finished:
@@ -291,7 +369,9 @@ def plan_of(run: Run, recipe: Recipe) -> Plan:
             check_named(run.folder, recipe, (), "api")
         return lay_out(recipe)
     try:
-        of_certificate = {release.name: release for release in certified_releases(read_certificate(run.folder))}
+        of_certificate = {
+            release.name: release for release in certified_releases(read_certificate(run.folder))
+        }
         return lay_out(recipe, releases=list(of_certificate.values()))
     except (KeyError, TypeError, ValueError, PrivacyError) as error:
         raise RunError(f"{run.folder / CERTIFICATE} is damaged: restore it from a copy.") from error
@@ -300,15 +380,27 @@ def plan_of(run: Run, recipe: Recipe) -> Plan:
 def _check_schedules(recipe: Recipe) -> None:
     """Refuse a list among the generator's settings that has not one entry per iteration."""
     api = recipe.api
-    for name in info_of(load("pe.adapters", api.kind)).schedules if api.kind in plugins("pe.adapters") else ():
+    for name in (
+        info_of(load("pe.adapters", api.kind)).schedules
+        if api.kind in plugins("pe.adapters")
+        else ()
+    ):
         try:
             check_length(f"api.{name}", api.settings.get(name), recipe.evolution.iterations)
         except ValueError as error:
             raise RecipeError(f"{error}.") from error
 
 
-def _steps(evolution: Evolution, sizes: Sequence[tuple[int, ...]], histograms: Sequence[Release]) -> tuple[Step, ...]:
-    keys = evolution.degree, evolution.lookahead, evolution.selection, evolution.keep, evolution.offspring
+def _steps(
+    evolution: Evolution, sizes: Sequence[tuple[int, ...]], histograms: Sequence[Release]
+) -> tuple[Step, ...]:
+    keys = (
+        evolution.degree,
+        evolution.lookahead,
+        evolution.selection,
+        evolution.keep,
+        evolution.offspring,
+    )
     rows = zip(histograms, *(_schedule(key, evolution.iterations) for key in keys), strict=True)
     steps = []
     for t, (release, degree, k, selection, keep, offspring) in enumerate(rows, start=1):
@@ -316,8 +408,8 @@ def _steps(evolution: Evolution, sizes: Sequence[tuple[int, ...]], histograms: S
         after = sizes[t]
         if keep == "all" and any(one < other for one, other in zip(after, before, strict=True)):
             raise RecipeError(
-                f"evolution.keep: S_{t} is to keep all {sum(before):,} members of S_{t - 1}, and has {sum(after):,}: "
-                "give a population that grows, or keep winners."
+                f"evolution.keep: S_{t} is to keep all {sum(before):,} members of S_{t - 1}, and "
+                f"has {sum(after):,}: give a population that grows, or keep winners."
             )
         step = Step(
             t=t,
@@ -338,7 +430,11 @@ def _threshold(evolution: Evolution, release: Release, t: int) -> float:
     if evolution.threshold_sigmas is not None:
         sigma = release.sensitivity * release.noise_multiplier
         return _schedule(evolution.threshold_sigmas, evolution.iterations)[t - 1] * sigma
-    return 0.0 if evolution.threshold is None else _schedule(evolution.threshold, evolution.iterations)[t - 1]
+    return (
+        0.0
+        if evolution.threshold is None
+        else _schedule(evolution.threshold, evolution.iterations)[t - 1]
+    )
 
 
 def _schedule(value: Value | list[Value], length: int) -> list[Value]:
@@ -346,21 +442,28 @@ def _schedule(value: Value | list[Value], length: int) -> list[Value]:
     return value if isinstance(value, list) else [value] * length
 
 
-def apportion(recipe: Recipe, t: int, total: int, counts: Sequence[float] | None = None) -> tuple[int, ...]:
-    """Divide S_t's `total` members among labels: equally, or in public (or noisily counted) proportions."""
+def apportion(
+    recipe: Recipe, t: int, total: int, counts: Sequence[float] | None = None
+) -> tuple[int, ...]:
+    """Divide S_t's `total` members among labels: equally, or in public (or noisily counted)
+    proportions.
+    """
     evolution = recipe.evolution
     classes = recipe.private.labels
     least = evolution.neighbors if t < evolution.iterations else 1
     if counts is not None:  # at least so many of every label: whether one is empty is private
         positive = [max(count, 0.0) for count in counts]
         shares = positive if sum(positive) else [1.0] * len(counts)
-        return tuple(least + more for more in _largest_remainders(total - least * len(counts), shares))
+        return tuple(
+            least + more for more in _largest_remainders(total - least * len(counts), shares)
+        )
     sizes = _largest_remainders(total, _public_shares(evolution, classes))
     for name, size in zip(classes, sizes, strict=True):
         if size < least:
             raise RecipeError(
-                f"evolution.population: S_{t} has {size} members of label '{name}', and each record votes for "
-                f"{evolution.neighbors}: take a larger population or fewer neighbors."
+                f"evolution.population: S_{t} has {size} members of label '{name}', and each "
+                f"record votes for {evolution.neighbors}: take a larger population or fewer "
+                "neighbors."
             )
     return sizes
 
@@ -371,7 +474,9 @@ def _public_shares(evolution: Evolution, classes: tuple[str, ...]) -> list[float
         return [1.0] * len(classes)
     for name in sizes:
         if name not in classes:
-            raise RecipeError(f"evolution.label_sizes: unknown label '{name}'; {nearest_name(name, classes)}")
+            raise RecipeError(
+                f"evolution.label_sizes: unknown label '{name}'; {nearest_name(name, classes)}"
+            )
     missing = [name for name in classes if name not in sizes]
     if missing:
         raise RecipeError(f"evolution.label_sizes: label '{missing[0]}' is missing.")
@@ -382,7 +487,9 @@ def _largest_remainders(total: int, shares: Sequence[float]) -> tuple[int, ...]:
     """Divide `total` in proportion to `shares` into whole numbers. Ties go to the lowest index."""
     quotas = [total * share / sum(shares) for share in shares]
     sizes = [int(quota) for quota in quotas]
-    by_remainder = sorted(range(len(shares)), key=lambda label: (sizes[label] - quotas[label], label))
+    by_remainder = sorted(
+        range(len(shares)), key=lambda label: (sizes[label] - quotas[label], label)
+    )
     for label in by_remainder[: total - sum(sizes)]:
         sizes[label] += 1
     return tuple(sizes)

@@ -1,4 +1,5 @@
-"""The usefulness that a run can expect: that of runs with as many votes of a label beside the noise.
+"""The usefulness that a run can expect: that of runs with as many votes of a label beside the
+noise.
 
 docs/will-it-work.md explains it; the numbers are those of benchmarks/results/usefulness.md.
 """
@@ -27,7 +28,8 @@ Rows = tuple[tuple[float, float, float, float], ...]
 
 @dataclass(frozen=True)
 class Measured:
-    """Usefulness, of 10, of runs over some sets, by the votes of a label over the noise of the whole budget.
+    """Usefulness, of 10, of runs over some sets, by the votes of a label over the noise of the
+    whole budget.
 
     Attributes:
         sets: their names.
@@ -38,7 +40,10 @@ class Measured:
     rows: Rows
 
     def at(self, ratio: float) -> list[float]:
-        """Return the quartiles at a ratio, by interpolation over its logarithm. Beyond the rows the nearest one."""
+        """Return the quartiles at a ratio, by interpolation over its logarithm.
+
+        Beyond the rows the nearest one.
+        """
         ratios, *quartiles = zip(*self.rows, strict=True)
         return [float(np.interp(log(ratio), np.log(ratios), each)) for each in quartiles]
 
@@ -46,7 +51,11 @@ class Measured:
         """Return the least ratio whose median reaches a usefulness. Infinite if none does."""
         ratios, _, medians, _ = zip(*self.rows, strict=True)
         highest = np.maximum.accumulate(medians)
-        return exp(np.interp(usefulness, highest, np.log(ratios))) if highest[-1] >= usefulness else inf
+        return (
+            exp(np.interp(usefulness, highest, np.log(ratios)))
+            if highest[-1] >= usefulness
+            else inf
+        )
 
 
 POOL = Measured("digits, pictures and newswire", (
@@ -59,22 +68,31 @@ DRAWN = Measured("drawn digits", (
     (49.8, 5.7, 6.1, 6.9), (96.3, 6.5, 7.1, 7.1), (217, 7.2, 7.4, 7.5), (490, 7.5, 7.7, 8.0),
 ))  # fmt: skip
 OWN_LABELS = (
-    "Votes over a pool that knows the labels brought nothing that its own labels do not bring without a private record "
-    "(measured on pictures: docs/will-it-work.md)."
+    "Votes over a pool that knows the labels brought nothing that its own labels do not bring "
+    "without a private record (measured on pictures: docs/will-it-work.md)."
 )
 
 
-def expect(recipe: Recipe, plan: Plan, signals: Sequence[Signal], info: PluginInfo, spent: float) -> str:
-    """Say what usefulness runs like this one had, and what good data took; "" if nothing like it was measured.
+def expect(
+    recipe: Recipe, plan: Plan, signals: Sequence[Signal], info: PluginInfo, spent: float
+) -> str:
+    """Say what usefulness runs like this one had, and what good data took; "" if nothing like it
+    was measured.
 
-    `info` is the generator's, `spent` the ε of all releases. A fitted generator, one that neither is a pool nor knows
-    labels, a single label, and votes without noise were not measured.
+    `info` is the generator's, `spent` the ε of all releases. A fitted generator, one that neither
+    is a pool nor knows labels, a single label, and votes without noise were not measured.
     """
     noise = whole_noise(signals)
     private = recipe.private
     labels = len(plan.classes)
     is_pool = info.distinct is not None
-    if plan.fit or not noise or labels < 2 or private.declared_size is None or not (is_pool or info.by_label):
+    if (
+        plan.fit
+        or not noise
+        or labels < 2
+        or private.declared_size is None
+        or not (is_pool or info.by_label)
+    ):
         return ""
     if is_pool and info.by_label:
         return OWN_LABELS
@@ -87,12 +105,17 @@ def expect(recipe: Recipe, plan: Plan, signals: Sequence[Signal], info: PluginIn
         start = f"{here} is beyond what was measured: at the {end} votes, runs"
     low, middle, high = (f"{round(2 * value) / 2:g}" for value in measured.at(ratio))
     sentence = (
-        f"{start} of `evolution: auto` on {measured.sets} reached about {middle} of 10 between the best trivial "
-        f"control and the private records ({low} to {high} in half of them)"
+        f"{start} of `evolution: auto` on {measured.sets} reached about {middle} of 10 between the "
+        f"best trivial control and the private records ({low} to {high} in half of them)"
     )
     if 1 < (factor := measured.ratio_of(GOOD) / ratio) < inf:
-        releases = [replace(one, noise_multiplier=one.noise_multiplier / factor) for one in plan.releases]
+        releases = [
+            replace(one, noise_multiplier=one.noise_multiplier / factor) for one in plan.releases
+        ]
         enough = epsilon(releases, recipe.privacy.delta, quick=True)
-        words = [*([f"ε = {enough:.2g}"] if enough <= MOST_EPSILON else []), records_in_words(private, factor)]
+        words = [
+            *([f"ε = {enough:.2g}"] if enough <= MOST_EPSILON else []),
+            records_in_words(private, factor),
+        ]
         sentence += f"; {GOOD:g} of 10 took the votes that {' or '.join(words)} would give"
     return f"{sentence}. What it was measured on, and what it does not say: docs/will-it-work.md."

@@ -1,1 +1,3 @@
-"""Plug-ins: their protocols, how they are found by name, and their libraries, weights and devices."""
+"""Plug-ins: their protocols, how they are found by name, and their libraries, weights and
+devices.
+"""

@@ -1,4 +1,6 @@
-"""Find, by name, the devices on which torch may compute on this machine, and the precision to compute in."""
+"""Find, by name, the devices on which torch may compute on this machine, and the precision to
+compute in.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ STATUS = "/proc/self/status"
 """The file in which Linux tells what memory this process has."""
 DRIVER = Path("/dev")
 """The folder in which NVIDIA's driver for Linux has a file for each GPU: nvidia0, nvidia1, …"""
-FITTING_TORCH = "install a torch that fits the driver (nvidia-smi names the CUDA version that it supports)"
+FITTING_TORCH = (
+    "install a torch that fits the driver (nvidia-smi names the CUDA version that it supports)"
+)
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 
@@ -49,11 +53,15 @@ _REFUSALS = (
     "cudnn_status_not_initialized",
     "unable to find an engine",  # cuDNN, where none of its ways finds room for its workspace
 )
-"""Parts, in lower case, of the messages of errors that lack of memory causes; the last three can have other causes."""
+"""Parts, in lower case, of the messages of errors that lack of memory causes; the last three can
+have other causes."""
 
 
 def import_library(name: str, extra: str, purpose: str) -> Any:
-    """Import and return a library that an extra brings. `purpose` is the subject of MissingDependency's message."""
+    """Import and return a library that an extra brings.
+
+    `purpose` is the subject of MissingDependency's message.
+    """
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -63,7 +71,10 @@ def import_library(name: str, extra: str, purpose: str) -> Any:
 
 
 def require_torch(extra: str, purpose: str) -> None:
-    """Raise MissingDependency if torch is not installed. `extra` and `purpose` are as in `import_library`."""
+    """Raise MissingDependency if torch is not installed.
+
+    `extra` and `purpose` are as in `import_library`.
+    """
     import_library("torch", extra, purpose)
 
 
@@ -71,7 +82,8 @@ def find_device(name: str) -> torch.device:
     """Return the device of this name. Auto is the first of cuda, mps and cpu that there is.
 
     Raises:
-        RecipeError: this machine lacks it, CUDA_VISIBLE_DEVICES hides it, or torch sees none of the driver's GPUs.
+        RecipeError: this machine lacks it, CUDA_VISIBLE_DEVICES hides it, or torch sees none of the
+            driver's GPUs.
     """
     import torch
 
@@ -82,8 +94,8 @@ def find_device(name: str) -> torch.device:
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= cards:
         raise RecipeError(
-            f"device is '{name}', and this machine has {cards} CUDA devices to use (CUDA_VISIBLE_DEVICES hides "
-            "others): give one that is there, or auto."
+            f"device is '{name}', and this machine has {cards} CUDA devices to use "
+            "(CUDA_VISIBLE_DEVICES hides others): give one that is there, or auto."
         )
     if device.type == "mps" and not mps:
         raise RecipeError("device is 'mps', and this machine has none: give cpu, or auto.")
@@ -95,7 +107,10 @@ def find_device(name: str) -> torch.device:
 def choose_devices(
     device: Devices, extra: str = "diffusion", purpose: str = "A local diffusion model"
 ) -> list[torch.device]:
-    """Return the devices of these names (for auto all GPUs, or else mps or cpu). RecipeError if one is missing."""
+    """Return the devices of these names (for auto all GPUs, or else mps or cpu).
+
+    RecipeError if one is missing.
+    """
     require_torch(extra, purpose)
     if device == "auto":
         return [find_device(f"cuda:{i}") for i in range(count_cards())] or [find_device("auto")]
@@ -104,7 +119,10 @@ def choose_devices(
 
 
 def describe_precision(device: Devices, precision: Precision) -> str:
-    """Describe the precision on this machine for the plan. Torch is loaded only where there may be GPUs."""
+    """Describe the precision on this machine for the plan.
+
+    Torch is loaded only where there may be GPUs.
+    """
     names = [device] if isinstance(device, str) else device
     if not has_driver() and {*names} <= {"auto", "cpu"}:
         return "auto, which is fp32 here" if precision == "auto" else precision
@@ -117,7 +135,10 @@ def describe_precision(device: Devices, precision: Precision) -> str:
 
 
 def dtype_on(device: torch.device, precision: Precision) -> torch.dtype:
-    """Return torch's type for a precision. Auto is bf16 on a GPU that computes in it, elsewhere fp32, and is logged."""
+    """Return torch's type for a precision.
+
+    Auto is bf16 on a GPU that computes in it, elsewhere fp32, and is logged.
+    """
     import torch
 
     if precision == "auto":
@@ -136,7 +157,9 @@ def _usual_precision(device: torch.device) -> Precision:
 
 
 def free_memory(device: torch.device) -> None:
-    """Give back the memory that the allocator keeps for later, so that a smaller batch finds room in one piece."""
+    """Give back the memory that the allocator keeps for later, so that a smaller batch finds room
+    in one piece.
+    """
     import torch
 
     gc.collect()
@@ -151,10 +174,12 @@ def free_memory(device: torch.device) -> None:
 
 @cache
 def keep_memory() -> None:
-    """Let this process keep a layer's memory for the next layer; to be called before torch computes on the CPU.
+    """Let this process keep a layer's memory for the next layer; to be called before torch computes
+    on the CPU.
 
-    The C library of most Linux systems returns large blocks to the system at once, which clears them anew for the next
-    layer: that can take longer than the arithmetic. On other systems this does nothing.
+    The C library of most Linux systems returns large blocks to the system at once, which clears
+    them anew for the next layer: that can take longer than the arithmetic. On other systems this
+    does nothing.
     """
     if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
         library.mallopt(_MMAP_THRESHOLD, 1 << 30)
@@ -162,14 +187,20 @@ def keep_memory() -> None:
 
 
 def find_cards(instead: str) -> int:
-    """Return how many GPUs torch sees. If it sees none of the driver's GPUs, raise RecipeError, proposing `instead`."""
+    """Return how many GPUs torch sees.
+
+    If it sees none of the driver's GPUs, raise RecipeError, proposing `instead`.
+    """
     if fault := unseen_cards():
         raise RecipeError(f"{fault[:1].upper()}{fault[1:]}: {FITTING_TORCH}, or set {instead}.")
     return count_cards()
 
 
 def unseen_cards() -> str:
-    """Describe the fault if torch sees none of the driver's GPUs. Empty if there is no such fault."""
+    """Describe the fault if torch sees none of the driver's GPUs.
+
+    Empty if there is no such fault.
+    """
     cards = listed_cards()
     if not cards or count_cards():
         return ""
@@ -180,7 +211,10 @@ def unseen_cards() -> str:
 
 
 def listed_cards() -> int:
-    """Number of GPUs of NVIDIA's driver on Linux, whatever torch sees. 0 if CUDA_VISIBLE_DEVICES hides all of them."""
+    """Number of GPUs of NVIDIA's driver on Linux, whatever torch sees.
+
+    0 if CUDA_VISIBLE_DEVICES hides all of them.
+    """
     count = len(list(DRIVER.glob("nvidia[0-9]*")))
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
     is_visible = first.startswith(("GPU-", "MIG-")) or (first.isdecimal() and int(first) < count)
@@ -188,7 +222,9 @@ def listed_cards() -> int:
 
 
 def has_driver() -> bool:
-    """True if NVIDIA's driver is here; without it there is no need to load torch, which is slow, to look for GPUs."""
+    """True if NVIDIA's driver is here; without it there is no need to load torch, which is slow, to
+    look for GPUs.
+    """
     try:
         ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:
@@ -209,7 +245,8 @@ def count_cards() -> int:
 
 
 def check_memory(needed: float, what: str, remedy: str) -> None:
-    """Raise RecipeError if this process can take fewer bytes: of the machine, its container or its own limit.
+    """Raise RecipeError if this process can take fewer bytes: of the machine, its container or its
+    own limit.
 
     Linux tells them; elsewhere nothing is refused.
     """
@@ -221,12 +258,17 @@ def check_memory(needed: float, what: str, remedy: str) -> None:
         told_bytes("/sys/fs/cgroup/memory/memory.limit_in_bytes") - held,
     )
     if needed > available:
-        sizes = f"about {needed / 1e9:,.1f} GB of memory, and {available / 1e9:,.1f} GB are free here"
+        sizes = (
+            f"about {needed / 1e9:,.1f} GB of memory, and {available / 1e9:,.1f} GB are free here"
+        )
         raise RecipeError(f"{what} takes {sizes}: {remedy}.")
 
 
 def told_bytes(file: str, name: str = "") -> float:
-    """Return the bytes that one of Linux's files tells after a name. Infinite if it tells none, or is not there."""
+    """Return the bytes that one of Linux's files tells after a name.
+
+    Infinite if it tells none, or is not there.
+    """
     try:
         found = re.search(rf"{name}\s*(\d+)( kB)?", Path(file).read_text())
     except OSError:
@@ -235,17 +277,24 @@ def told_bytes(file: str, name: str = "") -> float:
 
 
 def memory_refused(error: Exception) -> bool:
-    """True if the error's words say that the device lacked memory. Some of these words can have other causes."""
+    """True if the error's words say that the device lacked memory.
+
+    Some of these words can have other causes.
+    """
     import torch
 
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _REFUSALS)
+    return isinstance(error, RuntimeError) and any(
+        words in str(error).lower() for words in _REFUSALS
+    )
 
 
 @contextmanager
 def with_attributes(*changes: tuple[Any, str, Any]) -> Iterator[None]:
-    """Set attributes, each given by its object, name and value, for the time of the block; then restore them."""
+    """Set attributes, each given by its object, name and value, for the time of the block; then
+    restore them.
+    """
     before = [(place, name, getattr(place, name)) for place, name, _ in changes]
     for place, name, value in changes:
         setattr(place, name, value)
@@ -268,5 +317,7 @@ def raising_for_memory(refusal: PEError) -> Iterator[None]:
 
 
 def words_of_error(error: Exception) -> str:
-    """Return the first 200 characters of an error's message, on one line, to be quoted as the cause of another."""
+    """Return the first 200 characters of an error's message, on one line, to be quoted as the cause
+    of another.
+    """
     return (" ".join(str(error).split())[:200] or type(error).__name__).rstrip(".")

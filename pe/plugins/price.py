@@ -18,7 +18,10 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class Price:
-    """The price of a generator in `currency`, each amount ≥ 0. Tokens of each kind by the million (see `Usage`)."""
+    """The price of a generator in `currency`, each amount ≥ 0.
+
+    Tokens of each kind by the million (see `Usage`).
+    """
 
     call: float = 0.0  # price of a request
     image: float = 0.0  # price of an image
@@ -28,19 +31,25 @@ class Price:
     text_out: float = 0.0
     image_out: float = 0.0
     currency: str = "USD"
-    # empty if there is one price; else the prices of several generators, any of which may make the next samples. Then
-    # each amount above is the largest in these prices, and `Usage.cost` holds what was billed
+    # empty if there is one price; else the prices of several generators, any of which may make the
+    # next samples. Then each amount above is the largest in these prices, and `Usage.cost` holds
+    # what was billed
     each: tuple[Price, ...] = ()
 
     @classmethod
     def of_several(cls, prices: Sequence[Price]) -> Price:
-        """The price of a run in which any of several generators makes a sample. RecipeError for several currencies."""
+        """The price of a run in which any of several generators makes a sample.
+
+        RecipeError for several currencies.
+        """
         dearest = {name: max(getattr(price, name) for price in prices) for name in _AMOUNTS}
         return cls(**dearest, currency=_currency(prices), each=tuple(prices))
 
     @classmethod
     def of_parts(cls, prices: Sequence[Price]) -> Price:
-        """The price of a run in which several generators make every sample together, by one call of each generator."""
+        """The price of a run in which several generators make every sample together, by one call of
+        each generator.
+        """
         total = {name: sum(getattr(price, name) for price in prices) for name in _AMOUNTS}
         total["image"] += total.pop("call")
         whole = cls(**total, currency=_currency(prices))
@@ -57,21 +66,35 @@ class Price:
         return not any(getattr(self, name) for name in _AMOUNTS)
 
     def of(self, usage: Usage) -> float:
-        """The cost of billed usage. Tokens whose kind is not stated cost as much as those of the dearest kind."""
+        """The cost of billed usage.
+
+        Tokens whose kind is not stated cost as much as those of the dearest kind.
+        """
         if self.each:
             return usage.cost
         tokens, prices = ([getattr(each, kind) for kind in KINDS] for each in (usage, self))
-        million: float = sum(map(mul, prices, tokens)) + max(prices) * max(0, usage.tokens - sum(tokens))
-        return self.call * usage.calls + self.image * usage.images + self.megapixel * usage.megapixels + million / 1e6
+        million: float = sum(map(mul, prices, tokens)) + max(prices) * max(
+            0, usage.tokens - sum(tokens)
+        )
+        return (
+            self.call * usage.calls
+            + self.image * usage.images
+            + self.megapixel * usage.megapixels
+            + million / 1e6
+        )
 
     def most_of(self, usage: Usage) -> float:
         """The cost of usage that is not billed yet, if the dearest generator makes all of it."""
         return max(price.of(usage) for price in self.each or (self,))
 
     def of_next(self, usage: Usage, calls: int, images: int) -> float:
-        """The most that `calls` more requests for `images` images cost, each with tokens and pixels as in `usage`."""
+        """The most that `calls` more requests for `images` images cost, each with tokens and pixels
+        as in `usage`.
+        """
         size = replace(usage, calls=0, images=0)
-        return self.most_of(Usage(calls, images)) + self.most_of(size) * images / max(usage.images, 1)
+        return self.most_of(Usage(calls, images)) + self.most_of(size) * images / max(
+            usage.images, 1
+        )
 
 
 _AMOUNTS = tuple(field.name for field in fields(Price) if field.name not in ("currency", "each"))
@@ -80,12 +103,17 @@ _AMOUNTS = tuple(field.name for field in fields(Price) if field.name not in ("cu
 def _currency(prices: Sequence[Price]) -> str:
     currencies = sorted({price.currency for price in prices if not price.free})
     if len(currencies) > 1:
-        raise RecipeError(f"api: prices are in {' and '.join(currencies)}: state all of them in one currency.")
+        raise RecipeError(
+            f"api: prices are in {' and '.join(currencies)}: state all of them in one currency."
+        )
     return currencies[0] if currencies else "USD"
 
 
 class TokenPrices(Settings):
-    """The price of a million tokens of each kind. A kind that is left out costs as much as the dearest."""
+    """The price of a million tokens of each kind.
+
+    A kind that is left out costs as much as the dearest.
+    """
 
     text_in: Amount | None = Field(None, description="of prompts")
     image_in: Amount | None = Field(None, description="of parents")
@@ -98,7 +126,9 @@ class PriceSection(Settings):
 
     call: Amount = Field(0.0, description="of a request")
     image: Amount = Field(0.0, description="of a sample (an image, a text) that is made")
-    megapixel: Amount = Field(0.0, description="of a million pixels of images, as the generator draws them")
+    megapixel: Amount = Field(
+        0.0, description="of a million pixels of images, as the generator draws them"
+    )
     million_tokens: Amount | TokenPrices = Field(
         0.0, description="of a million tokens; or, by kind: text_in, image_in, text_out, image_out"
     )
@@ -111,7 +141,10 @@ class PriceSection(Settings):
 
     @property
     def price(self) -> Price:
-        """These prices, one for each kind of token. A kind left out costs as much as the dearest."""
+        """These prices, one for each kind of token.
+
+        A kind left out costs as much as the dearest.
+        """
         tokens = self.million_tokens
         if isinstance(tokens, TokenPrices):
             stated: dict[str, float] = tokens.model_dump(exclude_none=True)

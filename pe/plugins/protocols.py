@@ -1,6 +1,8 @@
-"""The protocols of generators (RANDOM_API, VARIATION_API) and embeddings, and the values that they exchange.
+"""The protocols of generators (RANDOM_API, VARIATION_API) and embeddings, and the values that they
+exchange.
 
-Any object with these methods serves; no base class is needed. docs/write-your-own.md shows how to write one.
+Any object with these methods serves; no base class is needed. docs/write-your-own.md shows how to
+write one.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ KINDS = ("text_in", "image_in", "text_out", "image_out")
 """The kinds of tokens."""
 
 MOST = 10**12
-"""The largest amount of anything (calls, images, tokens, megapixels, cost) for which one answer is billed."""
+"""The largest amount of anything (calls, images, tokens, megapixels, cost) for which one answer is
+billed."""
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +43,8 @@ class Usage:
     Attributes:
         calls: requests made.
         images: images made.
-        tokens: all tokens; those that none of the four kinds below counts cost as much as the dearest kind.
+        tokens: all tokens; those that none of the four kinds below counts cost as much as the
+            dearest kind.
         text_in: tokens of prompts.
         image_in: tokens of parents.
         text_out: tokens of text that the model wrote.
@@ -64,7 +68,9 @@ class Usage:
         return Usage(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
     def fill(self, default: int) -> Usage:
-        """This usage with impossible numbers replaced: calls by 1, images by `default`, all others by 0."""
+        """This usage with impossible numbers replaced: calls by 1, images by `default`, all others
+        by 0.
+        """
         calls, images, *tokens, megapixels, cost = astuple(self)
         counts = (count_of(calls, 1), count_of(images, default), *map(count_of, tokens))
         return Usage(*counts, *(float(_amount_of(each) or 0) for each in (megapixels, cost)))
@@ -74,14 +80,21 @@ NOTHING = Usage(0)
 
 
 def count_of(value: object, unknown: int = 0) -> int:
-    """`value`, an amount that an answer states, if it is a whole number from 0 to MOST; else `unknown`."""
+    """`value`, an amount that an answer states, if it is a whole number from 0 to MOST; else
+    `unknown`.
+    """
     amount = _amount_of(value, whole=True)
     return unknown if amount is None else int(amount)
 
 
 def _amount_of(value: object, whole: bool = False) -> float | None:
-    """`value` if it is a number from 0 to MOST, and a whole one if `whole`. None for any other value."""
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    """`value` if it is a number from 0 to MOST, and a whole one if `whole`.
+
+    None for any other value.
+    """
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(
+        value, bool
+    )
     if number and 0 <= value <= MOST and (not whole or value == int(value)):  # type: ignore[operator, call-overload]
         return value  # type: ignore[return-value]
     if value is not None:
@@ -91,7 +104,11 @@ def _amount_of(value: object, whole: bool = False) -> float | None:
 
 @cache
 def _log_once() -> None:
-    log.warning("An answer states a usage that no request can have (not from 0 to %s): it counts as not stated.", MOST)
+    log.warning(
+        "An answer states a usage that no request can have (not from 0 to %s): it counts as not "
+        "stated.",
+        MOST,
+    )
 
 
 def _keep_nothing(job: str) -> None:
@@ -104,18 +121,21 @@ def _go_on() -> None:
 
 @dataclass
 class JobNote:
-    """The job that a host makes of one request, noted so that a run that is killed pays for it once.
+    """The job that a host makes of one request, noted so that a run that is killed pays for it
+    once.
 
-    A generator whose host answers by jobs writes the job's id before it waits for the job. After a kill or a stop the
-    same request comes with the same note, and the generator waits for that job in place of starting another. The run
-    forgets a note when it has stored the request's answer. Outside of a run (`pe probe`) a note lasts for one request.
+    A generator whose host answers by jobs writes the job's id before it waits for the job. After a
+    kill or a stop the same request comes with the same note, and the generator waits for that job
+    in place of starting another. The run forgets a note when it has stored the request's answer.
+    Outside of a run (`pe probe`) a note lasts for one request.
 
     Attributes:
         job: the id, or whatever else names the job to its host; empty if none was noted.
         calls: jobs that were started, or may have been; each may be billed.
         key: names the request in its run.
         keep: makes an id durable.
-        check_stop: to be called again and again while a request waits; raises if the run is to stop.
+        check_stop: to be called again and again while a request waits; raises if the run is to
+            stop.
     """
 
     job: str = ""
@@ -137,11 +157,14 @@ class Capabilities:
     Attributes:
         max_chunk: most items one request may hold, ≥ 1.
         concurrency: requests that may run at once, ≥ 1.
-        shares: what all items of one request must have in common: nothing, the condition (and the label),
-            or the parent. In the last two cases all items of a RANDOM_API request have one drawn condition.
+        shares: what all items of one request must have in common: nothing, the condition (and the
+            label), or the parent. In the last two cases all items of a RANDOM_API request have one
+            drawn condition.
         degree: whether the variation degree is obeyed exactly, by wording, or not at all.
-        deterministic: True if an item asked for again gets an equal sample, in whatever chunk it is asked for.
-        one_by_one: True if the generator asks for the items of a request one by one, so that it cannot mix them up.
+        deterministic: True if an item asked for again gets an equal sample, in whatever chunk it is
+            asked for.
+        one_by_one: True if the generator asks for the items of a request one by one, so that it
+            cannot mix them up.
     """
 
     max_chunk: int = 1024
@@ -154,30 +177,46 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class PluginInfo:
-    """A plug-in's declaration about itself, its attribute `info`. What it leaves out is reported as not declared.
+    """A plug-in's declaration about itself, its attribute `info`.
 
-    The class says what holds for all its objects; an object may know more, such as the host in its settings.
+    What it leaves out is reported as not declared.
+
+    The class says what holds for all its objects; an object may know more, such as the host in its
+    settings.
 
     Attributes:
-        modality: the kind of samples that it makes or embeds: the name of an entry point of `pe.modalities`.
-        hosts: other machines to which it sends samples, private or not; () for none; None if not declared.
-        machine_settings: dotted keys that may change in a run: they concern the machine (device, batch size), or how
-            samples are asked for, and not what the samples mean.
-        code_settings: settings that name code to run; for a run that somebody else made they must be given again.
-        schedules: settings that may be a list of one entry per iteration; a list of another length is refused.
+        modality: the kind of samples that it makes or embeds: the name of an entry point of
+            `pe.modalities`.
+        hosts: other machines to which it sends samples, private or not; () for none; None if not
+            declared.
+        machine_settings: dotted keys that may change in a run: they concern the machine (device,
+            batch size), or how samples are asked for, and not what the samples mean.
+        code_settings: settings that name code to run; for a run that somebody else made they must
+            be given again.
+        schedules: settings that may be a list of one entry per iteration; a list of another length
+            is refused.
         by_label: True if a new sample has the label that was asked for.
-        distinct: the number of different new samples that a label can have, as in a pool; None if it has no limit.
-        shape: (height, width, channels) of all the images that a generator makes; None if not declared.
-        drawn: (height, width) at which a generator draws images, before it resizes them; None if not declared.
-        kept: (height, width) of a copy of each image, kept to vary it (condition `drawn`); None if no copy is kept.
-        tokens: the tokens billed for an average sample, as far as the recipe tells beforehand; None if unknown.
-        degrees: variation degrees for a recipe that leaves them to the planner, one per useful iteration, widest first.
-        anew: True if variations are drawn from scratch, of a varied caption, say. Their distance to the parent then
-            does not tell whether the degree was heeded, so a run measures that only if told to.
-        fitted_before: True for a `Trainer` that an earlier run fitted, so that no share of the budget is set apart.
-        fit_share: the share of ε that a `Trainer` is fitted with where a recipe that evolves it names none; None: the
-            recipe must name it.
-        standard_inception: True for an embedding if distances between its vectors are FID and KID as published.
+        distinct: the number of different new samples that a label can have, as in a pool; None if
+            it has no limit.
+        shape: (height, width, channels) of all the images that a generator makes; None if not
+            declared.
+        drawn: (height, width) at which a generator draws images, before it resizes them; None if
+            not declared.
+        kept: (height, width) of a copy of each image, kept to vary it (condition `drawn`); None if
+            no copy is kept.
+        tokens: the tokens billed for an average sample, as far as the recipe tells beforehand; None
+            if unknown.
+        degrees: variation degrees for a recipe that leaves them to the planner, one per useful
+            iteration, widest first.
+        anew: True if variations are drawn from scratch, of a varied caption, say. Their distance to
+            the parent then does not tell whether the degree was heeded, so a run measures that only
+            if told to.
+        fitted_before: True for a `Trainer` that an earlier run fitted, so that no share of the
+            budget is set apart.
+        fit_share: the share of ε that a `Trainer` is fitted with where a recipe that evolves it
+            names none; None: the recipe must name it.
+        standard_inception: True for an embedding if distances between its vectors are FID and KID
+            as published.
 
     Raises:
         ContractError: a text stands where a list of hosts or of settings is wanted.
@@ -208,7 +247,11 @@ class PluginInfo:
     def elsewhere(self) -> tuple[str, ...]:
         """The hosts that are other machines: all but loopback addresses."""
         names = {host: urlsplit(f"//{host}").hostname or "" for host in self.hosts or ()}
-        return tuple(host for host, name in names.items() if not re.fullmatch(r"localhost|127\.[\d.]+|::1", name))
+        return tuple(
+            host
+            for host, name in names.items()
+            if not re.fullmatch(r"localhost|127\.[\d.]+|::1", name)
+        )
 
 
 def info_of(plugin: object) -> PluginInfo:
@@ -229,8 +272,10 @@ class RandomRequest:
 
     Attributes:
         labels: the public label name of each item.
-        seeds: uint64 (n,), one per item: all randomness of item i is from seeds[i], and none from the chunk it came in.
-        conditions: n rows, which the generator's `draw_conditions` drew; no columns if it has no such method.
+        seeds: uint64 (n,), one per item: all randomness of item i is from seeds[i], and none from
+            the chunk it came in.
+        conditions: n rows, which the generator's `draw_conditions` drew; no columns if it has no
+            such method.
         job: for a generator whose host answers by jobs.
     """
 
@@ -253,9 +298,11 @@ class VariationRequest:
         conditions: the parents' conditions, n rows.
         seeds: uint64 (n,), one per item.
         degree: variation in [0, 1]; 0 = unchanged, 1 = as new.
-        iteration: the t ≥ 1 whose offspring or lookahead these are, by which a generator may choose its settings. In a
-            request after the run it is the last iteration; in one that only tries the generator it is 1.
-        explores: True if the variations become S_t: a generator that asks several others may make some of them anew.
+        iteration: the t ≥ 1 whose offspring or lookahead these are, by which a generator may choose
+            its settings. In a request after the run it is the last iteration; in one that only
+            tries the generator it is 1.
+        explores: True if the variations become S_t: a generator that asks several others may make
+            some of them anew.
         job: for a generator whose host answers by jobs.
     """
 
@@ -290,8 +337,9 @@ class Failed:
     Attributes:
         reason: in the generator's words.
         retryable: whether asking again may help.
-        rejected: whether the request itself was rejected (too long, say), which says nothing of other requests. A run
-            that has had answers goes on: after `evolution.attempts` the parent takes the place of a variation.
+        rejected: whether the request itself was rejected (too long, say), which says nothing of
+            other requests. A run that has had answers goes on: after `evolution.attempts` the
+            parent takes the place of a variation.
     """
 
     reason: str
@@ -305,9 +353,11 @@ class Answer:
 
     Attributes:
         samples: the good items, in the request's order.
-        conditions: one row per good item; without columns, variations inherit their parents' condition.
+        conditions: one row per good item; without columns, variations inherit their parents'
+            condition.
         missing: index in the request → why that item has no sample.
-        usage: what is billed for it; None counts as one call and as many images as there are samples.
+        usage: what is billed for it; None counts as one call and as many images as there are
+            samples.
     """
 
     samples: Samples
@@ -317,7 +367,9 @@ class Answer:
 
     @property
     def bill(self) -> Usage:
-        """The usage that is billed: `usage`, with default amounts where none, or an impossible one, is stated."""
+        """The usage that is billed: `usage`, with default amounts where none, or an impossible one,
+        is stated.
+        """
         count = len(self.samples)
         return Usage(1, count) if self.usage is None else self.usage.fill(count)
 
@@ -353,7 +405,9 @@ class Embedding(Protocol):
         """
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return vectors, float32 (n, d): one row per sample, each a function of that sample alone."""
+        """Return vectors, float32 (n, d): one row per sample, each a function of that
+        sample alone.
+        """
 
 
 @dataclass(frozen=True)
@@ -374,14 +428,17 @@ class Finding:
 class Generator:
     """All that the engine may ask of a generator, with defaults: an optional base class.
 
-    An object with the members of `GenerationAPI` alone serves as well: `as_generator` adds the defaults.
+    An object with the members of `GenerationAPI` alone serves as well: `as_generator` adds the
+    defaults.
 
     Attributes:
         info: what the generator declares about itself.
-        starter: lines of `api` after `kind` with which a recipe may begin, indented by two; None: `pe init` cannot
-            write one. Before a comment stands a tab. {prompts} becomes a prompt; {size} and {channels} become those of
-            the private images, {longest} the most bytes of a text.
-        shows_examples: whether it shows a model the parents' condition EXAMPLES, and asks for one more.
+        starter: lines of `api` after `kind` with which a recipe may begin, indented by two; None:
+            `pe init` cannot write one. Before a comment stands a tab. {prompts} becomes a prompt;
+            {size} and {channels} become those of the private images, {longest} the most bytes of a
+            text.
+        shows_examples: whether it shows a model the parents' condition EXAMPLES, and asks for one
+            more.
     """
 
     info = PluginInfo()
@@ -407,10 +464,13 @@ class Generator:
         """Raise RecipeError for a label of which it cannot make samples."""
 
     def check_machine(self) -> None:
-        """Raise a PEError if this machine lacks a device, key or file that the generator will need."""
+        """Raise a PEError if this machine lacks a device, key or file that the generator
+        will need.
+        """
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """Return the meaning of `degree`, in [0, 1], in iteration 1 or later, as one clause without a full stop.
+        """Return the meaning of `degree`, in [0, 1], in iteration 1 or later, as one clause without
+        a full stop.
 
         Raises:
             RecipeError: the degree cannot be obeyed.
@@ -418,7 +478,9 @@ class Generator:
         return ""
 
     def describe_precision(self) -> str:
-        """Return the precision of its arithmetic on this machine as one clause. Empty if it computes elsewhere.
+        """Return the precision of its arithmetic on this machine as one clause.
+
+        Empty if it computes elsewhere.
 
         Raises:
             RecipeError: this machine lacks a device.
@@ -427,9 +489,11 @@ class Generator:
 
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield findings: is the endpoint reached, does it take the key, what server is it, and what does that heed?
+        """Yield findings: is the endpoint reached, does it take the key, what server is it, and
+        what does that heed?
 
-        `settings` are a recipe's `api`: the address, the credentials, and settings to compare with the server's model.
+        `settings` are a recipe's `api`: the address, the credentials, and settings to compare with
+        the server's model.
         """
         return iter(())
 
@@ -444,9 +508,11 @@ class Generator:
     # How work is cut into requests.
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """Draw the public condition (a prompt, say) of each of n new samples, n rows, from labels and seeds alone.
+        """Draw the public condition (a prompt, say) of each of n new samples, n rows, from labels
+        and seeds alone.
 
-        Called for all samples of a population at once, so a generator may deal a list out to them without repeats.
+        Called for all samples of a population at once, so a generator may deal a list out to them
+        without repeats.
         """
         return Conditions()
 
@@ -454,18 +520,23 @@ class Generator:
     def ways(self) -> tuple[Capabilities, ...]:
         """The capabilities of each way that an item may go.
 
-        There are several where items are passed on to other generators. All items of a request go the same way, and
-        requests are cut by the capabilities of that way.
+        There are several where items are passed on to other generators. All items of a request go
+        the same way, and requests are cut by the capabilities of that way.
         """
         return (self.capabilities,)
 
     def ways_of(self, conditions: Conditions, seeds: Seeds, explores: bool) -> Int64Array:
-        """Return the way of each of n items, int64 (n,), an index into `ways`. `explores` as in `VariationRequest`."""
+        """Return the way of each of n items, int64 (n,), an index into `ways`.
+
+        `explores` as in `VariationRequest`.
+        """
         return np.zeros(len(seeds), np.int64)
 
     @property
     def others(self) -> Sequence[PluginInfo]:
-        """The declarations of generators to which it passes items on, in the order of `members_of`."""
+        """The declarations of generators to which it passes items on, in the order of
+        `members_of`.
+        """
         return ()
 
     # While requests are under way.
@@ -473,13 +544,17 @@ class Generator:
     def describe_wait(self) -> str:
         """Return why its requests wait now, as one clause without a full stop. Empty if none waits.
 
-        Called about twice a second, from another thread than the requests'; must not block. The progress line and
-        `pe view` show the reason, so it may hold only public values, such as a server's words.
+        Called about twice a second, from another thread than the requests'; must not block. The
+        progress line and `pe view` show the reason, so it may hold only public values, such as a
+        server's words.
         """
         return ""
 
     def describe_answers(self) -> str:
-        """Return a sentence, of public quantities alone, on answers that it changed or passed over. Empty: none."""
+        """Return a sentence, of public quantities alone, on answers that it changed or passed over.
+
+        Empty: none.
+        """
         return ""
 
 
@@ -495,7 +570,9 @@ class _Own(Generator):
 
 
 def as_generator(api: GenerationAPI) -> Generator:
-    """Return `api` if it is a `Generator`; else an object of the same class name that adds the defaults to it."""
+    """Return `api` if it is a `Generator`; else an object of the same class name that adds the
+    defaults to it.
+    """
     if isinstance(api, Generator):
         return api
     own = type(api)
@@ -522,18 +599,24 @@ def has(plugin: object, name: str) -> bool:
 class ReadsPublicSamples(Protocol):
     """A generator, a fit or an embedding that reads public samples from files.
 
-    Before the plug-in's first call, a run keeps a digest of these samples, and compares images with private records. It
-    asks for them with public values alone: no record, and nothing computed from one, is handed to the plug-in.
+    Before the plug-in's first call, a run keeps a digest of these samples, and compares images with
+    private records. It asks for them with public values alone: no record, and nothing computed from
+    one, is handed to the plug-in.
     """
 
     def public_paths(self) -> tuple[Path, ...]:
-        """The files and folders that hold the samples. Empty if the plug-in makes them itself. Reads no sample."""
+        """The files and folders that hold the samples.
+
+        Empty if the plug-in makes them itself. Reads no sample.
+        """
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
-        """Yield the name (for messages) and the array of every sample, decoded as the private records are, to `shape`.
+        """Yield the name (for messages) and the array of every sample, decoded as the private
+        records are, to `shape`.
 
-        `rule` says how a sample of another shape gets this one, as it does for private records (`PrivateSource.rule`,
-        for images `resize`). None: all private records have the shape already, so the plug-in takes a rule of its own.
+        `rule` says how a sample of another shape gets this one, as it does for private records
+        (`PrivateSource.rule`, for images `resize`). None: all private records have the shape
+        already, so the plug-in takes a rule of its own.
 
         Raises:
             PEError: a sample cannot be decoded, since none may be left out.
@@ -546,4 +629,7 @@ class HasWeights(Protocol):
 
     @classmethod
     def weights_here(cls) -> bool:
-        """True if the usual weights are on this machine. Nothing is fetched, and no network is built."""
+        """True if the usual weights are on this machine.
+
+        Nothing is fetched, and no network is built.
+        """

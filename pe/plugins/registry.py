@@ -1,4 +1,7 @@
-"""Plug-ins by name, through entry points, and the libraries that they need. Nothing heavy is imported."""
+"""Plug-ins by name, through entry points, and the libraries that they need.
+
+Nothing heavy is imported.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ NOUN = {
     "pe.commands": "command",
     "pe.loggers": "logger",
 }
-_REQUIREMENT = re.compile(r"""([\w.-]+)\s*(?:\[([^]]*)])?[^;]*;\s*extra\s*==\s*["']([\w.-]+)["']\s*""")
+_REQUIREMENT = re.compile(
+    r"""([\w.-]+)\s*(?:\[([^]]*)])?[^;]*;\s*extra\s*==\s*["']([\w.-]+)["']\s*"""
+)
 
 
 def plugins(group: Group) -> dict[str, EntryPoint]:
@@ -31,7 +36,10 @@ def plugins(group: Group) -> dict[str, EntryPoint]:
 
 
 def _change_time(place: str) -> int:
-    """The time when a folder in which Python looks for packages last changed, in nanoseconds. 0 if it is missing."""
+    """The time when a folder in which Python looks for packages last changed, in nanoseconds.
+
+    0 if it is missing.
+    """
     try:
         return Path(place).stat().st_mtime_ns
     except OSError:
@@ -40,21 +48,32 @@ def _change_time(place: str) -> int:
 
 @lru_cache(maxsize=8)
 def _entry_points(group: Group, times: tuple[tuple[str, int], ...]) -> list[EntryPoint]:
-    """A group's entry points. `times` changes when anything is installed, and then they are searched for anew."""
+    """A group's entry points.
+
+    `times` changes when anything is installed, and then they are searched for anew.
+    """
     return sorted(entry_points(group=group), key=lambda point: point.name)
 
 
 def load(group: Group, kind: str) -> Any:
-    """The object that the entry point `kind` names. Raise PluginError if there is none, or it cannot be imported."""
+    """The object that the entry point `kind` names.
+
+    Raise PluginError if there is none, or it cannot be imported.
+    """
     point = check_name(group, kind)
     try:
         return point.load()
     except (ImportError, AttributeError) as error:
-        raise PluginError(f"The {NOUN[group]} '{kind}' ({point.value}) cannot be loaded: {error}.") from error
+        raise PluginError(
+            f"The {NOUN[group]} '{kind}' ({point.value}) cannot be loaded: {error}."
+        ) from error
 
 
 def check_name(group: Group, kind: str) -> EntryPoint:
-    """Return the entry point of this name, without an import. PluginError names the nearest known name, or all."""
+    """Return the entry point of this name, without an import.
+
+    PluginError names the nearest known name, or all.
+    """
     points = plugins(group)
     if kind not in points:
         raise PluginError(f"Unknown {NOUN[group]} '{kind}'; {nearest_name(kind, points)}")
@@ -64,8 +83,9 @@ def check_name(group: Group, kind: str) -> EntryPoint:
 def require(group: Group, kind: str) -> None:
     """Raise MissingDependency if a library is missing that the plug-in's entry point says it needs.
 
-    An entry point names extras of its own distribution behind the object, `"my_package.discs:Discs [gpu]"`, so that a
-    missing library is found out before anything is read, asked or written; nothing is imported.
+    An entry point names extras of its own distribution behind the object, `"my_package.discs:Discs
+    [gpu]"`, so that a missing library is found out before anything is read, asked or written;
+    nothing is imported.
     """
     point = check_name(group, kind)
     if point.dist is not None:
@@ -73,20 +93,30 @@ def require(group: Group, kind: str) -> None:
 
 
 def require_extras(distribution: str, extras: Sequence[str], subject: str) -> None:
-    """Raise MissingDependency, which says that `subject` needs them, if libraries of these extras are missing."""
+    """Raise MissingDependency, which says that `subject` needs them, if libraries of these extras
+    are missing.
+    """
     if missing := missing_libraries(distribution, extras):
         raise MissingDependency(
-            f"{subject} needs {', '.join(missing)}: not installed, so pip install '{distribution}[{','.join(extras)}]'."
+            f"{subject} needs {', '.join(missing)}: not installed, so pip install "
+            f"'{distribution}[{','.join(extras)}]'."
         )
 
 
 def missing_libraries(distribution: str, extras: Sequence[str]) -> list[str]:
     """The libraries that these extras bring, and that are not installed."""
-    return [name for extra in extras for name, version in libraries(distribution, extra).items() if not version]
+    return [
+        name
+        for extra in extras
+        for name, version in libraries(distribution, extra).items()
+        if not version
+    ]
 
 
 def libraries(distribution: str, extra: str) -> dict[str, str]:
-    """The libraries that an extra of an installed distribution brings → their versions. Empty text if not installed.
+    """The libraries that an extra of an installed distribution brings → their versions.
+
+    Empty text if not installed.
 
     A requirement with a further marker (a platform, say) is left out.
     """

@@ -1,4 +1,6 @@
-"""Settings as pydantic models, and their faults as one sentence: where, what, and the nearest valid key."""
+"""Settings as pydantic models, and their faults as one sentence: where, what, and the nearest valid
+key.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from pe.errors import RecipeError, nearest_name
 
 def _check_device(name: str) -> str:
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name):
-        raise RecipeError(f"device is '{name}': it must be auto, cpu, mps, cuda, or a GPU such as cuda:1.")
+        raise RecipeError(
+            f"device is '{name}': it must be auto, cpu, mps, cuda, or a GPU such as cuda:1."
+        )
     return name
 
 
@@ -57,18 +61,25 @@ _RANGES = {
     "too_long": "a list of at most {max_length} entries",
     "too_short": "a list of at least {min_length} entries",
 }
-"""The allowed values in words, by pydantic's type of fault, where a value is of the right kind but out of range."""
+"""The allowed values in words, by pydantic's type of fault, where a value is of the right kind but
+out of range."""
 _SHOWN = 80
 
 
 class Settings(BaseModel):
-    """A section of the recipe, or a plug-in's settings. Unknown keys are refused, and values cannot be changed."""
+    """A section of the recipe, or a plug-in's settings.
+
+    Unknown keys are refused, and values cannot be changed.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def read_settings(model: type[Model], settings: object, where: str) -> Model:
-    """Validate `settings`, a mapping. RecipeError says what is wrong with them, and begins with `where`."""
+    """Validate `settings`, a mapping.
+
+    RecipeError says what is wrong with them, and begins with `where`.
+    """
     try:
         return model.model_validate(settings)
     except ValidationError as error:
@@ -76,16 +87,23 @@ def read_settings(model: type[Model], settings: object, where: str) -> Model:
 
 
 def sentence(error: ValidationError, model: type[Any], where: str, section: str = "") -> str:
-    """One sentence on the first fault, an unknown key before all others: where, what, and the nearest valid key.
+    """One sentence on the first fault, an unknown key before all others: where, what, and the
+    nearest valid key.
 
-    `section` is the name to put before the keys if the model describes a section; empty if it describes the whole.
+    `section` is the name to put before the keys if the model describes a section; empty if it
+    describes the whole.
     """
     faults = error.errors()
-    fault = next((fault for fault in faults if fault["type"] in _UNKNOWN), None) or _innermost(faults)
+    fault = next((fault for fault in faults if fault["type"] in _UNKNOWN), None) or _innermost(
+        faults
+    )
     before, (keys, holder) = [section] if section else [], _walk(model, fault["loc"])
     if fault["type"] in _UNKNOWN:
         name = str(fault["loc"][-1])
-        return f"{where}: unknown key '{'.'.join([*before, *keys, name])}'; {nearest_name(name, fields_of(holder))}"
+        return (
+            f"{where}: unknown key '{'.'.join([*before, *keys, name])}'; "
+            f"{nearest_name(name, fields_of(holder))}"
+        )
     key = ".".join([*before, *keys])
     if fault["type"].startswith("missing"):
         field = fields_of(holder).get(keys[-1])
@@ -119,13 +137,18 @@ def models_in(annotation: Any) -> list[type[Any]]:
 
 
 def _innermost(faults: list[ErrorDetails]) -> ErrorDetails:
-    """The first fault; for a value that may be of several kinds, the fault under the kind that fits it best."""
+    """The first fault; for a value that may be of several kinds, the fault under the kind that fits
+    it best.
+    """
     first = [fault for fault in faults if fault["loc"][:1] == faults[0]["loc"][:1]]
     return max(first, key=lambda fault: (len(fault["loc"]), fault["type"] in _RANGES))
 
 
 def _right(faults: list[ErrorDetails]) -> str:
-    """The range or the kinds of value, in words, that would be right in place of these faults. Empty if not known."""
+    """The range or the kinds of value, in words, that would be right in place of these faults.
+
+    Empty if not known.
+    """
     ranges = [fault for fault in faults if fault["type"] in _RANGES]
     phrases = _RANGES if ranges else _KINDS
     alternatives: dict[str, None] = {}
@@ -133,16 +156,23 @@ def _right(faults: list[ErrorDetails]) -> str:
         name = _ENDINGS.sub("", fault["type"])
         if name not in phrases:
             return ""
-        words = {key: value if isinstance(value, str) else _plain(value) for key, value in fault.get("ctx", {}).items()}
+        words = {
+            key: value if isinstance(value, str) else _plain(value)
+            for key, value in fault.get("ctx", {}).items()
+        }
         alternatives[phrases[name].format_map(words)] = None
     return " or ".join(alternatives)
 
 
 def _plain(value: object) -> str:
-    """A value as a message shows it: null, true and false as in YAML, large numbers readable, long values cut."""
+    """A value as a message shows it: null, true and false as in YAML, large numbers readable, long
+    values cut.
+    """
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
-    if isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < 1e15):
+    if isinstance(value, int) or (
+        isinstance(value, float) and value.is_integer() and abs(value) < 1e15
+    ):
         text = f"{int(value):,}"
     else:
         text = str(value) if isinstance(value, date) else repr(value)
@@ -150,7 +180,9 @@ def _plain(value: object) -> str:
 
 
 def _walk(model: type[Any], location: tuple[int | str, ...]) -> tuple[list[str], type[Any]]:
-    """The recipe's keys on the way to a fault, without pydantic's names of union branches, and the last section."""
+    """The recipe's keys on the way to a fault, without pydantic's names of union branches, and the
+    last section.
+    """
     keys: list[str] = []
     branches: dict[Any, type[Any]] = {}
     is_key = False  # of a mapping that holds models
@@ -163,7 +195,11 @@ def _walk(model: type[Any], location: tuple[int | str, ...]) -> tuple[list[str],
             annotation = fields_of(model)[str(part)].annotation
             sections = models_in(annotation)
             is_key = get_origin(annotation) in (dict, Mapping)
-            branches = {fields_of(section)["kind"].default: section for section in sections if len(sections) > 1}
+            branches = {
+                fields_of(section)["kind"].default: section
+                for section in sections
+                if len(sections) > 1
+            }
             model = sections[0] if len(sections) == 1 else model
         elif part in branches:
             model = branches[part]

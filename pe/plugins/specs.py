@@ -1,4 +1,6 @@
-"""Plug-ins as a recipe names them: by kind, with settings that are checked before the constructor sees them."""
+"""Plug-ins as a recipe names them: by kind, with settings that are checked before the constructor
+sees them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ _SECTION = {"pe.adapters": "api", "pe.embeddings": "embedding"}
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(own_field,))
 def plugin(cls: type[Class]) -> type[Class]:
-    """Make the annotated attributes of a plug-in's class its settings, which its constructor takes by name.
+    """Make the annotated attributes of a plug-in's class its settings, which its constructor takes
+    by name.
 
     It is a dataclass without `==` and `repr`, which nobody asks a plug-in for.
     """
@@ -45,7 +48,9 @@ def construct(group: Group, kind: str, settings: dict[str, Any]) -> Any:
 
 
 def settings_of(factory: Any) -> type[BaseModel]:
-    """The settings that a plug-in takes: its model `Settings`, or else its constructor's parameters as a model."""
+    """The settings that a plug-in takes: its model `Settings`, or else its constructor's parameters
+    as a model.
+    """
     model = getattr(factory, "Settings", None)
     if inspect.isclass(model) and issubclass(model, BaseModel):
         return model
@@ -58,10 +63,15 @@ def settings_of(factory: Any) -> type[BaseModel]:
     own = inspect.isclass(factory) and not names >= parameters.keys()
     hints = get_type_hints(factory.__init__ if own else factory, include_extras=True)
     fields: dict[str, Any] = {
-        name: (hints.get(name, Any), ... if parameter.default is parameter.empty else parameter.default)
+        name: (
+            hints.get(name, Any),
+            ... if parameter.default is parameter.empty else parameter.default,
+        )
         for name, parameter in parameters.items()
     }
-    return create_model("Settings", __config__=ConfigDict(arbitrary_types_allowed=True, extra="forbid"), **fields)
+    return create_model(
+        "Settings", __config__=ConfigDict(arbitrary_types_allowed=True, extra="forbid"), **fields
+    )
 
 
 class PluginSpec(BaseModel):
@@ -87,15 +97,21 @@ class PartSpec(PluginSpec):
 class MemberSpec(PartSpec):
     """One of several generators that a generator passes its items on to."""
 
-    kind: str = Field(description="of each entry of the list: which generator; its own keys beside it")
-    name: str | None = Field(None, description="unique, told by samples and report; default: the kind, numbered")
+    kind: str = Field(
+        description="of each entry of the list: which generator; its own keys beside it"
+    )
+    name: str | None = Field(
+        None, description="unique, told by samples and report; default: the kind, numbered"
+    )
     share: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
         1.0, description="public share of the first population, and of what explores; on any scale"
     )
 
 
 def members_of(spec: PluginSpec) -> dict[str, PartSpec]:
-    """The generators that a recipe's generator asks, by key (`of.0`, `draw`). Most generators ask none.
+    """The generators that a recipe's generator asks, by key (`of.0`, `draw`).
+
+    Most generators ask none.
 
     A setting names such generators if its type is `PartSpec`, or a list of `MemberSpec`.
     """
@@ -112,8 +128,12 @@ def members_of(spec: PluginSpec) -> dict[str, PartSpec]:
         if model is None or value is None:
             continue
         is_list = isinstance(value, list | tuple)
-        entries = {f"{name}.{i}": entry for i, entry in enumerate(value)} if is_list else {name: value}
-        members |= {key: read_settings(model, entry, f"api.{key}") for key, entry in entries.items()}
+        entries = (
+            {f"{name}.{i}": entry for i, entry in enumerate(value)} if is_list else {name: value}
+        )
+        members |= {
+            key: read_settings(model, entry, f"api.{key}") for key, entry in entries.items()
+        }
     return members
 
 

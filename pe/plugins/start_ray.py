@@ -25,7 +25,8 @@ _OWN = {
 """Environment variables for a Ray that is started here; a cluster that is joined has other ones."""
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Thread limits of this process, hidden from Ray while it starts: it gives a worker of one core one thread itself."""
+"""Thread limits of this process, hidden from Ray while it starts: it gives a worker of one core one
+thread itself."""
 
 _LOOPBACK = ("127.0.0.1", "localhost")
 
@@ -34,12 +35,20 @@ _PATIENCE = 10.0
 
 
 def start_ray(
-    address: str | None, *, extra: str, purpose: str, environment: Mapping[str, str] | None = None, **own: Any
+    address: str | None,
+    *,
+    extra: str,
+    purpose: str,
+    environment: Mapping[str, str] | None = None,
+    **own: Any,
 ) -> None:
-    """Join the cluster at `address`. If it is None, start Ray here, on loopback, for holders of this process's token.
+    """Join the cluster at `address`.
 
-    A Ray that is started has no dashboard; its processes get the variables in `environment`, too, and `ray.init` the
-    arguments `own`. If Ray is missing, the error says that `extra` brings it and that `purpose` needs it.
+    If it is None, start Ray here, on loopback, for holders of this process's token.
+
+    A Ray that is started has no dashboard; its processes get the variables in `environment`, too,
+    and `ray.init` the arguments `own`. If Ray is missing, the error says that `extra` brings it and
+    that `purpose` needs it.
     """
     if address is not None:
         _check_there(address)
@@ -53,7 +62,9 @@ def start_ray(
         if address is None:
             # "local": else it joins a cluster that RAY_ADDRESS or a file of Ray's names
             with _without_threads():
-                ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", **common, **own)
+                ray.init(
+                    "local", include_dashboard=False, _node_ip_address="127.0.0.1", **common, **own
+                )
         else:
             _keep_loopback(address)
             ray.init(address=address, **common)
@@ -69,7 +80,9 @@ def _without_threads() -> Iterator[None]:
 
 
 def _check_there(address: str) -> None:
-    """Refuse HOST:PORT where nothing listens: Ray would wait for it for minutes, and say so on the console."""
+    """Refuse HOST:PORT where nothing listens: Ray would wait for it for minutes, and say so on the
+    console.
+    """
     host, _, port = address.rpartition(":")
     if not port.isdigit() or "/" in host:
         return  # one of Ray's own words for a cluster
@@ -78,12 +91,15 @@ def _check_there(address: str) -> None:
             pass
     except (OSError, OverflowError) as error:
         raise RecipeError(
-            f"No Ray cluster answers at {address} ({error}): name the HOST:PORT that `ray start --head` printed."
+            f"No Ray cluster answers at {address} ({error}): name the HOST:PORT that `ray start "
+            "--head` printed."
         ) from error
 
 
 def _keep_loopback(address: str) -> None:
-    """Let Ray reach on loopback a cluster that listens only there: Ray would replace loopback by another address."""
+    """Let Ray reach on loopback a cluster that listens only there: Ray would replace loopback by
+    another address.
+    """
     from ray._private import ray_constants, services
 
     if address.rpartition(":")[0] in _LOOPBACK:
@@ -94,7 +110,9 @@ def _keep_loopback(address: str) -> None:
 
 
 def _read_environment() -> None:
-    """Make Ray read its variables again: it reads them only at its first import, which may precede this call."""
+    """Make Ray read its variables again: it reads them only at its first import, which may precede
+    this call.
+    """
     import ray
     from ray._private import ray_constants
 
@@ -121,6 +139,8 @@ def ray_errors() -> Iterator[None]:
     """Turn any error of the block, in which Ray is started or joined, into a RecipeError."""
     try:
         yield
-    except Exception as error:  # where a machine is too busy to start it in time, Ray raises just that
+    except (
+        Exception
+    ) as error:  # where a machine is too busy to start it in time, Ray raises just that
         why = " ".join(str(error).split())[:200].rstrip(".")
         raise RecipeError(f"Ray cannot be started or joined: {why}.") from error

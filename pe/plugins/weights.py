@@ -1,4 +1,6 @@
-"""Weight files: found or fetched, their hashes checked, and read without running code that is in them."""
+"""Weight files: found or fetched, their hashes checked, and read without running code that is in
+them.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ class Packaged:
         return find_spec(self.package) is not None
 
     def find(self, purpose: str) -> Path:
-        """Return the file. MissingDependency, which `purpose` begins, without the package. RecipeError by its hash."""
+        """Return the file.
+
+        MissingDependency, which `purpose` begins, without the package. RecipeError by its hash.
+        """
         spec = find_spec(self.package)
         if spec is None or spec.origin is None:
             raise MissingDependency.of(self.package.replace("_", "-"), self.extra, purpose)
@@ -55,7 +60,10 @@ class Published:
 
 
 def find_published(weights: Published, offline: bool) -> Path:
-    """Return the file in torch.hub's checkpoints, fetched if missing (RecipeError if `offline`). Check a known hash."""
+    """Return the file in torch.hub's checkpoints, fetched if missing (RecipeError if `offline`).
+
+    Check a known hash.
+    """
     import torch
 
     folder = Path(torch.hub.get_dir()) / "checkpoints"
@@ -64,17 +72,25 @@ def find_published(weights: Published, offline: bool) -> Path:
             if weights.sha256 is not None:
                 check_hash(folder / name, weights.sha256)
             return folder / name
-    remedy = f"get it from {weights.url} and put it in {folder}, or name its place under {weights.setting}"
+    remedy = (
+        f"get it from {weights.url} and put it in {folder}, or name its place under "
+        f"{weights.setting}"
+    )
     if offline:
         raise RecipeError(f"The weights {weights.name} are not here and offline is true: {remedy}.")
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        torch.hub.download_url_to_file(weights.url, str(folder / weights.name), weights.sha256, progress=False)
+        torch.hub.download_url_to_file(
+            weights.url, str(folder / weights.name), weights.sha256, progress=False
+        )
     except (OSError, URLError) as error:
-        raise RecipeError(f"The weights {weights.name} cannot be fetched ({error}): {remedy}.") from error
+        raise RecipeError(
+            f"The weights {weights.name} cannot be fetched ({error}): {remedy}."
+        ) from error
     except RuntimeError as error:
         raise RecipeError(
-            f"What {weights.url} gives is not the published {weights.name} (its SHA-256 differs): {remedy}."
+            f"What {weights.url} gives is not the published {weights.name} (its SHA-256 differs): "
+            f"{remedy}."
         ) from error
     return folder / weights.name
 
@@ -82,7 +98,8 @@ def find_published(weights: Published, offline: bool) -> Path:
 def cached_file(repository: str, names: Sequence[str], revision: str | None = None) -> Path | None:
     """The first of these files that the Hugging Face cache holds. Nothing is asked of the network.
 
-    (With `local_files_only` alone, huggingface_hub would still ask its server which programs are known to it.)
+    (With `local_files_only` alone, huggingface_hub would still ask its server which programs are
+    known to it.)
     """
     from huggingface_hub import try_to_load_from_cache
 
@@ -91,7 +108,9 @@ def cached_file(repository: str, names: Sequence[str], revision: str | None = No
 
 
 def hub_file(repository: str, names: Sequence[str]) -> Path | None:
-    """Fetch the first of these files that the Hugging Face hub has; without a network, take the first in the cache."""
+    """Fetch the first of these files that the Hugging Face hub has; without a network, take the
+    first in the cache.
+    """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
@@ -108,20 +127,27 @@ def hub_file(repository: str, names: Sequence[str]) -> Path | None:
 
 
 def given_file(place: str, sha256: str | None, hashes: Mapping[str, str], offline: bool) -> Path:
-    """The weight file that `embedding.weights` names by a path or a URL. Torch.hub keeps a file that is fetched.
+    """The weight file that `embedding.weights` names by a path or a URL.
 
-    Its hash must be `sha256`, or else the hash under its name in `hashes`, if there is one; a URL needs one.
+    Torch.hub keeps a file that is fetched.
+
+    Its hash must be `sha256`, or else the hash under its name in `hashes`, if there is one; a URL
+    needs one.
     """
     name = place.rpartition("/")[2]
     digest = sha256 or hashes.get(name)
     if place.startswith(("https://", "http://")):
         if digest is None:
-            raise RecipeError(f"embedding.weights is fetched from {place}: say under embedding.sha256 what it must be.")
+            raise RecipeError(
+                f"embedding.weights is fetched from {place}: say under embedding.sha256 what it "
+                "must be."
+            )
         return find_published(Published(name, place, digest), offline)
     file = Path(place).expanduser()
     if not file.is_file():
         raise RecipeError(
-            f"embedding.weights: there is no file '{place}'; put the weights there, or name another place."
+            f"embedding.weights: there is no file '{place}'; put the weights there, or name "
+            "another place."
         )
     if digest is not None:
         check_hash(file, digest)
@@ -129,7 +155,8 @@ def given_file(place: str, sha256: str | None, hashes: Mapping[str, str], offlin
 
 
 def check_whole(place: Path | str) -> None:
-    """Raise RecipeError for a file, or a .safetensors in a folder, that is empty, cut, a web page or a Git LFS pointer.
+    """Raise RecipeError for a file, or a .safetensors in a folder, that is empty, cut, a web page
+    or a Git LFS pointer.
 
     For use when a library could not read the weights there: its words seldom tell.
     """
@@ -169,8 +196,8 @@ def check_hash(file: Path, sha256: str) -> None:
     if digest != sha256.lower():
         check_whole(file)
         raise RecipeError(
-            f"{file} is not the file it should be: its SHA-256 is {digest[:12]}…, not {sha256[:12].lower()}…; "
-            "fetch it anew."
+            f"{file} is not the file it should be: its SHA-256 is {digest[:12]}…, not "
+            f"{sha256[:12].lower()}…; fetch it anew."
         )
 
 
@@ -191,29 +218,41 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     except Exception as error:  # whatever a reader makes of a broken or foreign file
         check_whole(file)
         raise RecipeError(
-            f"{file} is cut, or holds no plain weights, and code in files is never run: give a .safetensors file, or "
-            "a torch file of tensors alone."
+            f"{file} is cut, or holds no plain weights, and code in files is never run: give a "
+            ".safetensors file, or a torch file of tensors alone."
         ) from error
     if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
         content = content["state_dict"]
-    if not isinstance(content, dict) or not all(isinstance(value, torch.Tensor) for value in content.values()):
+    if not isinstance(content, dict) or not all(
+        isinstance(value, torch.Tensor) for value in content.values()
+    ):
         raise RecipeError(f"{file} holds no table of tensors: give the network's state_dict.")
     return {name.removeprefix("module."): tensor for name, tensor in content.items()}
 
 
 def fill(module: nn.Module, tensors: Mapping[str, Tensor], file: Path | str) -> None:
-    """Load all tensors into the module. RecipeError names the first that is missing, left over or of another shape."""
+    """Load all tensors into the module.
+
+    RecipeError names the first that is missing, left over or of another shape.
+    """
     state = module.state_dict()
     for name, tensor in state.items():
         if name not in tensors:
-            if name.endswith(".num_batches_tracked"):  # counted in training only, and not by all versions of torch
+            if name.endswith(
+                ".num_batches_tracked"
+            ):  # counted in training only, and not by all versions of torch
                 continue
-            raise RecipeError(f"{file} lacks '{name}', so it is not of this network: give the weights that belong.")
+            raise RecipeError(
+                f"{file} lacks '{name}', so it is not of this network: give the weights that "
+                "belong."
+            )
         if tensors[name].shape != tensor.shape:
             raise RecipeError(
-                f"'{name}' of {file} has the shape {tuple(tensors[name].shape)}, not {tuple(tensor.shape)}: "
-                "give the weights that belong to this network."
+                f"'{name}' of {file} has the shape {tuple(tensors[name].shape)}, not "
+                f"{tuple(tensor.shape)}: give the weights that belong to this network."
             )
     if extra := next((name for name in tensors if name not in state), None):
-        raise RecipeError(f"{file} has '{extra}', which this network has not: give the weights that belong.")
+        raise RecipeError(
+            f"{file} has '{extra}', which this network has not: give the weights that belong."
+        )
     module.load_state_dict(dict(tensors))

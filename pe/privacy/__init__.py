@@ -1,1 +1,4 @@
-"""Releases, accounting, noise, the ledger and the certificate. Nothing here holds a private record."""
+"""Releases, accounting, noise, the ledger and the certificate.
+
+Nothing here holds a private record.
+"""

@@ -1,9 +1,10 @@
 """ε(δ), δ(ε) and μ of a list of releases, always rounded to the safe side.
 
-Unsampled Gaussians and Laplace counts have closed forms, which hold for the discrete mechanisms on fine grids too.
-Sampling and coarse grids go through privacy loss distributions. Rényi bounds hold always; the closed forms without
-credit for sampling hold where no grid is coarse. The least valid bound counts. No ε is ever below the closed form of
-the unsampled Gaussians. To add a mechanism, begin in mechanisms.py, which says how each release is accounted.
+Unsampled Gaussians and Laplace counts have closed forms, which hold for the discrete mechanisms on
+fine grids too. Sampling and coarse grids go through privacy loss distributions. Rényi bounds hold
+always; the closed forms without credit for sampling hold where no grid is coarse. The least valid
+bound counts. No ε is ever below the closed form of the unsampled Gaussians. To add a mechanism,
+begin in mechanisms.py, which says how each release is accounted.
 """
 
 from __future__ import annotations
@@ -20,18 +21,23 @@ _PLD_CAN = 2000.0
 
 
 def epsilon(releases: Iterable[Release], delta: float, *, quick: bool = False) -> float:
-    """The ε for which all `releases` together, chosen adaptively, are (ε, delta)-DP. Never too small.
+    """The ε for which all `releases` together, chosen adaptively, are (ε, delta)-DP.
+
+    Never too small.
 
     Args:
         releases: of one relation and one unit; if there are none, ε is 0.
         delta: strictly between 0 and 1; there is no default.
-        quick: take only bounds that need no privacy loss distribution; this never makes the result smaller.
+        quick: take only bounds that need no privacy loss distribution; this never makes the result
+            smaller.
 
     Returns:
-        ε ≥ 0; 0 if the releases are shown to be (0, delta)-DP; infinite if one of them is without noise.
+        ε ≥ 0; 0 if the releases are shown to be (0, delta)-DP; infinite if one of them is without
+            noise.
 
     Raises:
-        PrivacyError: delta is out of range, or too small to resolve, or `sort_parts` refuses the releases.
+        PrivacyError: delta is out of range, or too small to resolve, or `sort_parts` refuses the
+            releases.
     """
     mechanisms.check_delta(delta)
     parts = sort_parts(releases)
@@ -44,14 +50,19 @@ def epsilon(releases: Iterable[Release], delta: float, *, quick: bool = False) -
     else:
         bound = mechanisms.rdp_epsilon(parts, delta)
         if not (parts.lattice or parts.rho):
-            bound = min(bound, mechanisms.mixed_epsilon(math.sqrt(parts.without_sampling), parts.laplace, delta))
+            bound = min(
+                bound,
+                mechanisms.mixed_epsilon(math.sqrt(parts.without_sampling), parts.laplace, delta),
+            )
     if not (quick or parts.rho) and 0 < bound < _PLD_CAN:
         bound = min(bound, mechanisms.pld_epsilon(parts, delta, bound))
     return max(bound, mechanisms.gaussian_epsilon(math.sqrt(parts.floor), delta))
 
 
 def delta(releases: Iterable[Release], epsilon: float) -> float:
-    """The δ for which all `releases` together are (epsilon, δ)-DP. Never too small. Resolved to 1e-14.
+    """The δ for which all `releases` together are (epsilon, δ)-DP.
+
+    Never too small. Resolved to 1e-14.
 
     Raises:
         PrivacyError: epsilon is negative or not finite, or `sort_parts` refuses the releases.
@@ -65,16 +76,21 @@ def delta(releases: Iterable[Release], epsilon: float) -> float:
         return mechanisms.mixed_delta(math.sqrt(parts.gaussian), parts.laplace, epsilon)
     bounds = [mechanisms.rdp_delta(parts, epsilon)]
     if not (parts.lattice or parts.rho):
-        bounds.append(mechanisms.mixed_delta(math.sqrt(parts.without_sampling), parts.laplace, epsilon))
+        bounds.append(
+            mechanisms.mixed_delta(math.sqrt(parts.without_sampling), parts.laplace, epsilon)
+        )
     if not parts.rho and epsilon < _PLD_CAN:
         bounds.append(mechanisms.pld_delta(parts, epsilon))
     return max(min(bounds), mechanisms.mixed_delta(math.sqrt(parts.floor), (), epsilon))
 
 
 def gdp_mu(releases: Iterable[Release]) -> float | None:
-    """μ such that all `releases` together are μ-GDP. None unless all are unsampled Gaussians on fine grids.
+    """μ such that all `releases` together are μ-GDP.
 
-    Since their noise is discrete, this holds up to a factor of e^±1e-33 per draw in every probability.
+    None unless all are unsampled Gaussians on fine grids.
+
+    Since their noise is discrete, this holds up to a factor of e^±1e-33 per draw in every
+    probability.
     """
     parts = sort_parts(releases)
     if parts.laplace or not parts.has_closed_form or not parts.gaussian or parts.noiseless:
@@ -83,9 +99,16 @@ def gdp_mu(releases: Iterable[Release]) -> float | None:
 
 
 def _total_variation(parts: Parts) -> float:
-    """A cheap bound on δ(0): total variation adds up over releases, and sampling at rate q multiplies it by q."""
+    """A cheap bound on δ(0): total variation adds up over releases, and sampling at rate q
+    multiplies it by q.
+    """
     gaussian = math.erf(math.sqrt(parts.gaussian) / math.sqrt(8))
-    terms = (part.count * part.rate * math.erf((1 / part.noise_multiplier) / math.sqrt(8)) for part in parts.samplings)
+    terms = (
+        part.count * part.rate * math.erf((1 / part.noise_multiplier) / math.sqrt(8))
+        for part in parts.samplings
+    )
     laplace = (part.count * math.tanh(part.shift / part.scale / 2) for part in parts.laplace)
-    coarse = math.sqrt(parts.rho / 2) + math.fsum(math.sqrt(part.count) / (2 * part.scale) for part in parts.lattice)
+    coarse = math.sqrt(parts.rho / 2) + math.fsum(
+        math.sqrt(part.count) / (2 * part.scale) for part in parts.lattice
+    )
     return (gaussian + math.fsum((*terms, *laplace)) + coarse) * (1 + 1e-10)

@@ -1,4 +1,6 @@
-"""The least noise that meets a target (ε, δ), and the most hits that any attack on given releases can have."""
+"""The least noise that meets a target (ε, δ), and the most hits that any attack on given releases
+can have.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,18 @@ MOST = 1e9
 """The range of noise multipliers that is searched."""
 
 _DIGITS = 10
-"""Significant digits of a multiplier: so few that a machine on which sums round differently finds the same noise."""
+"""Significant digits of a multiplier: so few that a machine on which sums round differently finds
+the same noise."""
 
 _CLOSED_TOLERANCE = 1e-12
 _SLOW_TOLERANCE = 1e-5
 _NEAR = 1e-2
-"""Relative tolerance of the search by quick bounds; the slow search begins at the z which the quick one finds."""
+"""Relative tolerance of the search by quick bounds; the slow search begins at the z which the quick
+one finds."""
 
 _FAR = 50.0
-"""Bound on |ln(ε/target)| in the search: beyond it, an ε tells only on which side of the target it is."""
+"""Bound on |ln(ε/target)| in the search: beyond it, an ε tells only on which side of the target it
+is."""
 
 _POINTS = 9
 
@@ -42,11 +47,13 @@ def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) ->
     """The smallest z, rounded up, for which `releases(z)` together meet `budget`.
 
     Args:
-        releases: z → the whole composition, releases that z does not change included; larger z must mean more noise.
+        releases: z → the whole composition, releases that z does not change included; larger z must
+            mean more noise.
         budget: the target.
 
     Returns:
-        z of ten significant digits with epsilon(releases(z), δ) ≤ ε, at most a relative 1e-9 (1e-5 where an ε takes
+        z of ten significant digits with epsilon(releases(z), δ) ≤ ε, at most a relative 1e-9 (1e-5
+            where an ε takes
         a privacy loss distribution) above the smallest such z.
 
     Raises:
@@ -60,22 +67,29 @@ def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) ->
         return _least(exactly, budget, 1.0, 4.0, _CLOSED_TOLERANCE)
     try:
         near = _least(partial(exactly, quick=True), budget, 1.0, 4.0, _NEAR)
-    except PrivacyError:  # the fixed releases exceed the target by the quick bounds, which may be far above their ε
+    except (
+        PrivacyError
+    ):  # the fixed releases exceed the target by the quick bounds, which may be far above their ε
         if exactly(MOST) > budget.epsilon:
             raise
         return _least(exactly, budget, 1.0, 4.0, _SLOW_TOLERANCE)
     return _least(exactly, budget, near, 1.25, _SLOW_TOLERANCE)
 
 
-def _least(at: Callable[[float], float], budget: Budget, start: float, factor: float, tolerance: float) -> float:
-    """The smallest z, up to `tolerance`, whose ε, at(z), meets the budget. Sought from `start` in steps of `factor`."""
+def _least(
+    at: Callable[[float], float], budget: Budget, start: float, factor: float, tolerance: float
+) -> float:
+    """The smallest z, up to `tolerance`, whose ε, at(z), meets the budget.
+
+    Sought from `start` in steps of `factor`.
+    """
     high = start
     while (high_epsilon := at(high)) > budget.epsilon:
         high *= factor
         if high > MOST:
             raise PrivacyError(
-                f"No noise brings this within ε = {budget.epsilon:g} at δ = {budget.delta:g}: "
-                "what else is charged takes all of it. Raise epsilon or charge less."
+                f"No noise brings this within ε = {budget.epsilon:g} at δ = {budget.delta:g}: what "
+                "else is charged takes all of it. Raise epsilon or charge less."
             )
     low = high / factor
     while low >= LEAST and (low_epsilon := at(low)) <= budget.epsilon:
@@ -84,11 +98,17 @@ def _least(at: Callable[[float], float], budget: Budget, start: float, factor: f
         low = low / factor
     if low < LEAST:
         return high
-    return _narrow(at, budget.epsilon, {math.log(low): low_epsilon, math.log(high): high_epsilon}, tolerance)
+    return _narrow(
+        at, budget.epsilon, {math.log(low): low_epsilon, math.log(high): high_epsilon}, tolerance
+    )
 
 
-def _narrow(at: Callable[[float], float], target: float, values: dict[float, float], tolerance: float) -> float:
-    """Find z by Brent's method between the two points of `values` (ln z → ε), the second of which meets the target."""
+def _narrow(
+    at: Callable[[float], float], target: float, values: dict[float, float], tolerance: float
+) -> float:
+    """Find z by Brent's method between the two points of `values` (ln z → ε), the second of which
+    meets the target.
+    """
     from scipy.optimize import brentq
 
     low, high = values
@@ -99,7 +119,9 @@ def _narrow(at: Callable[[float], float], target: float, values: dict[float, flo
         return max(-_FAR, min(_FAR, math.log(max(values[log_z], sys.float_info.min) / target)))
 
     z = _round_up(math.exp(brentq(excess, low, high, xtol=tolerance / 4)))
-    while at(z) > target:  # Brent's point may lie on either side, and rounding may make ε uneven: go up
+    while (
+        at(z) > target
+    ):  # Brent's point may lie on either side, and rounding may make ε uneven: go up
         z = _round_up(z * (1 + tolerance / 2))
     return z
 
@@ -109,11 +131,15 @@ def _round_up(z: float) -> float:
         return float(+Decimal(z))
 
 
-def most_hits(releases: Iterable[Release], false_alarms: Sequence[float], delta: float) -> list[float]:
-    """The largest share of members that any attack on all `releases` together can name, for each of `false_alarms`.
+def most_hits(
+    releases: Iterable[Release], false_alarms: Sequence[float], delta: float
+) -> list[float]:
+    """The largest share of members that any attack on all `releases` together can name, for each of
+    `false_alarms`.
 
-    For unsampled Gaussians it is given by their trade-off curve, Φ(Φ⁻¹(α) + μ) (Dong, Roth, Su 2022). For others it is
-    the least of the bounds by (ε', δ(ε')) at nine ε' from 0 to the ε at `delta`: each bound holds, so the least does.
+    For unsampled Gaussians it is given by their trade-off curve, Φ(Φ⁻¹(α) + μ) (Dong, Roth, Su
+    2022). For others it is the least of the bounds by (ε', δ(ε')) at nine ε' from 0 to the ε at
+    `delta`: each bound holds, so the least does.
 
     Args:
         releases: of one relation and one unit.
@@ -124,7 +150,9 @@ def most_hits(releases: Iterable[Release], false_alarms: Sequence[float], delta:
         PrivacyError: a share or delta is out of range, or `sort_parts` refuses the releases.
     """
     if not all(0 < alpha < 1 for alpha in false_alarms):
-        raise PrivacyError(f"A share of false alarms lies between 0 and 1, and these are {list(false_alarms)}.")
+        raise PrivacyError(
+            f"A share of false alarms lies between 0 and 1, and these are {list(false_alarms)}."
+        )
     releases = list(releases)
     if (mu := gdp_mu(releases)) is not None:
         return [float(ndtr(ndtri(alpha) + mu)) for alpha in false_alarms]

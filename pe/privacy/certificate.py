@@ -1,4 +1,6 @@
-"""The ledger written out for a reader: what is promised, by which releases, for which files; and what is not."""
+"""The ledger written out for a reader: what is promised, by which releases, for which files; and
+what is not.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,13 @@ from pe.privacy.release import Relation, Release
 from pe.privacy.words import Certificate
 
 FORMAT = 2
-"""From format 2 on, `warnings` has also the warnings that follow from ε, and those that the recipe adds. For a run
-without noise `epsilon`, `delta`, `budget` and `gdp_mu` are null."""
+"""From format 2 on, `warnings` has also the warnings that follow from ε, and those that the recipe
+adds. For a run without noise `epsilon`, `delta`, `budget` and `gdp_mu` are null."""
 
 _TOLERANCE = 1e-6
 _MOST = 10_000
-"""Most charges of all releases together, and most draws of an unsampled release; `verify` refuses more, to end soon."""
+"""Most charges of all releases together, and most draws of an unsampled release; `verify` refuses
+more, to end soon."""
 _MOST_SAMPLED = 500
 """Most different sampled releases, each of which takes the accountant some time."""
 
@@ -41,7 +44,9 @@ def build_certificate(
     declared_units: int | None = None,
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The certificate of a run, as JSON values, with the planned total. It holds no private value and no time.
+    """The certificate of a run, as JSON values, with the planned total.
+
+    It holds no private value and no time.
 
     Args:
         ledger: the run's ledger.
@@ -49,12 +54,17 @@ def build_certificate(
         files: name → SHA-256 of every shareable file (`RunWriter.shareable_files`).
         declared_size: the public number of private records; None if not stated.
         software: distribution → version.
-        data_set: {"epsilon", "delta", "runs"} over all runs in the data set's ledger file, if there is one.
-        private_data_sent_to: the host to which the recipe lets private records go, None for nobody, or NOT_DECLARED.
-        fitted_on_others: NOT_DECLARED for a generator that is an object of the user's own, which may use a model of
-            another run unseen; else None, since every model of another run is on this ledger.
-        pool_overlaps: "declared" where public samples may be private records, as the recipe declares; else None.
-        declared_units: the public number of privacy units, where these are not records; None if not stated.
+        data_set: {"epsilon", "delta", "runs"} over all runs in the data set's ledger file, if there
+            is one.
+        private_data_sent_to: the host to which the recipe lets private records go, None for nobody,
+            or NOT_DECLARED.
+        fitted_on_others: NOT_DECLARED for a generator that is an object of the user's own, which
+            may use a model of another run unseen; else None, since every model of another run is on
+            this ledger.
+        pool_overlaps: "declared" where public samples may be private records, as the recipe
+            declares; else None.
+        declared_units: the public number of privacy units, where these are not records; None if not
+            stated.
         warnings: further warnings, which do not follow from the certificate's numbers.
     """
     events = ledger.events()
@@ -63,7 +73,11 @@ def build_certificate(
     delta = None if budget is None else budget.delta
     mu = gdp_mu(events)
     reasons = words.voided_by(budget is None, ledger.unsafe)
-    deltas = [] if delta is None else sorted({delta / 100, delta / 10, delta, min(0.1, delta * 10)} - {0.0})
+    deltas = (
+        []
+        if delta is None
+        else sorted({delta / 100, delta / 10, delta, min(0.1, delta * 10)} - {0.0})
+    )
     return {
         "format": FORMAT,
         "kind": "differential privacy certificate, self-issued",
@@ -73,9 +87,14 @@ def build_certificate(
         "delta": delta,
         "statement": words.statement(total, delta, ledger.relation, ledger.unit, reasons, mu),
         "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": delta},
-        "relation": {"name": str(ledger.relation), "words": words.relation(ledger.relation, ledger.unit)},
+        "relation": {
+            "name": str(ledger.relation),
+            "words": words.relation(ledger.relation, ledger.unit),
+        },
         "unit": {"name": ledger.unit, "words": words.unit(ledger.unit)},
-        "epsilon_at": [{"delta": at, "epsilon": value} for at, value in ledger.epsilon_at(deltas).items()],
+        "epsilon_at": [
+            {"delta": at, "epsilon": value} for at, value in ledger.epsilon_at(deltas).items()
+        ],
         "gdp_mu": mu,
         "pool_overlaps": pool_overlaps,
         "declared_size": declared_size,
@@ -95,9 +114,12 @@ def build_certificate(
 
 
 def _releases(ledger: Ledger) -> list[dict[str, Any]]:
-    """Every planned or charged release, with the number of its charges and its state: planned, charged or released."""
+    """Every planned or charged release, with the number of its charges and its state: planned,
+    charged or released.
+    """
     entries = {
-        release.name: release.to_dict() | {"charges": 1, "state": "planned", "unsafe": False} for release in ledger.plan
+        release.name: release.to_dict() | {"charges": 1, "state": "planned", "unsafe": False}
+        for release in ledger.plan
     }
     for one in ledger.charges():
         state = "charged" if one.array is None else "released"
@@ -107,19 +129,30 @@ def _releases(ledger: Ledger) -> list[dict[str, Any]]:
 
 
 def verify(certificate: Certificate, folder: Path) -> list[str]:
-    """Check a certificate anew: ε from its releases, its sentences from its numbers, its files by their hashes.
+    """Check a certificate anew: ε from its releases, its sentences from its numbers, its files by
+    their hashes.
 
-    It finds accidents and careless changes. Whoever changes a file and rewrites the certificate to match is not
-    found out: the certificate is self-issued. A signature (pe/store/signing.py) finds that out.
+    It finds accidents and careless changes. Whoever changes a file and rewrites the certificate to
+    match is not found out: the certificate is self-issued. A signature (pe/store/signing.py) finds
+    that out.
 
     Returns:
-        A sentence for each fault of `certificate` and of the files in `folder`; empty if there is none.
+        A sentence for each fault of `certificate` and of the files in `folder`; empty if there is
+            none.
     """
     try:
         if certificate["format"] not in range(1, FORMAT + 1):
-            return [f"The certificate has format {certificate['format']!r}; this software reads formats 1 to {FORMAT}."]
-        if certificate.get("fitted_on_others") not in (None, words.NOT_DECLARED):  # of an earlier version
-            return ["It leaves out the cost of another run's model, which this version counts always."]
+            return [
+                f"The certificate has format {certificate['format']!r}; this software reads "
+                f"formats 1 to {FORMAT}."
+            ]
+        if certificate.get("fitted_on_others") not in (
+            None,
+            words.NOT_DECLARED,
+        ):  # of an earlier version
+            return [
+                "It leaves out the cost of another run's model, which this version counts always."
+            ]
         digests = {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
         return [
             *_check_numbers(certificate),
@@ -134,7 +167,10 @@ def verify(certificate: Certificate, folder: Path) -> list[str]:
 
 
 def certified_releases(certificate: Certificate) -> list[Release]:
-    """The releases of a certificate, each as often as it was charged. PrivacyError if they are faulty or too many."""
+    """The releases of a certificate, each as often as it was charged.
+
+    PrivacyError if they are faulty or too many.
+    """
     releases: list[Release] = []
     for entry in certificate["releases"]:
         own = ("charges", "state", "unsafe")
@@ -147,7 +183,9 @@ def certified_releases(certificate: Certificate) -> list[Release]:
         releases += [release] * charges
     sampled = {replace(release, name="-") for release in releases if release.sampling is not None}
     if len(sampled) > _MOST_SAMPLED:
-        raise PrivacyError(f"It lists {len(sampled):,} different sampled releases, more than {_MOST_SAMPLED}.")
+        raise PrivacyError(
+            f"It lists {len(sampled):,} different sampled releases, more than {_MOST_SAMPLED}."
+        )
     return releases
 
 
@@ -161,7 +199,10 @@ def _check_numbers(certificate: Certificate) -> Iterator[str]:
             yield "It says that no noise was added, and lists releases with noise."
         return
     for release in releases:
-        if str(release.relation) != certificate["relation"]["name"] or release.unit != certificate["unit"]["name"]:
+        if (
+            str(release.relation) != certificate["relation"]["name"]
+            or release.unit != certificate["unit"]["name"]
+        ):
             yield f"Release '{release.name}' has another relation or unit than the certificate."
     pairs = [(one["delta"], one["epsilon"]) for one in (certificate, *certificate["epsilon_at"])]
     for delta, claim in dict.fromkeys(pairs):
@@ -185,12 +226,23 @@ def _check_words(certificate: Certificate) -> Iterator[str]:
     noiseless = certificate["budget"] is None
     reasons = words.voided_by(noiseless, unsafe)
     if certificate["holds"] is not (not reasons):
-        yield f"It says that the guarantee holds, but {'no' if noiseless else 'unsafe'} noise was used."
+        yield (
+            f"It says that the guarantee holds, but {'no' if noiseless else 'unsafe'} noise was "
+            "used."
+        )
     if noiseless is not any(one["file"] == BANNER for one in certificate["covered"]):
-        yield f"'{BANNER}' belongs to a certificate that says that no noise was added, and to no other."
+        yield (
+            f"'{BANNER}' belongs to a certificate that says that no noise was added, and to no "
+            "other."
+        )
     numbers = certificate["epsilon"], certificate["delta"], relation, unit, reasons
-    promises = [words.statement(*numbers, mu) for mu in (certificate["gdp_mu"], None)]  # the second, of older ones
-    other = (certificate.get(key) for key in ("private_data_sent_to", "fitted_on_others", "pool_overlaps"))
+    promises = [
+        words.statement(*numbers, mu) for mu in (certificate["gdp_mu"], None)
+    ]  # the second, of older ones
+    other = (
+        certificate.get(key)
+        for key in ("private_data_sent_to", "fitted_on_others", "pool_overlaps")
+    )
     wording = {
         "voided_by": reasons,
         "statement": promises[certificate["statement"] == promises[1]],
@@ -205,7 +257,9 @@ def _check_words(certificate: Certificate) -> Iterator[str]:
 
 
 def _expected_warnings(certificate: Certificate) -> list[str]:
-    """First the warnings that follow from the certificate's numbers, then any others that it has."""
+    """First the warnings that follow from the certificate's numbers, then any others that
+    it has.
+    """
     delta = certificate["delta"]
     sizes = (certificate["declared_size"], certificate.get("declared_units"))
     if certificate["format"] == 1:
@@ -216,7 +270,9 @@ def _expected_warnings(certificate: Certificate) -> list[str]:
 
 def _check_releases(certificate: Certificate, names: Collection[str]) -> Iterator[str]:
     """Compare the releases that are listed as made with the files that are covered."""
-    listing = {release_file(one["name"]) for one in certificate["releases"] if one["state"] == "released"}
+    listing = {
+        release_file(one["name"]) for one in certificate["releases"] if one["state"] == "released"
+    }
     files = {name for name in names if name.startswith(f"{RELEASES}/")}
     for name in sorted(files - listing):
         yield f"'{name}' is covered, and no release that was made is listed for it."

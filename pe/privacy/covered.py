@@ -9,7 +9,8 @@ from pathlib import Path, PurePosixPath
 CONFIDENTIAL = "confidential"
 RELEASES = "releases"
 BANNER = "NO-GUARANTEE.txt"
-"""The file of a run without noise that says, to those who see the folder alone, that nothing is promised."""
+"""The file of a run without noise that says, to those who see the folder alone, that nothing is
+promised."""
 CERTIFICATES = frozenset({"certificate.json", "certificate.md"})
 SIGNED = "certificate.dsse.json"
 """The owner's signature under the certificate, if there is one."""
@@ -21,11 +22,16 @@ def release_file(name: str) -> str:
 
 
 def hash_files(folder: Path) -> dict[str, str]:
-    """Name → SHA-256 of every file below `folder`, except in confidential/, the certificate itself and its signature.
+    """Name → SHA-256 of every file below `folder`, except in confidential/, the certificate itself
+    and its signature.
 
     Names are relative, with `/`, sorted. A symbolic link is not followed and not listed.
     """
-    return {name: sha256(path) for name, path in _entries(folder).items() if path.is_file() and not path.is_symlink()}
+    return {
+        name: sha256(path)
+        for name, path in _entries(folder).items()
+        if path.is_file() and not path.is_symlink()
+    }
 
 
 def compare_files(folder: Path, digests: Mapping[str, str]) -> list[str]:
@@ -41,7 +47,9 @@ def compare_files(folder: Path, digests: Mapping[str, str]) -> list[str]:
         try:
             if path.is_absolute() or ".." in path.parts or not path.parts:
                 problems.append(f"'{name}' is not the name of a file inside the folder.")
-            elif (folder / name).resolve() != folder.resolve() / name or not (folder / name).is_file():  # a link
+            elif (folder / name).resolve() != folder.resolve() / name or not (
+                folder / name
+            ).is_file():  # a link
                 problems.append(f"'{name}' is covered but missing.")
             elif sha256(folder / name) != digest:
                 problems.append(f"'{name}' was changed: its SHA-256 is not the certificate's.")
@@ -58,7 +66,9 @@ def sha256(path: Path) -> str:
 
 
 def _entries(folder: Path) -> dict[str, Path]:
-    """Name → path of every file and link, except in confidential/, the certificate itself and its signature."""
+    """Name → path of every file and link, except in confidential/, the certificate itself and its
+    signature.
+    """
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
     return {
         name: path

@@ -1,7 +1,8 @@
 """The data set's ledger: a file beside the private data that adds up all runs over it.
 
-Every run enters its planned releases before it draws the first of them, and stays entered, finished or not; a run that
-has drawn nothing may be struck out again. The file holds no private value; it belongs to the owner of the data.
+Every run enters its planned releases before it draws the first of them, and stays entered, finished
+or not; a run that has drawn nothing may be struck out again. The file holds no private value; it
+belongs to the owner of the data.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ Content = dict[str, Any]
 Runs = dict[str, Any]
 """The identity of each run → its releases, as JSON values."""
 MIXED = (
-    "Such a total counts a run up to four times as much as the run itself does. To keep it small, give all runs over "
-    "the same records one `private.privacy_unit` and one `privacy.relation`. What earlier runs have spent stays in it."
+    "Such a total counts a run up to four times as much as the run itself does. To keep it small, "
+    "give all runs over the same records one `private.privacy_unit` and one `privacy.relation`. "
+    "What earlier runs have spent stays in it."
 )
 """Explains a total over runs of several relations or units."""
 
@@ -63,7 +65,8 @@ class DataSetLedger:
             delta: the δ, in (0, 1), at which the data set's total is stated.
 
         Returns:
-            The data set's total for the certificate: epsilon and delta (None if a run added no noise), the number of
+            The data set's total for the certificate: epsilon and delta (None if a run added no
+                noise), the number of
             runs, and, if `whom` names neighbours, these under the key `for`.
 
         Raises:
@@ -75,25 +78,32 @@ class DataSetLedger:
             return _total(runs, delta)
 
     def drew(self, run: str, releases: int) -> None:
-        """Note, durably, how many releases a run has drawn and kept. A copy of the run that has fewer of them is older.
+        """Note, durably, how many releases a run has drawn and kept.
 
-        Called before the first draw, too, with 0: from then on the run cannot be struck out any more.
+        A copy of the run that has fewer of them is older.
+
+        Called before the first draw, too, with 0: from then on the run cannot be struck out any
+        more.
 
         Raises:
-            PrivacyError: the run is not entered, as when it was struck out meanwhile: it must not draw.
+            PrivacyError: the run is not entered, as when it was struck out meanwhile: it must not
+                draw.
         """
         with self._open() as (content, save):
             if run not in content["runs"]:
                 raise PrivacyError(
-                    f"The run is not in {self.path}, or was struck out of it, so nothing is drawn: resume it, which "
-                    "enters it again."
+                    f"The run is not in {self.path}, or was struck out of it, so nothing is drawn: "
+                    "resume it, which enters it again."
                 )
             save(content | {"drawn": {**content.get("drawn", {}), run: releases}})
 
     def strike(self, run: str) -> None:
-        """Strike out a run that has drawn nothing, durably. After that it cannot draw until it is entered again.
+        """Strike out a run that has drawn nothing, durably.
 
-        The caller must know that nothing was drawn; the file's note of draws (`drew`) is checked as well.
+        After that it cannot draw until it is entered again.
+
+        The caller must know that nothing was drawn; the file's note of draws (`drew`) is checked as
+        well.
 
         Raises:
             PrivacyError: the run is not entered, or has begun to draw; nothing was changed.
@@ -102,7 +112,9 @@ class DataSetLedger:
             if run not in content["runs"]:
                 raise PrivacyError(f"{self.path} does not hold this run: name the file that does.")
             if run in content.get("drawn", {}):
-                raise PrivacyError(f"By {self.path} this run has begun to draw noise, so its entry stays.")
+                raise PrivacyError(
+                    f"By {self.path} this run has begun to draw noise, so its entry stays."
+                )
             for entries in (content["runs"], content.setdefault("deltas", {})):
                 entries.pop(run, None)
             save(content)
@@ -112,17 +124,24 @@ class DataSetLedger:
         return int(self.read().get("drawn", {}).get(run, 0))
 
     def total(self, delta: float, releases: Sequence[Release] = ()) -> dict[str, Any]:
-        """The data set's total, as `enter` returns it, as it stands now, or with one more run of these releases."""
+        """The data set's total, as `enter` returns it, as it stands now, or with one more run of
+        these releases.
+        """
         more = {"": [release.to_dict() for release in releases]} if releases else {}
         return _total(self.read()["runs"] | more, delta)
 
     def check(self, releases: Sequence[Release]) -> None:
-        """Raise BudgetExceeded if the cap would refuse a new run with these releases, which is not entered."""
+        """Raise BudgetExceeded if the cap would refuse a new run with these releases, which is not
+        entered.
+        """
         with self._open() as (content, _):
             self._runs_with(content, "", releases)
 
     def refusal(self, releases: Sequence[Release]) -> str:
-        """Return why `check` would refuse. Empty if it would not. The file is only read, so none is made."""
+        """Return why `check` would refuse.
+
+        Empty if it would not. The file is only read, so none is made.
+        """
         try:
             self._runs_with(self.read(), "", releases)
         except BudgetExceeded as error:
@@ -130,39 +149,57 @@ class DataSetLedger:
         return ""
 
     def cap(self, budget: Budget | None) -> None:
-        """Set the cap, which refuses every later run that would bring the total above it. None takes the cap away."""
+        """Set the cap, which refuses every later run that would bring the total above it.
+
+        None takes the cap away.
+        """
         with self._open() as (content, save):
             save(content | {"cap": None if budget is None else asdict(budget)})
 
     def add(self, other: DataSetLedger) -> None:
-        """Count all runs of another ledger file in this one, too, durably: for two ledger files of the same records.
+        """Count all runs of another ledger file in this one, too, durably: for two ledger files of
+        the same records.
 
-        A run that stands in both counts once, with the larger plan and the larger number of releases drawn.
+        A run that stands in both counts once, with the larger plan and the larger number of
+        releases drawn.
         """
         theirs = other.read()
         with self._open() as (content, save):
-            both = {name: theirs.get(name, {}) | content.get(name, {}) for name in ("runs", "deltas", "drawn")}
-            for run in theirs["runs"].keys() & content["runs"].keys():  # at any δ the larger plan costs more
+            both = {
+                name: theirs.get(name, {}) | content.get(name, {})
+                for name in ("runs", "deltas", "drawn")
+            }
+            for run in (
+                theirs["runs"].keys() & content["runs"].keys()
+            ):  # at any δ the larger plan costs more
                 plans = theirs["runs"][run], content["runs"][run]
                 both["runs"][run] = max(plans, key=lambda plan: total_epsilon({"": plan}, 1e-6))
-            both["drawn"] |= {run: max(count, both["drawn"][run]) for run, count in theirs.get("drawn", {}).items()}
+            both["drawn"] |= {
+                run: max(count, both["drawn"][run])
+                for run, count in theirs.get("drawn", {}).items()
+            }
             save(content | both)
 
     def read(self) -> Content:
         """The file's content: format, cap ({epsilon, delta} or None), runs (identity → releases).
 
-        Also, but not in every file, deltas (identity → the run's δ) and drawn (identity → releases kept; see `drew`).
+        Also, but not in every file, deltas (identity → the run's δ) and drawn (identity → releases
+        kept; see `drew`).
         """
         try:
             return self._parse(read_bytes(self.path) if self.path.exists() else b"")
         except OSError as error:
             raise PrivacyError(
-                f"The data set's ledger file {self.path} cannot be read ({error.strerror}): see to its permissions."
+                f"The data set's ledger file {self.path} cannot be read ({error.strerror}): see to "
+                "its permissions."
             ) from error
 
     @contextmanager
     def _open(self) -> Iterator[tuple[Content, Callable[[Content], None]]]:
-        """The file's content, and a function that replaces it, whole or not at all. Other processes are locked out."""
+        """The file's content, and a function that replaces it, whole or not at all.
+
+        Other processes are locked out.
+        """
         try:
             with _locked_file(self.path) as (text, write):
                 yield self._parse(text), lambda content: write(json.dumps(content, indent=1) + "\n")
@@ -173,20 +210,25 @@ class DataSetLedger:
             ) from error
 
     def _runs_with(self, content: Content, run: str, releases: Sequence[Release]) -> Runs:
-        """The file's runs together with `run` and its releases. Raise BudgetExceeded if the cap does not allow them."""
+        """The file's runs together with `run` and its releases.
+
+        Raise BudgetExceeded if the cap does not allow them.
+        """
         runs = {**content["runs"], run: [release.to_dict() for release in releases]}
         if content["cap"] is not None:
             budget = Budget(**content["cap"])
             total = total_epsilon(runs, budget.delta)
             if math.isinf(total):
                 raise BudgetExceeded(
-                    f"This run or one before it adds no noise (privacy: none), so no ε holds for the data set, and "
-                    f"{self.path} has a cap of ε = {budget.epsilon:g} at δ = {budget.delta:g}; nothing was released."
+                    "This run or one before it adds no noise (privacy: none), so no ε holds for "
+                    f"the data set, and {self.path} has a cap of ε = {budget.epsilon:g} at δ = "
+                    f"{budget.delta:g}; nothing was released."
                 )
             if total > budget.epsilon:
                 raise BudgetExceeded(
-                    f"This run would bring the data set's total to ε = {total:.6g} at δ = {budget.delta:g}, "
-                    f"above the cap of ε = {budget.epsilon:g} in {self.path}; nothing was released."
+                    f"This run would bring the data set's total to ε = {total:.6g} at δ = "
+                    f"{budget.delta:g}, above the cap of ε = {budget.epsilon:g} in {self.path}; "
+                    "nothing was released."
                 )
         return runs
 
@@ -198,7 +240,9 @@ class DataSetLedger:
             cap = content["cap"]
             runs = content["runs"]
             drawn, deltas = (content.get(name, {}) for name in ("drawn", "deltas"))
-            if content["format"] != FORMAT or not all(isinstance(one, dict) for one in (runs, drawn, deltas)):
+            if content["format"] != FORMAT or not all(
+                isinstance(one, dict) for one in (runs, drawn, deltas)
+            ):
                 raise ValueError("another format")
             for releases in runs.values():
                 for release in releases:
@@ -209,12 +253,16 @@ class DataSetLedger:
             if cap is not None:
                 Budget(**cap)
         except (ValueError, KeyError, TypeError, PrivacyError) as error:
-            raise PrivacyError(f"{self.path} is not a ledger file of this software: restore it from a copy.") from error
+            raise PrivacyError(
+                f"{self.path} is not a ledger file of this software: restore it from a copy."
+            ) from error
         return content
 
 
 def total_epsilon(runs: Runs, delta: float) -> float:
-    """ε of all runs together at `delta`, for the neighbours that `whom` names. Infinite if a run added no noise.
+    """ε of all runs together at `delta`, for the neighbours that `whom` names.
+
+    Infinite if a run added no noise.
 
     docs/proofs.md proves it ("All runs over one data set").
     """
@@ -227,9 +275,13 @@ def total_epsilon(runs: Runs, delta: float) -> float:
 
 
 def whom(runs: Runs) -> str:
-    """The neighbours for which a total over runs of several relations or units holds. Empty if there is one of each."""
+    """The neighbours for which a total over runs of several relations or units holds.
+
+    Empty if there is one of each.
+    """
     units, relations = (
-        sorted({values[key] for run in runs.values() for values in run}) for key in ("unit", "relation")
+        sorted({values[key] for run in runs.values() for values in run})
+        for key in ("unit", "relation")
     )
     if len(units) > 1:
         reason = f"since the runs protect different units ({', '.join(units)})"
@@ -240,21 +292,30 @@ def whom(runs: Runs) -> str:
 
 
 def for_a_record(release: Release) -> Release:
-    """The release as it protects a record that is replaced by another, whatever the release's relation and unit are.
+    """The release as it protects a record that is replaced by another, whatever the release's
+    relation and unit are.
 
-    Where the unit is larger than a record, two units change if the new record is somebody else's: the sensitivity
-    doubles once more; or, if units are sampled by coins, the release counts as two, each with half the noise variance.
+    Where the unit is larger than a record, two units change if the new record is somebody else's:
+    the sensitivity doubles once more; or, if units are sampled by coins, the release counts as two,
+    each with half the noise variance.
     """
     double = replace(_for_a_replacement(release), unit="record")
     if release.unit == "record":
         return double
     if release.sampling is not None:
-        return replace(double, noise_multiplier=double.noise_multiplier / math.sqrt(2), count=2 * double.count)
-    return replace(double, sensitivity=double.sensitivity * 2, noise_multiplier=double.noise_multiplier / 2)
+        return replace(
+            double, noise_multiplier=double.noise_multiplier / math.sqrt(2), count=2 * double.count
+        )
+    return replace(
+        double, sensitivity=double.sensitivity * 2, noise_multiplier=double.noise_multiplier / 2
+    )
 
 
 def _for_a_replacement(release: Release) -> Release:
-    """The release as it protects a unit replaced by another. Its sensitivity doubles unless it is for replace_one."""
+    """The release as it protects a unit replaced by another.
+
+    Its sensitivity doubles unless it is for replace_one.
+    """
     times = 1 if release.relation is Relation.REPLACE_ONE else 2
     return replace(
         release,
@@ -272,10 +333,12 @@ def _total(runs: Runs, delta: float) -> dict[str, Any]:
 
 @contextmanager
 def _locked_file(path: Path) -> Iterator[tuple[bytes, Callable[[str], None]]]:
-    """The file's content (b"" if new), and a function that replaces it durably, while other processes are locked out.
+    """The file's content (b"" if new), and a function that replaces it durably, while other
+    processes are locked out.
 
-    A new file has mode 0600, and is deleted again if nothing is written; an existing file keeps its mode, and a link to
-    it stays a link. After an OSError, except in the last sync, the file is as it was.
+    A new file has mode 0600, and is deleted again if nothing is written; an existing file keeps its
+    mode, and a link to it stays a link. After an OSError, except in the last sync, the file is as
+    it was.
     """
     while True:
         is_new = not path.exists()

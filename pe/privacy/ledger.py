@@ -1,4 +1,6 @@
-"""The ledger: the only door to noise, with the budget it keeps to, the store it writes to and the public clock."""
+"""The ledger: the only door to noise, with the budget it keeps to, the store it writes to and the
+public clock.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +29,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PublicClock:
-    """Holds pieces of private work back until their deadlines, which follow from public numbers alone.
+    """Holds pieces of private work back until their deadlines, which follow from public numbers
+    alone.
 
-    How long a search or an embedding takes depends on the number of private records and on their values. Whoever gets
-    the next request, or sees the console, must not learn how long it took.
+    How long a search or an embedding takes depends on the number of private records and on their
+    values. Whoever gets the next request, or sees the console, must not learn how long it took.
 
     Attributes:
         deadlines: kind of work → seconds from its start; work without a deadline is not held back.
         overran: called with the name of work that took longer than its deadline.
-        stop: once set, nothing is held back any longer: the run stops before anything that could tell the time.
+        stop: once set, nothing is held back any longer: the run stops before anything that could
+            tell the time.
     """
 
     deadlines: Mapping[str, float] = field(default_factory=dict)
@@ -44,10 +48,12 @@ class PublicClock:
 
     @contextmanager
     def hold(self, work: str) -> Iterator[None]:
-        """Let the block, which is the work of this name, end at the deadline of its kind and not before.
+        """Let the block, which is the work of this name, end at the deadline of its kind and not
+        before.
 
-        Guarantee: while the work meets its deadline, the end of the block does not depend on how long the work took,
-        but for the time that the system takes to wake a process. Work that raises is not held back: the run ends.
+        Guarantee: while the work meets its deadline, the end of the block does not depend on how
+        long the work took, but for the time that the system takes to wake a process. Work that
+        raises is not held back: the run ends.
         """
         deadline = self.deadlines.get(kind_of(work))
         start = time.monotonic()
@@ -77,7 +83,9 @@ class StoredRelease:
 
 
 class ReleaseStore(Protocol):
-    """Durable records: the effect of a method that has returned survives a crash of the process and the machine."""
+    """Durable records: the effect of a method that has returned survives a crash of the process and
+    the machine.
+    """
 
     def find(self, name: str) -> StoredRelease | None:
         """Return the record of the release `name`. None if it was never charged."""
@@ -94,8 +102,8 @@ class ReleaseStore(Protocol):
     def traces(self, name: str) -> bool:
         """Return True if anything of a draw of `name` that was never kept may still exist anywhere.
 
-        A draw lives in memory until `keep`, so a process that ended leaves none; a partly written file,
-        a checkpoint or a swapped page that could survive does. When in doubt, True.
+        A draw lives in memory until `keep`, so a process that ended leaves none; a partly written
+        file, a checkpoint or a swapped page that could survive does. When in doubt, True.
         """
 
 
@@ -116,13 +124,17 @@ class MemoryStore:
     def charge(self, release: Release, unsafe: bool) -> None:
         """Record one more charge."""
         before = self._releases.get(release.name, StoredRelease(release, 0, False, None))
-        self._releases[release.name] = replace(before, charges=before.charges + 1, unsafe=before.unsafe or unsafe)
+        self._releases[release.name] = replace(
+            before, charges=before.charges + 1, unsafe=before.unsafe or unsafe
+        )
 
     def keep(self, name: str, array: Array) -> None:
         """Store a read-only copy."""
         before = self._releases.get(name)
         if before is None or before.array is not None:
-            raise PrivacyError(f"Release '{name}' cannot be kept: it was not charged, or is kept already.")
+            raise PrivacyError(
+                f"Release '{name}' cannot be kept: it was not charged, or is kept already."
+            )
         array = np.array(array)
         array.setflags(write=False)
         self._releases[name] = replace(before, array=array)
@@ -142,23 +154,29 @@ class Budget:
     def __post_init__(self) -> None:
         check_delta(self.delta)
         if not (math.isfinite(self.epsilon) and self.epsilon > 0):
-            raise PrivacyError(f"A budget's epsilon is a finite number above 0, not {self.epsilon!r}.")
+            raise PrivacyError(
+                f"A budget's epsilon is a finite number above 0, not {self.epsilon!r}."
+            )
 
 
 class Ledger:
-    """Composes a run's releases, and refuses, before it is charged or drawn, what would exceed the budget.
+    """Composes a run's releases, and refuses, before it is charged or drawn, what would exceed the
+    budget.
 
-    `release` charges durably, draws, keeps durably and returns, in this order; an array that is kept is returned again
-    without a new draw. So the total never under-counts, at whatever instant the process crashes.
+    `release` charges durably, draws, keeps durably and returns, in this order; an array that is
+    kept is returned again without a new draw. So the total never under-counts, at whatever instant
+    the process crashes.
 
-    Guarantee: all that ever left `release`, together, is (budget.epsilon, budget.delta)-DP under `relation`
-    for one `unit`, provided each release's declared sensitivity holds. The planned releases are
-    reserved: the total counts them from the start, also when the run stops early. No guarantee without a budget.
+    Guarantee: all that ever left `release`, together, is (budget.epsilon, budget.delta)-DP under
+    `relation` for one `unit`, provided each release's declared sensitivity holds. The planned
+    releases are reserved: the total counts them from the start, also when the run stops early. No
+    guarantee without a budget.
 
     `clock` holds each new release back until its deadline, if it has one.
 
     Args:
-        budget: the most that all may cost; None: nothing is promised, so nothing is refused, and all is marked unsafe.
+        budget: the most that all may cost; None: nothing is promised, so nothing is refused, and
+            all is marked unsafe.
         relation: the one neighbouring relation.
         unit: the one privacy unit.
         plan: every release that the run intends, by unique name.
@@ -167,7 +185,8 @@ class Ledger:
 
     Raises:
         BudgetExceeded: the plan, with what was charged beyond it, does not fit the budget.
-        PrivacyError: relations, units or declarations differ, or two planned releases have one name.
+        PrivacyError: relations, units or declarations differ, or two planned releases have one
+            name.
     """
 
     def __init__(
@@ -188,7 +207,9 @@ class Ledger:
         self.clock = PublicClock()
         self._lock = threading.RLock()
         if len({release.name for release in self.plan}) < len(self.plan):
-            raise PrivacyError("Two planned releases have the same name: a name is unique within a run.")
+            raise PrivacyError(
+                "Two planned releases have the same name: a name is unique within a run."
+            )
         for release in (*self.plan, *(one.release for one in store.charges())):
             self._check_kind(release)
         for release in self.plan:
@@ -196,23 +217,27 @@ class Ledger:
         self._check_affordable(self.events(), "The plan")
 
     def release(self, release: Release, draw: Callable[[Noise], Array]) -> Array:
-        """Return the read-only noisy array of `release`: the kept one, or one drawn, kept and returned at its deadline.
+        """Return the read-only noisy array of `release`: the kept one, or one drawn, kept and
+        returned at its deadline.
 
         Args:
             release: its declaration, equal to the planned one of that name if there is one.
-            draw: adds noise from its argument to the clean quantity; called once at most. It must let
-                nothing out in any other way than by its return value.
+            draw: adds noise from its argument to the clean quantity; called once at most. It must
+                let nothing out in any other way than by its return value.
 
         Raises:
             BudgetExceeded: it does not fit; nothing was charged or drawn.
-            PrivacyError: another relation, unit or declaration than the ledger, plan or store has; or `draw` raised
-                an error other than a PEError.
+            PrivacyError: another relation, unit or declaration than the ledger, plan or store has;
+                or `draw` raised an error other than a PEError.
         """
         with self._lock:
             self._check_kind(release)
             own = next((other for other in self.plan if other.name == release.name), release)
             if own != release:
-                raise PrivacyError(f"Release '{release.name}' differs from the planned one: start a new run for it.")
+                raise PrivacyError(
+                    f"Release '{release.name}' differs from the planned one: start a new run for "
+                    "it."
+                )
             before = self._store.find(release.name)
             self._check_same(release, before)
             if before is not None and before.array is not None:
@@ -227,13 +252,18 @@ class Ledger:
         return before is not None and before.array is not None
 
     def total(self, delta: float | None = None) -> float:
-        """ε of all that is planned or was charged, at `delta` (the budget's, if None). Infinite without a budget."""
+        """ε of all that is planned or was charged, at `delta` (the budget's, if None).
+
+        Infinite without a budget.
+        """
         if self.budget is None:
             return math.inf
         return epsilon(self.events(), self.budget.delta if delta is None else delta)
 
     def epsilon_at(self, deltas: Iterable[float]) -> dict[float, float]:
-        """ε of all that is planned or was charged, at each of `deltas` that the accountant can resolve."""
+        """ε of all that is planned or was charged, at each of `deltas` that the accountant can
+        resolve.
+        """
         totals = {}
         for delta in deltas:
             with suppress(PrivacyError):
@@ -241,7 +271,10 @@ class Ledger:
         return totals
 
     def events(self, extra: Release | None = None) -> list[Release]:
-        """Every planned or charged release, as often as charged and at least once. `extra` as if charged once more."""
+        """Every planned or charged release, as often as charged and at least once.
+
+        `extra` as if charged once more.
+        """
         with self._lock:
             times = {release.name: (release, 0) for release in self.plan}
             times |= {one.release.name: (one.release, one.charges) for one in self._store.charges()}
@@ -255,8 +288,14 @@ class Ledger:
 
     @property
     def unsafe(self) -> bool:
-        """True if unsafe noise was or will be used, or no budget was given: then there is no guarantee."""
-        return self.budget is None or self._noise.unsafe or any(one.unsafe for one in self._store.charges())
+        """True if unsafe noise was or will be used, or no budget was given: then there is no
+        guarantee.
+        """
+        return (
+            self.budget is None
+            or self._noise.unsafe
+            or any(one.unsafe for one in self._store.charges())
+        )
 
     def _charge(self, release: Release, before: StoredRelease | None) -> None:
         """Charge, unless an earlier charge whose draw left no trace still covers this draw."""
@@ -277,13 +316,19 @@ class Ledger:
             log.error("Release '%s' was not drawn.", release.name, exc_info=error)
             failure = type(error).__name__
         if failure:
-            raise PrivacyError(f"Release '{release.name}' was not drawn ({failure}): the log says why.")
+            raise PrivacyError(
+                f"Release '{release.name}' was not drawn ({failure}): the log says why."
+            )
         if not isinstance(array, np.ndarray) or array.dtype.hasobject:
-            raise PrivacyError(f"Release '{release.name}' drew {type(array).__name__}, not an array of numbers.")
+            raise PrivacyError(
+                f"Release '{release.name}' drew {type(array).__name__}, not an array of numbers."
+            )
         self._store.keep(release.name, array)
         after = self._store.find(release.name)
         if after is None or after.array is None:
-            raise PrivacyError(f"Release '{release.name}' was not kept by its store: it is not used.")
+            raise PrivacyError(
+                f"Release '{release.name}' was not kept by its store: it is not used."
+            )
         return after.array
 
     def _check_affordable(self, events: Sequence[Release], what: str) -> None:
@@ -299,13 +344,15 @@ class Ledger:
     def _check_kind(self, release: Release) -> None:
         if release.relation is not self.relation or release.unit != self.unit:
             raise PrivacyError(
-                f"Release '{release.name}' is for {release.relation}/{release.unit}, "
-                f"but this ledger protects {self.relation}/{self.unit}: one ledger has one relation and one unit."
+                f"Release '{release.name}' is for {release.relation}/{release.unit}, but this "
+                f"ledger protects {self.relation}/{self.unit}: one ledger has one relation and one "
+                "unit."
             )
 
     @staticmethod
     def _check_same(release: Release, before: StoredRelease | None) -> None:
         if before is not None and before.release != release:
             raise PrivacyError(
-                f"Release '{release.name}' was charged with other parameters before: start a new run for it."
+                f"Release '{release.name}' was charged with other parameters before: start a new "
+                "run for it."
             )

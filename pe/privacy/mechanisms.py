@@ -1,4 +1,5 @@
-"""Mechanisms as numbers: every release sorted by how it is accounted, and the bounds on ε and δ for each sort.
+"""Mechanisms as numbers: every release sorted by how it is accounted, and the bounds on ε and δ for
+each sort.
 
 docs/proofs.md ("Discrete noise", "Composition") proves which bound holds for which release.
 """
@@ -20,8 +21,9 @@ from pe.errors import PrivacyError
 from pe.privacy.release import CONVOLVED_FROM, Relation, Release
 
 CONVOLVED = 2.0
-"""r: discrete noise of scale s on integers is, up to a factor e^±1e-33 a draw, continuous noise of scale
-√(s² − r²) followed by discrete noise of scale r around it. Proof in docs/proofs.md, "Discrete noise"."""
+"""r: discrete noise of scale s on integers is, up to a factor e^±1e-33 a draw, continuous noise of
+scale √(s² − r²) followed by discrete noise of scale r around it. Proof in docs/proofs.md, "Discrete
+noise"."""
 
 MARGIN = 1e-10
 """Relative rounding to the safe side, far above the floating-point error of these formulas."""
@@ -35,7 +37,9 @@ _MAX_UNIT_SHIFTS = 3
 
 @dataclass(frozen=True)
 class Laplace:
-    """Discrete Laplace: L1 shift of `shift` steps, noise scale `scale` steps, done `count` times."""
+    """Discrete Laplace: L1 shift of `shift` steps, noise scale `scale` steps, done `count`
+    times.
+    """
 
     shift: int
     scale: float
@@ -44,7 +48,10 @@ class Laplace:
 
 @dataclass(frozen=True)
 class Sampled:
-    """Poisson-sampled Gaussian, as if continuous, done `count` times. `replace`: two shifts, each of half the size."""
+    """Poisson-sampled Gaussian, as if continuous, done `count` times.
+
+    `replace`: two shifts, each of half the size.
+    """
 
     noise_multiplier: float
     rate: float
@@ -54,7 +61,9 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Lattice:
-    """Discrete Gaussian of scale `scale` steps with `count` shifts of one step each (G = 1, few records)."""
+    """Discrete Gaussian of scale `scale` steps with `count` shifts of one step each (G = 1, few
+    records).
+    """
 
     scale: float
     count: int
@@ -69,7 +78,9 @@ class Parts:
     samplings: tuple[Sampled, ...]
     lattice: tuple[Lattice, ...]  # coarse discrete Gaussians accounted exactly
     rho: float  # zCDP of coarse discrete Gaussians that only zCDP bounds
-    floor: float  # μ² of all unsampled Gaussians as if continuous; no ε may be below its closed form
+    floor: (
+        float  # μ² of all unsampled Gaussians as if continuous; no ε may be below its closed form
+    )
     noiseless: bool = False  # something is released without noise, so that no ε holds
 
     @property
@@ -79,14 +90,19 @@ class Parts:
 
     @property
     def without_sampling(self) -> float:
-        """μ² of all unsampled and sampled Gaussians when sampling is not credited: always an upper bound."""
-        return self.gaussian + math.fsum(part.count / part.noise_multiplier**2 for part in self.samplings)
+        """μ² of all unsampled and sampled Gaussians when sampling is not credited: always an upper
+        bound.
+        """
+        return self.gaussian + math.fsum(
+            part.count / part.noise_multiplier**2 for part in self.samplings
+        )
 
 
 def sort_parts(releases: Iterable[Release]) -> Parts:
     """Sort `releases`, which must share one relation and one unit.
 
-    The result depends neither on the order of the releases nor on whether equal ones come one by one or as a count.
+    The result depends neither on the order of the releases nor on whether equal ones come one by
+    one or as a count.
 
     Raises:
         PrivacyError: relations or units differ, or a mechanism is unknown.
@@ -95,7 +111,9 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
     kinds = {(release.relation, release.unit) for release in releases}
     if len(kinds) > 1:
         names = ", ".join(sorted(f"{relation}/{unit}" for relation, unit in kinds))
-        raise PrivacyError(f"Releases of different relations or privacy units do not add up: {names}.")
+        raise PrivacyError(
+            f"Releases of different relations or privacy units do not add up: {names}."
+        )
 
     gaussian = Counter[float]()
     floor = Counter[float]()
@@ -111,9 +129,16 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
         if release.mechanism == "discrete_laplace":
             laplace[math.ceil(release.grid * release.sensitivity), release.scale] += count
         elif release.mechanism != "discrete_gaussian":
-            raise PrivacyError(f"Release '{release.name}' is by {release.mechanism}, which nothing here accounts for.")
+            raise PrivacyError(
+                f"Release '{release.name}' is by {release.mechanism}, which nothing here accounts "
+                "for."
+            )
         elif release.sampling is not None:
-            by_coins[_continuous(release), release.sampling.rate, release.relation is Relation.REPLACE_ONE] += count
+            by_coins[
+                _continuous(release),
+                release.sampling.rate,
+                release.relation is Relation.REPLACE_ONE,
+            ] += count
         else:
             floor[z] += count
             unit_shifts = _unit_shifts(release)
@@ -126,7 +151,9 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
     return Parts(
         gaussian=_squares(gaussian),
         laplace=tuple(Laplace(*key, count) for key, count in sorted(laplace.items())),
-        samplings=tuple(Sampled(z, rate, count, two) for (z, rate, two), count in sorted(by_coins.items())),
+        samplings=tuple(
+            Sampled(z, rate, count, two) for (z, rate, two), count in sorted(by_coins.items())
+        ),
         lattice=tuple(Lattice(scale, count) for scale, count in sorted(lattice.items())),
         rho=_squares(zcdp) / 2,
         floor=_squares(floor),
@@ -135,12 +162,17 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
 
 
 def _continuous(release: Release) -> float:
-    """The multiplier of continuous Gaussian noise of which a release of scale ≥ CONVOLVED_FROM is post-processing."""
+    """The multiplier of continuous Gaussian noise of which a release of scale ≥ CONVOLVED_FROM is
+    post-processing.
+    """
     return release.noise_multiplier * math.sqrt(1 - (CONVOLVED / release.scale) ** 2)
 
 
 def _unit_shifts(release: Release) -> int:
-    """Return how many one-step shifts cover every integer vector within the sensitivity. 0 unless that is 1, 2 or 3."""
+    """Return how many one-step shifts cover every integer vector within the sensitivity.
+
+    0 unless that is 1, 2 or 3.
+    """
     # an integer vector with squared norm K ≤ 3 has only entries −1, 0 and 1, K of them not 0
     square = (release.grid * release.sensitivity) ** 2
     shifts = round(square) if abs(square - round(square)) < 1e-9 else math.floor(square)
@@ -161,12 +193,14 @@ def check_delta(delta: float) -> float:
 
 # ε(δ) and δ(ε) of Gaussian noise in closed form.
 #
-# T Gaussian releases of noise multipliers σ_t, chosen adaptively, are together as private as one whose means lie μ =
-# √Σ 1/σ_t² standard deviations apart (Dong, Roth and Su 2022, μ-GDP), and exactly (Balle and Wang 2018)
+# T Gaussian releases of noise multipliers σ_t, chosen adaptively, are together as private as one
+# whose means lie μ = √Σ 1/σ_t² standard deviations apart (Dong, Roth and Su 2022, μ-GDP), and
+# exactly (Balle and Wang 2018)
 #
 #     δ(ε) = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2).
 #
-# With u = ε/μ − μ/2, v = ε/μ + μ/2 and the Mills ratio M(x) = Φ(−x)/φ(x) we have e^ε φ(v) = φ(u), so
+# With u = ε/μ − μ/2, v = ε/μ + μ/2 and the Mills ratio M(x) = Φ(−x)/φ(x) we have e^ε φ(v) = φ(u),
+# so
 #
 #     δ(ε) = φ(u)·(M(u) − M(v)),
 #
@@ -183,14 +217,17 @@ def gaussian_log_delta(mu: float, epsilon: Float64Array) -> Float64Array:
     high = np.maximum(u, -1.0)
     with np.errstate(divide="ignore"):
         right = log_phi + np.log(np.maximum(_mills(high) - _mills(v), 0.0))
-    left = log_ndtr(-u) + np.log1p(-np.minimum(np.exp(log_phi - log_ndtr(-u)) * _mills(v), 1 - 1e-16))
+    left = log_ndtr(-u) + np.log1p(
+        -np.minimum(np.exp(log_phi - log_ndtr(-u)) * _mills(v), 1 - 1e-16)
+    )
     return np.where(u >= -1.0, right, left)
 
 
 def gaussian_delta(mu: float, epsilon: Float64Array) -> Float64Array:
     """δ(ε) of a μ-GDP Gaussian for any real ε. `mu` ≥ 0. Not rounded.
 
-    For negative ε, δ(−x) = 1 − e^−x·(1 − δ(x)), which holds because the pair of distributions is symmetric.
+    For negative ε, δ(−x) = 1 − e^−x·(1 − δ(x)), which holds because the pair of distributions is
+    symmetric.
     """
     size = np.abs(epsilon)
     delta = np.zeros_like(size) if mu == 0 else np.exp(gaussian_log_delta(mu, size))
@@ -200,7 +237,9 @@ def gaussian_delta(mu: float, epsilon: Float64Array) -> Float64Array:
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """The smallest ε ≥ 0 with δ(ε) ≤ delta for a μ-GDP Gaussian, rounded up. `mu` ≥ 0."""
     check_delta(delta)
-    if float(erf(mu / math.sqrt(8))) * (1 + MARGIN) + FLOOR <= delta or mu == 0:  # δ(0) = 2Φ(μ/2) − 1
+    if (
+        float(erf(mu / math.sqrt(8))) * (1 + MARGIN) + FLOOR <= delta or mu == 0
+    ):  # δ(0) = 2Φ(μ/2) − 1
         return 0.0
     # ε = μ·(u + μ/2); δ < Φ(−u) bounds u from above.
     low = -mu / 2
@@ -224,9 +263,10 @@ def _mills(x: Float64Array) -> Float64Array:
 
 # Gaussian and discrete Laplace releases together, in closed form.
 #
-# The privacy loss of the discrete Laplace mechanism of scale b (in steps) under a shift of k steps takes the k + 1
-# values (k − 2j)/b; a vector of shifts with L1 norm k is no worse than one shift of k (docs/proofs.md, "Class
-# counts"). Given those losses, δ of the whole is an average of Gaussian δ's:
+# The privacy loss of the discrete Laplace mechanism of scale b (in steps) under a shift of k steps
+# takes the k + 1 values (k − 2j)/b; a vector of shifts with L1 norm k is no worse than one shift of
+# k (docs/proofs.md, "Class counts"). Given those losses, δ of the whole is an average of Gaussian
+# δ's:
 #
 #     δ(ε) = Σ_i p_i · δ_μ(ε − loss_i).
 #
@@ -254,7 +294,9 @@ def mixed_delta(mu: float, parts: tuple[Laplace, ...], epsilon: float) -> float:
 
 
 def mixed_epsilon(mu: float, parts: tuple[Laplace, ...], delta: float) -> float:
-    """The smallest ε ≥ 0 with δ(ε) ≤ delta for a μ-GDP Gaussian and `parts` together, rounded up."""
+    """The smallest ε ≥ 0 with δ(ε) ≤ delta for a μ-GDP Gaussian and `parts` together,
+    rounded up.
+    """
     check_delta(delta)
     if not parts:
         return gaussian_epsilon(mu, delta)
@@ -280,15 +322,20 @@ def _delta(mu: float, losses: Float64Array, weights: Float64Array, epsilon: floa
 
 
 def _losses(part: Laplace, most: int) -> tuple[Float64Array, Float64Array]:
-    """The losses of `part`, with all its repetitions, on about `most` values or fewer; and their probabilities."""
+    """The losses of `part`, with all its repetitions, on about `most` values or fewer; and their
+    probabilities.
+    """
     k = part.shift
     m = min(k, max(1, most // part.count))
-    # Under the first neighbour x loses (k − 2j)/b with j = min(max(x, 0), k): the tails share one loss each.
+    # Under the first neighbour x loses (k − 2j)/b with j = min(max(x, 0), k): the tails share one
+    # loss each.
     steps = np.arange(k + 1, dtype=np.float64)
     weights = np.exp(-steps / part.scale) * -math.expm1(-1 / part.scale)
     weights[0], weights[k] = 1.0, math.exp(-k / part.scale)
     weights /= 1 + math.exp(-1 / part.scale)
-    once = np.bincount((np.arange(k + 1) * m) // k, weights=weights, minlength=m + 1)  # rounds the loss up
+    once = np.bincount(
+        (np.arange(k + 1) * m) // k, weights=weights, minlength=m + 1
+    )  # rounds the loss up
     many = np.ones(1)
     for bit in bin(part.count)[2:]:
         many = np.convolve(many, many)
@@ -298,22 +345,28 @@ def _losses(part: Laplace, most: int) -> tuple[Float64Array, Float64Array]:
 
 
 def _group(losses: Float64Array, weights: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """If there are more than _MOST_LOSSES losses, round them up onto _MOST_EACH values and sum their probabilities."""
+    """If there are more than _MOST_LOSSES losses, round them up onto _MOST_EACH values and sum
+    their probabilities.
+    """
     if len(losses) <= _MOST_LOSSES:
         return losses, weights
     edges = np.linspace(losses[0], losses[-1], _MOST_EACH)
     edges[-1] = losses[-1]
     groups = np.searchsorted(edges, losses)
-    return edges, np.asarray(np.bincount(groups, weights=weights, minlength=_MOST_EACH), dtype=np.float64)
+    return edges, np.asarray(
+        np.bincount(groups, weights=weights, minlength=_MOST_EACH), dtype=np.float64
+    )
 
 
 # Rényi bounds: they hold for every release at every size, and cost some per cent more ε.
 #
-# Discrete Gaussians satisfy the same zCDP as continuous ones, ρ = Σ(Δ/σ)²/2, in any dimension and on any grid
-# (Canonne, Kamath and Steinke 2020, Thm. 14). Conversion to (ε, δ): their Prop. 12.
+# Discrete Gaussians satisfy the same zCDP as continuous ones, ρ = Σ(Δ/σ)²/2, in any dimension and
+# on any grid (Canonne, Kamath and Steinke 2020, Thm. 14). Conversion to (ε, δ): their Prop. 12.
 
 _ORDERS = 1 + np.logspace(-4, 8, 1500)
-_SAMPLED_ORDERS = np.unique(np.concatenate([1 + np.arange(1, 40) / 10, np.round(np.logspace(0.7, 3.5, 60))]))
+_SAMPLED_ORDERS = np.unique(
+    np.concatenate([1 + np.arange(1, 40) / 10, np.round(np.logspace(0.7, 3.5, 60))])
+)
 _MOST_TERMS = 1000
 
 
@@ -322,7 +375,9 @@ def rdp_epsilon(parts: Parts, delta: float) -> float:
     check_delta(delta)
     orders, divergence = rdp_curve(parts)
     with np.errstate(over="ignore", invalid="ignore"):
-        epsilon = divergence + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
+        epsilon = (
+            divergence + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
+        )
     least = float(np.nanmin(epsilon))
     return least * (1 + MARGIN) + FLOOR if least > 0 else 0.0
 
@@ -338,14 +393,24 @@ def rdp_curve(parts: Parts) -> tuple[Float64Array, Float64Array]:
     """Orders α > 1 and the Rényi divergence of the composition at each."""
     any_coins = any(not part.replace for part in parts.samplings)
     orders = _SAMPLED_ORDERS if any_coins else _ORDERS
-    rho = parts.gaussian / 2 + parts.rho + math.fsum(part.count / (2 * part.scale**2) for part in parts.lattice)
+    rho = (
+        parts.gaussian / 2
+        + parts.rho
+        + math.fsum(part.count / (2 * part.scale**2) for part in parts.lattice)
+    )
     divergence = orders * rho
     for laplace in parts.laplace:
-        pure = laplace.shift / laplace.scale  # of any ε0-DP mechanism min(ε0, α·ε0²/2): Bun and Steinke 2016, Prop. 3.3
+        pure = (
+            laplace.shift / laplace.scale
+        )  # of any ε0-DP mechanism min(ε0, α·ε0²/2): Bun and Steinke 2016, Prop. 3.3
         divergence = divergence + laplace.count * np.minimum(pure, orders * pure**2 / 2)
     for part in parts.samplings:
         plain = orders / (2 * part.noise_multiplier**2)
-        once = plain if part.replace else np.minimum(plain, _sampled_curve(part.rate, part.noise_multiplier))
+        once = (
+            plain
+            if part.replace
+            else np.minimum(plain, _sampled_curve(part.rate, part.noise_multiplier))
+        )
         divergence = divergence + part.count * once
     return orders, divergence
 
@@ -354,12 +419,15 @@ def rdp_curve(parts: Parts) -> tuple[Float64Array, Float64Array]:
 def _sampled_curve(rate: float, noise_multiplier: float) -> Float64Array:
     """The curve of one Poisson-sampled Gaussian at _SAMPLED_ORDERS, for adding or removing a unit.
 
-    Mironov, Talwar and Zhang 2019, Sec. 3.3: log A_α by its binomial sum for whole orders, by two series for others. An
-    order whose series have not converged after _MOST_TERMS terms gets ∞, so it is not used.
+    Mironov, Talwar and Zhang 2019, Sec. 3.3: log A_α by its binomial sum for whole orders, by two
+    series for others. An order whose series have not converged after _MOST_TERMS terms gets ∞, so
+    it is not used.
     """
     whole = _SAMPLED_ORDERS % 1 == 0
     log_moments = np.empty(len(_SAMPLED_ORDERS))
-    log_moments[whole] = [_whole_moment(rate, noise_multiplier, order) for order in _SAMPLED_ORDERS[whole]]
+    log_moments[whole] = [
+        _whole_moment(rate, noise_multiplier, order) for order in _SAMPLED_ORDERS[whole]
+    ]
     log_moments[~whole] = _fractional_moments(rate, noise_multiplier)
     curve: Float64Array = log_moments / (_SAMPLED_ORDERS - 1)
     return curve
@@ -367,17 +435,26 @@ def _sampled_curve(rate: float, noise_multiplier: float) -> Float64Array:
 
 def _whole_moment(rate: float, noise_multiplier: float, order: float) -> float:
     draws = np.arange(order + 1)
-    return float(logsumexp(_term(_log_binomial(order, draws), draws, order - draws, rate, noise_multiplier)))
+    return float(
+        logsumexp(_term(_log_binomial(order, draws), draws, order - draws, rate, noise_multiplier))
+    )
 
 
 def _fractional_moments(rate: float, noise_multiplier: float) -> Float64Array:
-    """Log A_α at the orders between whole ones. All terms are added without their signs, which only raises it."""
+    """Log A_α at the orders between whole ones.
+
+    All terms are added without their signs, which only raises it.
+    """
     orders, log_binomial = _fractional_orders()
     i = np.arange(_MOST_TERMS, dtype=np.float64)
     rest = orders - i
     split = noise_multiplier**2 * math.log(1 / rate - 1) + 0.5
-    below = _term(log_binomial, i, rest, rate, noise_multiplier) + log_ndtr((split - i) / noise_multiplier)
-    above = _term(log_binomial, rest, i, rate, noise_multiplier) + log_ndtr((rest - split) / noise_multiplier)
+    below = _term(log_binomial, i, rest, rate, noise_multiplier) + log_ndtr(
+        (split - i) / noise_multiplier
+    )
+    above = _term(log_binomial, rest, i, rate, noise_multiplier) + log_ndtr(
+        (rest - split) / noise_multiplier
+    )
     total = np.logaddexp.accumulate(np.logaddexp(below, above), axis=1)
     falls = (np.diff(below) < 0) & (np.diff(above) < 0)
     enough = falls & (np.maximum(below, above) < total - 30)[:, 1:]
@@ -387,15 +464,24 @@ def _fractional_moments(rate: float, noise_multiplier: float) -> Float64Array:
 
 @lru_cache(maxsize=1)
 def _fractional_orders() -> tuple[Float64Array, Float64Array]:
-    """The orders between whole ones, as a column, and the logarithms of their binomial coefficients."""
+    """The orders between whole ones, as a column, and the logarithms of their binomial
+    coefficients.
+    """
     orders = _SAMPLED_ORDERS[_SAMPLED_ORDERS % 1 != 0][:, None]
     return orders, _log_binomial(orders, np.arange(_MOST_TERMS, dtype=np.float64))
 
 
 def _term(
-    log_binomial: Float64Array, draws: Float64Array, rest: Float64Array, rate: float, deviation: float
+    log_binomial: Float64Array,
+    draws: Float64Array,
+    rest: Float64Array,
+    rate: float,
+    deviation: float,
 ) -> Float64Array:
-    """Log of C(α, i)·q^draws·(1-q)^rest·exp((draws² - draws)/2σ²). Q is `rate`, σ is `deviation`."""
+    """Log of C(α, i)·q^draws·(1-q)^rest·exp((draws² - draws)/2σ²).
+
+    Q is `rate`, σ is `deviation`.
+    """
     log_weight = draws * math.log(rate) + rest * math.log1p(-rate)
     return log_binomial + log_weight + (draws**2 - draws) / (2 * deviation**2)
 
@@ -404,19 +490,23 @@ def _log_binomial(order: Float64Array | float, i: Float64Array) -> Float64Array:
     return np.asarray(gammaln(order + 1) - gammaln(i + 1) - gammaln(order - i + 1))
 
 
-# Privacy loss distributions, by dp-accounting, for what has no closed form: sampling and coarse grids.
+# Privacy loss distributions, by dp-accounting, for what has no closed form: sampling and coarse
+# grids.
 #
-# dp-accounting's traps (0.6.0) are met here: under replace-one it doubles sensitivities, so shifts are given in units
-# of the declared sensitivity; the discretisation follows ε, in both directions; its Fourier transforms leave an
-# absolute error in δ, so a slack is taken off δ and tiny δ is left to Rényi bounds.
+# dp-accounting's traps (0.6.0) are met here: under replace-one it doubles sensitivities, so shifts
+# are given in units of the declared sensitivity; the discretisation follows ε, in both directions;
+# its Fourier transforms leave an absolute error in δ, so a slack is taken off δ and tiny δ is left
+# to Rényi bounds.
 
 _MOST_POINTS = 100_000
 
 
 def pld_epsilon(parts: Parts, delta: float, guess: float) -> float:
-    """The smallest ε of the composition's PLD at `delta`, rounded up. ∞ where it cannot be computed.
+    """The smallest ε of the composition's PLD at `delta`, rounded up. ∞ where it cannot be
+    computed.
 
-    `parts` has nothing that only zCDP bounds (rho = 0). `guess`, an upper bound of ε, sets the discretisation.
+    `parts` has nothing that only zCDP bounds (rho = 0). `guess`, an upper bound of ε, sets the
+    discretisation.
     """
     goal = delta - _slack(parts)
     if goal < delta / 2:
@@ -432,7 +522,9 @@ def pld_delta(parts: Parts, epsilon: float) -> float:
 
 
 def _slack(parts: Parts) -> float:
-    """Return the numerical error that a PLD's δ may hide: about 1e-16 per composition, times ten."""
+    """Return the numerical error that a PLD's δ may hide: about 1e-16 per composition,
+    times ten.
+    """
     count = sum(part.count for part in parts.samplings)
     return 1e-14 + 1e-15 * (count + sum(part.count for part in parts.lattice))
 
@@ -449,7 +541,9 @@ def _compose(parts: Parts, guess: float) -> Any:
         for loss, weight in zip(*laplace_losses(parts.laplace), strict=True):
             key = math.ceil(float(loss) / interval - 1e-9)  # rounds the loss up onto the interval
             masses[key] = masses.get(key, 0.0) + float(weight)
-        total = total.compose(pld.PrivacyLossDistribution.create_from_rounded_probability(masses, 0.0, interval))
+        total = total.compose(
+            pld.PrivacyLossDistribution.create_from_rounded_probability(masses, 0.0, interval)
+        )
     for part in (*parts.samplings, *parts.lattice):
         total = total.compose(_distribution(part, interval))
     return total
@@ -457,7 +551,10 @@ def _compose(parts: Parts, guess: float) -> Any:
 
 @lru_cache(maxsize=32)
 def _distribution(part: float | Sampled | Lattice, interval: float) -> Any:
-    """The PLD of a part with its repetitions. A number is the noise multiplier of all unsampled Gaussians together."""
+    """The PLD of a part with its repetitions.
+
+    A number is the noise multiplier of all unsampled Gaussians together.
+    """
     from dp_accounting.pld import privacy_loss_distribution as pld
     from dp_accounting.privacy_accountant import NeighboringRelation
 
@@ -466,7 +563,11 @@ def _distribution(part: float | Sampled | Lattice, interval: float) -> Any:
             part.scale, sensitivity=1, value_discretization_interval=interval, use_connect_dots=True
         ).self_compose(part.count)
     if isinstance(part, Sampled):
-        relation = NeighboringRelation.REPLACE_ONE if part.replace else NeighboringRelation.ADD_OR_REMOVE_ONE
+        relation = (
+            NeighboringRelation.REPLACE_ONE
+            if part.replace
+            else NeighboringRelation.ADD_OR_REMOVE_ONE
+        )
         return pld.from_gaussian_mechanism(
             part.noise_multiplier,
             sensitivity=0.5 if part.replace else 1.0,  # under REPLACE_ONE the two shifts are ± this
@@ -478,10 +579,16 @@ def _distribution(part: float | Sampled | Lattice, interval: float) -> Any:
 
 
 def _interval(parts: Parts, guess: float) -> float:
-    """A discretisation fine enough for `guess`, and so coarse that no PLD has more than about _MOST_POINTS values."""
-    ranges = [10 / part.noise_multiplier + 0.5 / part.noise_multiplier**2 for part in parts.samplings]
+    """A discretisation fine enough for `guess`, and so coarse that no PLD has more than about
+    _MOST_POINTS values.
+    """
+    ranges = [
+        10 / part.noise_multiplier + 0.5 / part.noise_multiplier**2 for part in parts.samplings
+    ]
     ranges += [24 / lattice.scale + 0.5 / lattice.scale**2 for lattice in parts.lattice]
     mu = math.sqrt(parts.gaussian)
     ranges += [20 * mu + mu**2]
     interval = max(min(1e-4, guess / 1e4), max(ranges) / _MOST_POINTS, guess / _MOST_POINTS, 1e-9)
-    return 2.0 ** math.floor(math.log2(interval))  # a power of two: neighbouring calls share their distributions
+    return 2.0 ** math.floor(
+        math.log2(interval)
+    )  # a power of two: neighbouring calls share their distributions

@@ -1,6 +1,7 @@
 """Noise and coins: exact and discrete, from the operating system's entropy; or seeded, for tests.
 
-No PRNG stands between: every number is made of bytes that the system's cryptographic source gave for it alone.
+No PRNG stands between: every number is made of bytes that the system's cryptographic source gave
+for it alone.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ Shape = int | tuple[int, ...]
 Law = Literal["gaussian", "laplace"]
 
 FINE = 2**16
-"""The least number of grid steps per standard deviation. Any G·σ ≥ 256 would do; more costs nothing and brings the
-discrete noise to within a relative 5e-10 of continuous noise (docs/proofs.md, "Discrete noise")."""
+"""The least number of grid steps per standard deviation. Any G·σ ≥ 256 would do; more costs nothing
+and brings the discrete noise to within a relative 5e-10 of continuous noise (docs/proofs.md,
+"Discrete noise")."""
 
 _COIN_BITS = 53
 
@@ -50,7 +52,8 @@ class Noise(Protocol):
 class SystemNoise:
     """Noise that protects: exact discrete draws from the operating system's entropy.
 
-    Every draw of every bin, call and process is independent; there is no seed. A scale is at most 2^56.
+    Every draw of every bin, call and process is independent; there is no seed. A scale is at most
+    2^56.
     """
 
     unsafe = False
@@ -65,11 +68,15 @@ class SystemNoise:
 
     def coins(self, count: int, rate: float) -> BoolArray:
         """Independent coins, each True with probability `rate` rounded down to 53 bits."""
-        return random_words(count) >> np.uint64(64 - _COIN_BITS) < np.uint64(math.floor(rate * 2.0**_COIN_BITS))
+        return random_words(count) >> np.uint64(64 - _COIN_BITS) < np.uint64(
+            math.floor(rate * 2.0**_COIN_BITS)
+        )
 
 
 class UnsafeSeededNoise:
-    """Noise for tests, repeatable from a seed: NO GUARANTEE. Whoever knows the seed removes the noise.
+    """Noise for tests, repeatable from a seed: NO GUARANTEE.
+
+    Whoever knows the seed removes the noise.
 
     A ledger that draws from it is marked for ever, and its certificate says "no guarantee".
     """
@@ -86,7 +93,9 @@ class UnsafeSeededNoise:
     def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
         """Differences of two geometric draws, which are discrete Laplace."""
         stop = -math.expm1(-1 / _check(scale))
-        draws = self._generator.geometric(stop, size=shape) - self._generator.geometric(stop, size=shape)
+        draws = self._generator.geometric(stop, size=shape) - self._generator.geometric(
+            stop, size=shape
+        )
         return np.asarray(draws, dtype=np.int64)
 
     def coins(self, count: int, rate: float) -> BoolArray:
@@ -95,28 +104,36 @@ class UnsafeSeededNoise:
 
 
 def grid_for(noise_multiplier: float, sensitivity: float = 1.0, fractional: bool = False) -> int:
-    """Integer steps per vote: the smallest power of two G with G·σ ≥ 2^16, σ = sensitivity·noise_multiplier.
+    """Integer steps per vote: the smallest power of two G with G·σ ≥ 2^16, σ =
+    sensitivity·noise_multiplier.
 
-    `fractional` votes (q > 1 neighbours, units larger than a record) also get G ≥ 2^16, so that rounding
-    them toward zero loses less than 2^-16 of a vote.
+    `fractional` votes (q > 1 neighbours, units larger than a record) also get G ≥ 2^16, so that
+    rounding them toward zero loses less than 2^-16 of a vote.
 
     Raises:
         PrivacyError: so little noise that the grid would not fit into 64-bit sums.
     """
     deviation = noise_multiplier * sensitivity
     if not (math.isfinite(deviation) and deviation > 0):
-        raise PrivacyError(f"A noise standard deviation is a finite number above 0, not {deviation}.")
+        raise PrivacyError(
+            f"A noise standard deviation is a finite number above 0, not {deviation}."
+        )
     grid = FINE if fractional else 1
     while grid * deviation < FINE:
         grid *= 2
     if grid > FINEST:
-        raise PrivacyError(f"Noise of standard deviation {deviation:g} protects nothing: raise the noise multiplier.")
+        raise PrivacyError(
+            f"Noise of standard deviation {deviation:g} protects nothing: raise the noise "
+            "multiplier."
+        )
     return grid
 
 
 def _check(scale: float) -> float:
     if not 0 < scale <= LARGEST_SCALE:
-        raise PrivacyError(f"The scale of noise lies above 0 and up to 2^56 grid steps, not {scale!r}.")
+        raise PrivacyError(
+            f"The scale of noise lies above 0 and up to 2^56 grid steps, not {scale!r}."
+        )
     return float(scale)
 
 
@@ -127,48 +144,56 @@ def random_words(count: int) -> Words:
 
 # Exact draws of the discrete Gaussian and the discrete Laplace distribution, millions a second.
 #
-# Rejection sampling in NumPy: an integer is proposed in proportion to a step function above the density, and accepted
-# in proportion to density over step. Proposals are made of whole random bits. To accept is to compare a uniform real
-# number U with the probability p: floating point decides only where an error bound shows that it is right; integers,
-# fractions and decimals of growing precision decide the rest. So every draw has exactly the stated law, as if computed
-# with real numbers (of exp in float64 it is assumed that it is right to 2^−41 of itself; test_discrete.py measures it).
+# Rejection sampling in NumPy: an integer is proposed in proportion to a step function above the
+# density, and accepted in proportion to density over step. Proposals are made of whole random bits.
+# To accept is to compare a uniform real number U with the probability p: floating point decides
+# only where an error bound shows that it is right; integers, fractions and decimals of growing
+# precision decide the rest. So every draw has exactly the stated law, as if computed with real
+# numbers (of exp in float64 it is assumed that it is right to 2^−41 of itself; test_discrete.py
+# measures it).
 #
-# The steps. The weight of x ≥ 0 is e^−a(x), with a(x) = x²/2s² (Gaussian) or x/s (Laplace). Blocks are w integers wide,
-# w a power of two with s/64 < w ≤ s/32, or 1. Block k has B_k of CELLS cells, B_k ≥ c·e^−a(kw), and one cell is the
-# tail's. A random cell names the block, random bits the place in it. So each x of block k is proposed with probability
-# B_k/(CELLS·w) and accepted with p = c·e^−a(x)/B_k ≤ 1, for a rises. The tail begins at the first block K with
-# 128·c·e^−a(Kw) ≤ 1 and has parts m = 0, 1, … of 64·w integers, proposed with probability 2^−(m+1) and accepted with
-# p = 64·2^(m+1)·c·e^−a(x). That is at most 1 where part 0 begins, and so in all parts, for a rises by more than ln 2
-# over each: 64·w ≥ s, and a(Kw) > 4. Either way x comes out with probability c·e^−a(x)/(CELLS·w). A random sign, with
-# −0 refused, extends this to all integers. ∎
+# The steps. The weight of x ≥ 0 is e^−a(x), with a(x) = x²/2s² (Gaussian) or x/s (Laplace). Blocks
+# are w integers wide, w a power of two with s/64 < w ≤ s/32, or 1. Block k has B_k of CELLS cells,
+# B_k ≥ c·e^−a(kw), and one cell is the tail's. A random cell names the block, random bits the place
+# in it. So each x of block k is proposed with probability B_k/(CELLS·w) and accepted with p =
+# c·e^−a(x)/B_k ≤ 1, for a rises. The tail begins at the first block K with 128·c·e^−a(Kw) ≤ 1 and
+# has parts m = 0, 1, … of 64·w integers, proposed with probability 2^−(m+1) and accepted with p =
+# 64·2^(m+1)·c·e^−a(x). That is at most 1 where part 0 begins, and so in all parts, for a rises by
+# more than ln 2 over each: 64·w ≥ s, and a(Kw) > 4. Either way x comes out with probability
+# c·e^−a(x)/(CELLS·w). A random sign, with −0 refused, extends this to all integers. ∎
 
 CELLS = 4096
 PART = 64
 """Blocks in a part of the tail."""
 LARGEST_SCALE = 2.0**56
 DOUBT = 2.0**-40
-"""The most by which the computed p may differ from the true p: exp is off by 2^−41 at most, and its argument, at most
-16 where a block is proposed, by 2^−47."""
+"""The most by which the computed p may differ from the true p: exp is off by 2^−41 at most, and its
+argument, at most 16 where a block is proposed, by 2^−47."""
 
 _BLOCKS_PER_SCALE = 32  # at least
 _MOST_BLOCKS = 1024
-_ROOM = 1 + DOUBT  # heights are enlarged by this before B_k is rounded up, so that their own rounding lowers none
+_ROOM = (
+    1 + DOUBT
+)  # heights are enlarged by this before B_k is rounded up, so that their own rounding lowers none
 _CELL_BITS = 12
 _ENOUGH = 24  # where fewer bits of a word are left for U, a second word is drawn for it
 _BATCH = 2**15  # proposals at a time: they stay in the cache
 
 
 def discrete_draws(count: int, scale: float, law: Law) -> Int64Array:
-    """Independent draws with P(x) ∝ e^(−x²/(2·scale²)) (gaussian) or e^(−|x|/scale) (laplace), int64 (count,).
+    """Independent draws with P(x) ∝ e^(−x²/(2·scale²)) (gaussian) or e^(−|x|/scale) (laplace),
+    int64 (count,).
 
-    Guarantee: the law is exact; each draw is made of bits of the operating system's entropy that no other draw uses.
-    The scale is above 0 and at most 2^56.
+    Guarantee: the law is exact; each draw is made of bits of the operating system's entropy that no
+    other draw uses. The scale is above 0 and at most 2^56.
     """
     envelope = _envelope(scale, law)
     draws = np.empty(count, np.int64)
     done_count = 0
     while done_count < count:
-        more = envelope.accept(random_words(min(_BATCH, (count - done_count) * 9 // 8 + 8)))[: count - done_count]
+        more = envelope.accept(random_words(min(_BATCH, (count - done_count) * 9 // 8 + 8)))[
+            : count - done_count
+        ]
         draws[done_count : done_count + len(more)] = more
         done_count += len(more)
     return draws
@@ -184,12 +209,16 @@ class Envelope:
     c: float  # an exact rational number, as every float is
     cells: Int64Array  # B_k (K,)
     block: Int64Array  # (CELLS,), the block of each cell; K for the tail's
-    ratios: Float64Array  # c/B_k (K + 1,); NaN for the tail, about which floating point decides nothing
+    ratios: (
+        Float64Array  # c/B_k (K + 1,); NaN for the tail, about which floating point decides nothing
+    )
     doubt: float = DOUBT  # how near U and p may come before floating point decides no more
 
     @classmethod
     def above(cls, scale: float, law: Law) -> Envelope:
-        """Return the steps with the largest c, to within a hundredth of it, for which CELLS cells suffice."""
+        """Return the steps with the largest c, to within a hundredth of it, for which CELLS cells
+        suffice.
+        """
         width_bits = max(0, math.frexp(scale / _BLOCKS_PER_SCALE)[1] - 1)
         starts = np.arange(_MOST_BLOCKS, dtype=np.float64) * 2.0**width_bits
         heights = np.exp(-_exponents(starts, scale, law)) * _ROOM
@@ -214,26 +243,36 @@ class Envelope:
         uniform, digits = self._uniform(words)
 
         u = (uniform >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        beyond = u - self.ratios[block] * np.exp(-_exponents(x.astype(np.float64), self.scale, self.law))
+        beyond = u - self.ratios[block] * np.exp(
+            -_exponents(x.astype(np.float64), self.scale, self.law)
+        )
         accept = beyond < 0
         for i in np.flatnonzero(~(np.abs(beyond) > self.doubt + 2.0**-digits)):
-            x[i], accept[i] = self._decide(int(block[i]), int(x[i]), int(uniform[i]) >> 64 - digits, digits)
+            x[i], accept[i] = self._decide(
+                int(block[i]), int(x[i]), int(uniform[i]) >> 64 - digits, digits
+            )
         accept &= ~negative | (x != 0)
         np.negative(x, where=negative, out=x)
         draws: Int64Array = x[accept]
         return draws
 
     def _uniform(self, words: Words) -> tuple[Words, int]:
-        """The first binary digits of each U, in the high bits of a word, and the number of these digits."""
+        """The first binary digits of each U, in the high bits of a word, and the number of these
+        digits.
+        """
         low_bits = _CELL_BITS + 1 + self.width_bits
         if 64 - low_bits >= _ENOUGH:
             return words >> np.uint64(low_bits) << np.uint64(low_bits), 64 - low_bits
         return random_words(len(words)), 64
 
     def _decide(self, block: int, x: int, bits: int, digits: int) -> tuple[int, bool]:
-        """Return the proposed integer, which in the tail is drawn here, and True if exact arithmetic accepts it."""
+        """Return the proposed integer, which in the tail is drawn here, and True if exact
+        arithmetic accepts it.
+        """
         if block < len(self.cells):
-            return x, below(bits, digits, Fraction(self.c) / int(self.cells[block]), self.exponent(x))
+            return x, below(
+                bits, digits, Fraction(self.c) / int(self.cells[block]), self.exponent(x)
+            )
         part = _heads()
         width = PART << self.width_bits
         x = (block << self.width_bits) + part * width + int(random_words(1)[0]) % width
@@ -249,7 +288,8 @@ _envelope = lru_cache(maxsize=64)(Envelope.above)
 
 
 def below(bits: int, digits: int, factor: Fraction, exponent: Fraction) -> bool:
-    """Return True if a uniform real in [0, 1) that begins with these binary `digits` lies below factor·e^−exponent.
+    """Return True if a uniform real in [0, 1) that begins with these binary `digits` lies below
+    factor·e^−exponent.
 
     `bits` are the digits as a whole number; more are drawn until the comparison is certain.
     """
@@ -258,8 +298,12 @@ def below(bits: int, digits: int, factor: Fraction, exponent: Fraction) -> bool:
     precision = 40
     while True:
         context = Context(prec=precision, Emin=MIN_EMIN, Emax=MAX_EMAX)
-        power = context.exp(-context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator)))
-        error = (exponent + 2) * Fraction(10) ** (1 - precision)  # of the exponent's rounding, and of the power's own
+        power = context.exp(
+            -context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
+        )
+        error = (exponent + 2) * Fraction(10) ** (
+            1 - precision
+        )  # of the exponent's rounding, and of the power's own
         low, high = (factor * Fraction(power) * (1 + sign * error) for sign in (-1, 1))
         if bits + 1 <= low * 2**digits:
             return True

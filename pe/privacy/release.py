@@ -1,4 +1,6 @@
-"""A release: one noised quantity, stated by its mechanism and parameters, never by a value from private data."""
+"""A release: one noised quantity, stated by its mechanism and parameters, never by a value from
+private data.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ FINEST = 2**31
 """Most grid steps per vote, so that the square of a vote, in steps, fits into 64 bits."""
 
 CONVOLVED_FROM = 8.0
-"""Scale in steps from which discrete Gaussian noise is as good as continuous noise that is a little smaller
-(docs/proofs.md, "Discrete noise")."""
+"""Scale in steps from which discrete Gaussian noise is as good as continuous noise that is a little
+smaller (docs/proofs.md, "Discrete noise")."""
 
 Mechanism = Literal["discrete_gaussian", "discrete_laplace", "none"]
 
@@ -23,9 +25,9 @@ Mechanism = Literal["discrete_gaussian", "discrete_laplace", "none"]
 class Relation(StrEnum):
     """The pairs of private data sets that count as neighbours.
 
-    add_remove: one data set has one unit more; the number of units is private.
-    replace_one: the two data sets differ in one unit's data; the number of units is public.
-    zero_out: one unit's data is replaced by nothing (it casts no vote); the number of units is public.
+    add_remove: one data set has one unit more; the number of units is private. replace_one: the two
+    data sets differ in one unit's data; the number of units is public. zero_out: one unit's data is
+    replaced by nothing (it casts no vote); the number of units is public.
         Same sensitivities as add_remove.
     """
 
@@ -43,7 +45,8 @@ class Poisson:
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1:
             raise PrivacyError(
-                f"A Poisson sampling rate lies between 0 and 1, not {self.rate}: use None for no sampling."
+                f"A Poisson sampling rate lies between 0 and 1, not {self.rate}: use None for no "
+                "sampling."
             )
 
 
@@ -53,18 +56,20 @@ class Release:
 
     Attributes:
         name: unique within a run, such as "histogram/3".
-        mechanism: "discrete_gaussian" or "discrete_laplace": integers from the system's entropy; or "none": no noise
-            is added, so no ε holds.
-        sensitivity: the most one unit can change the clean quantity: L2 for Gaussians, L1 for Laplace. Declared by
-            the code that computes the quantity. It is measured in votes, or, for DP-SGD, in clips C: there it is 1,
-            and under replace_one 2.
-        noise_multiplier: noise standard deviation (Laplace: scale) divided by `sensitivity`; > 0, and 0 without
-            noise. For a discrete Gaussian the deviation is the parameter σ of Canonne, Kamath and Steinke (2020).
+        mechanism: "discrete_gaussian" or "discrete_laplace": integers from the system's entropy; or
+            "none": no noise is added, so no ε holds.
+        sensitivity: the most one unit can change the clean quantity: L2 for Gaussians, L1 for
+            Laplace. Declared by the code that computes the quantity. It is measured in votes, or,
+            for DP-SGD, in clips C: there it is 1, and under replace_one 2.
+        noise_multiplier: noise standard deviation (Laplace: scale) divided by `sensitivity`; > 0,
+            and 0 without noise. For a discrete Gaussian the deviation is the parameter σ of
+            Canonne, Kamath and Steinke (2020).
         relation: the neighbours for which the sensitivity holds.
         unit: "record", or the column or subfolder that names the user.
         sampling: None, or Poisson (Gaussian only).
         count: how often the release is done, ≥ 1; for DP-SGD the number of steps.
-        grid: integer steps per vote (or clip), a power of two; fine (scale ≥ 8 steps) where there is sampling.
+        grid: integer steps per vote (or clip), a power of two; fine (scale ≥ 8 steps) where there
+            is sampling.
 
     Raises:
         PrivacyError: a value outside its range.
@@ -86,7 +91,9 @@ class Release:
         except ValueError as error:
             raise self._refuse("relation", f"one of {', '.join(Relation)}") from error
         if not all(isinstance(text, str) and text for text in (self.name, self.unit)):
-            raise PrivacyError("A release names itself and its privacy unit: both are non-empty text.")
+            raise PrivacyError(
+                "A release names itself and its privacy unit: both are non-empty text."
+            )
         if self.mechanism not in get_args(Mechanism):
             raise self._refuse("mechanism", f"one of {', '.join(get_args(Mechanism))}")
         if not (math.isfinite(self.sensitivity) and 0 < self.sensitivity <= 1e12):
@@ -97,16 +104,29 @@ class Release:
             raise self._refuse("noise_multiplier", "a number from 1e-6 to 1e12")
         count = self.count
         grid = self.grid
-        most = 10**9 if self.sampling or self.mechanism != "discrete_laplace" else 10**4  # else no total ever ends
+        most = (
+            10**9 if self.sampling or self.mechanism != "discrete_laplace" else 10**4
+        )  # else no total ever ends
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
             raise self._refuse("count", f"a whole number from 1 to {most:g}")
-        if isinstance(grid, bool) or not isinstance(grid, int) or not 1 <= grid <= FINEST or grid & (grid - 1):
+        if (
+            isinstance(grid, bool)
+            or not isinstance(grid, int)
+            or not 1 <= grid <= FINEST
+            or grid & (grid - 1)
+        ):
             raise self._refuse("grid", f"a power of two up to {FINEST}")
-        if self.sampling is not None and (self.mechanism != "discrete_gaussian" or self.scale < CONVOLVED_FROM):
-            raise self._refuse("sampling", f"None but for Gaussian noise of at least {CONVOLVED_FROM:g} grid steps")
+        if self.sampling is not None and (
+            self.mechanism != "discrete_gaussian" or self.scale < CONVOLVED_FROM
+        ):
+            raise self._refuse(
+                "sampling", f"None but for Gaussian noise of at least {CONVOLVED_FROM:g} grid steps"
+            )
 
     def _refuse(self, field: str, right: str) -> PrivacyError:
-        return PrivacyError(f"Release '{self.name}': {field} is {getattr(self, field)!r}; it must be {right}.")
+        return PrivacyError(
+            f"Release '{self.name}': {field} is {getattr(self, field)!r}; it must be {right}."
+        )
 
     @property
     def has_noise(self) -> bool:
@@ -136,4 +156,6 @@ class Release:
             poisson = None if sampling is None else Poisson(float(sampling["poisson_rate"]))
             return cls(**fields, relation=relation, unit=unit, sampling=poisson)
         except (TypeError, KeyError, ValueError, AttributeError, ArithmeticError) as error:
-            raise PrivacyError(f"This is not a release as the toolkit writes it: {values!r}.") from error
+            raise PrivacyError(
+                f"This is not a release as the toolkit writes it: {values!r}."
+            ) from error

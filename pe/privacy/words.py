@@ -1,4 +1,6 @@
-"""The certificate's sentences, plain and no stronger than the mathematics, and its page of Markdown."""
+"""The certificate's sentences, plain and no stronger than the mathematics, and its page of
+Markdown.
+"""
 
 from __future__ import annotations
 
@@ -16,62 +18,79 @@ Certificate = Mapping[str, Any]
 """A certificate's JSON values, as `build_certificate` makes them; or as somebody wrote them."""
 
 NOT_COVERED = (
-    "Everything under confidential/: it holds what touched the private data without noise (embeddings, clean "
-    "measurements, durations, logs). It must not be shared, and is not part of what this certificate speaks of.",
-    "Other runs over the same data, abandoned and copied ones included: what each released adds up.",
-    "Choices of settings made by looking at private measurements (fidelity, utility) of earlier runs: such "
-    "looking releases something that no run's ledger sees.",
-    "The data on which the generator itself was trained beforehand: if private records were among them, this "
-    "certificate does not protect them.",
+    "Everything under confidential/: it holds what touched the private data without noise "
+    "(embeddings, clean measurements, durations, logs). It must not be shared, and is not part of "
+    "what this certificate speaks of.",
+    "Other runs over the same data, abandoned and copied ones included: what each released adds "
+    "up.",
+    "Choices of settings made by looking at private measurements (fidelity, utility) of earlier "
+    "runs: such looking releases something that no run's ledger sees.",
+    "The data on which the generator itself was trained beforehand: if private records were among "
+    "them, this certificate does not protect them.",
 )
 
 WOULD_VOID = (
     "Noise from a seed, or from any source but the operating system's entropy.",
     "Modified software: the declared sensitivities hold for the code of the versions named here.",
     "Publishing anything from confidential/.",
-    "Private records that reach the generator or its provider by any way but the releases listed here.",
+    "Private records that reach the generator or its provider by any way but the releases listed "
+    "here.",
 )
 
 NOT_DECLARED = "not declared"
-"""Stands for what an embedding or a generator does not declare: its hosts, or other runs' models that it uses."""
+"""Stands for what an embedding or a generator does not declare: its hosts, or other runs' models
+that it uses."""
 
 POOL_OVERLAPS = (
-    "The public samples that the run reads may be private records: the recipe declares these published "
-    "(privacy.pool_overlaps). Such records may stand in the synthetic data as they are, and ε says nothing about them."
+    "The public samples that the run reads may be private records: the recipe declares these "
+    "published (privacy.pool_overlaps). Such records may stand in the synthetic data as they are, "
+    "and ε says nothing about them."
 )
 
 WEAK = 10.0
-"""The ε above which Ponomareva et al. (How to DP-fy ML, 2023, §5.2.1: tier 3) see weak or no formal protection."""
+"""The ε above which Ponomareva et al. (How to DP-fy ML, 2023, §5.2.1: tier 3) see weak or no formal
+protection."""
 
-UNSAFE = "Unsafe, seeded noise was used (a test switch). NO GUARANTEE: whoever knows the seed removes the noise."
+UNSAFE = (
+    "Unsafe, seeded noise was used (a test switch). NO GUARANTEE: whoever knows the seed removes "
+    "the noise."
+)
 
 NO_NOISE = (
-    "No noise is added to the votes, because the recipe says `privacy: none`, which is for studies. NO GUARANTEE: what "
-    "the private records said stands in the results as it is, so handle these like the records themselves."
+    "No noise is added to the votes, because the recipe says `privacy: none`, which is for "
+    "studies. NO GUARANTEE: what the private records said stands in the results as it is, so "
+    "handle these like the records themselves."
 )
 
 NO_EPSILON = "none: no guarantee"
 """Stands in the place of a guarantee where no ε holds."""
 
 
-def not_covered(private_data_sent_to: str | None, fitted_on_others: str | None, pool_overlaps: str | None) -> list[str]:
-    """One sentence for each thing that the certificate does not cover. The arguments are the certificate's own keys."""
+def not_covered(
+    private_data_sent_to: str | None, fitted_on_others: str | None, pool_overlaps: str | None
+) -> list[str]:
+    """One sentence for each thing that the certificate does not cover.
+
+    The arguments are the certificate's own keys.
+    """
     sentences = [] if pool_overlaps is None else [POOL_OVERLAPS]
     if private_data_sent_to == NOT_DECLARED:
         sentences.append(
-            "Whether the private records themselves were sent anywhere to be embedded, un-noised: the embedding of "
-            "this run does not declare it. Whoever received them saw them; this certificate does not protect them from "
-            "it."
+            "Whether the private records themselves were sent anywhere to be embedded, un-noised: "
+            "the embedding of this run does not declare it. Whoever received them saw them; this "
+            "certificate does not protect them from it."
         )
     elif private_data_sent_to is not None:
         sentences.append(
-            f"The private records themselves were sent to {private_data_sent_to}, un-noised, to be embedded, as the "
-            "recipe allows: whoever runs that endpoint saw them, and this certificate does not protect them from it."
+            f"The private records themselves were sent to {private_data_sent_to}, un-noised, to be "
+            "embedded, as the recipe allows: whoever runs that endpoint saw them, and this "
+            "certificate does not protect them from it."
         )
     if fitted_on_others == NOT_DECLARED:
         sentences.append(
-            "Models or data of other runs over the same private records that the generator may take: the generator of "
-            "this run is an object that does not declare any, nor that there are none."
+            "Models or data of other runs over the same private records that the generator may "
+            "take: the generator of this run is an object that does not declare any, nor that "
+            "there are none."
         )
     return [*sentences, *NOT_COVERED]
 
@@ -79,18 +98,24 @@ def not_covered(private_data_sent_to: str | None, fitted_on_others: str | None, 
 def unit(name: str) -> str:
     """The privacy unit, in words."""
     if name == "record":
-        return "One record: a single item of the private data. A person with several records is protected less."
+        return (
+            "One record: a single item of the private data. A person with several records is "
+            "protected less."
+        )
     return f"One {name}: all records of the same '{name}' together, however many, over all classes."
 
 
 def relation(kind: Relation, name: str) -> str:
     """The worlds that cannot be told apart, in words."""
     return {
-        Relation.ADD_REMOVE: f"The world as it is, and the world in which any one {name} had never been in the data, "
+        Relation.ADD_REMOVE: f"The world as it is, and the world in which any one {name} had never "
+        f"been in the data, "
         "or one more had been. How many there are is protected as well.",
-        Relation.REPLACE_ONE: f"The world as it is, and the world in which any one {name}'s data had been other data. "
+        Relation.REPLACE_ONE: f"The world as it is, and the world in which any one {name}'s data "
+        f"had been other data. "
         "How many there are is public.",
-        Relation.ZERO_OUT: f"The world as it is, and the world in which any one {name}'s data had been blank and "
+        Relation.ZERO_OUT: f"The world as it is, and the world in which any one {name}'s data had "
+        f"been blank and "
         "without influence. How many there are is public.",
     }[kind]
 
@@ -100,8 +125,13 @@ def voided_by(noiseless: bool, unsafe: bool) -> list[str]:
     return [NO_NOISE] if noiseless else [UNSAFE] if unsafe else []
 
 
-def guarantee(epsilon: float | None, delta: float | None, digits: int = 6, between: str = " at ") -> str:
-    """The guarantee as text, such as `ε = 4 at δ = 1e-06`. NO_EPSILON where no ε holds (None, or infinite)."""
+def guarantee(
+    epsilon: float | None, delta: float | None, digits: int = 6, between: str = " at "
+) -> str:
+    """The guarantee as text, such as `ε = 4 at δ = 1e-06`.
+
+    NO_EPSILON where no ε holds (None, or infinite).
+    """
     if epsilon is None or delta is None or math.isinf(epsilon):
         return NO_EPSILON
     return f"ε = {round_up(epsilon, digits)}{between}δ = {delta:g}"
@@ -120,21 +150,26 @@ def statement(
     reasons: Sequence[str],
     mu: float | None = None,
 ) -> str:
-    """The promise in one paragraph, or the `reasons` why there is none. `mu` is the μ of all releases (`gdp_mu`)."""
+    """The promise in one paragraph, or the `reasons` why there is none.
+
+    `mu` is the μ of all releases (`gdp_mu`).
+    """
     if reasons or epsilon is None or delta is None:
         return f"NO GUARANTEE. {' '.join(reasons)}"
     factor = round_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
     return (
-        f"All covered files together are (ε = {round_up(epsilon)}, δ = {delta:g})-differentially private under "
-        f"{kind} for one {name}. Whatever anybody concludes from them, and whatever else is known to that person: the "
-        f"probability of that conclusion is at most {factor} times what it would be in the neighbouring world, "
-        f"plus {delta:g}. A test for whether a given {name} was used that wrongly accuses 1 in 100 finds at "
-        f"most {found_at_most(epsilon, delta, mu)}."
+        f"All covered files together are (ε = {round_up(epsilon)}, δ = {delta:g})-differentially "
+        f"private under {kind} for one {name}. Whatever anybody concludes from them, and whatever "
+        f"else is known to that person: the probability of that conclusion is at most {factor} "
+        f"times what it would be in the neighbouring world, plus {delta:g}. A test for whether a "
+        f"given {name} was used that wrongly accuses 1 in 100 finds at most "
+        f"{found_at_most(epsilon, delta, mu)}."
     )
 
 
 def found_at_most(epsilon: float, delta: float, mu: float | None) -> str:
-    """Most hits in 100 of a test that wrongly accuses 1 in 100: by μ-GDP, where it holds, else by ε and δ alone.
+    """Most hits in 100 of a test that wrongly accuses 1 in 100: by μ-GDP, where it holds, else by ε
+    and δ alone.
 
     Φ(Φ⁻¹(0.01) + μ) (Dong, Roth and Su 2022), and `power`.
     """
@@ -143,11 +178,16 @@ def found_at_most(epsilon: float, delta: float, mu: float | None) -> str:
         return f"{alone} in 100"
     normal = NormalDist()
     gaussian = round_up(100 * normal.cdf(normal.inv_cdf(0.01) + mu), 3)
-    return f"{gaussian} in 100, as all noise is Gaussian (from ε and δ alone one could promise {alone} in 100 only)"
+    return (
+        f"{gaussian} in 100, as all noise is Gaussian (from ε and δ alone one could promise "
+        f"{alone} in 100 only)"
+    )
 
 
 def round_up(value: float, digits: int = 6) -> str:
-    """A number, which must not be understated, as text: rounded up to this many significant digits."""
+    """A number, which must not be understated, as text: rounded up to this many significant
+    digits.
+    """
     if value == 0 or math.isinf(value):
         return f"{value:g}"
     step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
@@ -155,30 +195,39 @@ def round_up(value: float, digits: int = 6) -> str:
 
 
 def power(epsilon: float, delta: float, false_alarms: float) -> float:
-    """The highest true positive rate of any test with this rate of `false_alarms` (Wasserman and Zhou 2010)."""
+    """The highest true positive rate of any test with this rate of `false_alarms` (Wasserman and
+    Zhou 2010).
+    """
     above = math.exp(min(epsilon, 700)) * false_alarms + delta
     below = 1 - math.exp(-epsilon) * (1 - delta - false_alarms)
     return min(1.0, above, below)
 
 
 def warnings(
-    epsilon: float | None, delta: float | None, declared_size: int | None, declared_units: int | None = None
+    epsilon: float | None,
+    delta: float | None,
+    declared_size: int | None,
+    declared_units: int | None = None,
 ) -> list[str]:
-    """Warnings that a guarantee is weak although it holds, from the numbers that a certificate states."""
+    """Warnings that a guarantee is weak although it holds, from the numbers that a certificate
+    states.
+    """
     sentences: list[str] = []
     if epsilon is None or delta is None:
         return sentences
-    size, noun = (declared_size, "record") if declared_units is None else (declared_units, "privacy unit")
+    size, noun = (
+        (declared_size, "record") if declared_units is None else (declared_units, "privacy unit")
+    )
     if size is not None and delta * size >= 1:
         sentences.append(
-            f"δ = {delta:g} is not below 1/{size}, one over the declared number of {noun}s: at such a δ even "
-            f"publishing a whole {noun} at random is allowed. Choose a smaller δ."
+            f"δ = {delta:g} is not below 1/{size}, one over the declared number of {noun}s: at "
+            f"such a δ even publishing a whole {noun} at random is allowed. Choose a smaller δ."
         )
     if epsilon > WEAK:
         sentences.append(
-            f"ε = {round_up(epsilon, 4)} is above {WEAK:g}, where a guarantee protects hardly anybody: a test for "
-            "whether somebody's data were used that wrongly accuses 1 in 100 may find "
-            f"{round_up(100 * power(epsilon, delta, 0.01), 3)} in 100. Choose a smaller ε."
+            f"ε = {round_up(epsilon, 4)} is above {WEAK:g}, where a guarantee protects hardly "
+            "anybody: a test for whether somebody's data were used that wrongly accuses 1 in 100 "
+            f"may find {round_up(100 * power(epsilon, delta, 0.01), 3)} in 100. Choose a smaller ε."
         )
     return sentences
 
@@ -188,29 +237,38 @@ def notes(releases: Sequence[Release]) -> list[str]:
     if not any(release.has_noise for release in releases):
         return []
     return [
-        "All noise is drawn exactly, as integers, from the operating system's entropy, and added to sums of integers; "
-        "ε is computed for these discrete mechanisms, so attacks on floating-point noise do not apply. The recipe's "
-        "seed has no part in it."
+        "All noise is drawn exactly, as integers, from the operating system's entropy, and added "
+        "to sums of integers; ε is computed for these discrete mechanisms, so attacks on "
+        "floating-point noise do not apply. The recipe's seed has no part in it."
     ]
 
 
 def certificate_files(certificate: Certificate) -> dict[str, bytes]:
     """The certificate as the files that a run holds: name → content."""
     text = json.dumps(certificate, indent=2, ensure_ascii=False) + "\n"
-    return {"certificate.json": text.encode(), "certificate.md": certificate_markdown(certificate).encode()}
+    return {
+        "certificate.json": text.encode(),
+        "certificate.md": certificate_markdown(certificate).encode(),
+    }
 
 
 def certificate_markdown(certificate: Certificate, files: int | None = None) -> str:
-    """The certificate as a page for people. If it covers more than `files` files, the page tells only their number.
+    """The certificate as a page for people.
+
+    If it covers more than `files` files, the page tells only their number.
 
     Raises:
         KeyError, TypeError, ValueError: the certificate is damaged.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError
 
-    # the page is Markdown, where HTML's escapes would be text; names of others pass `code`, `sentence` or `cell`
+    # the page is Markdown, where HTML's escapes would be text; names of others pass `code`,
+    # `sentence` or `cell`
     pages = Environment(  # noqa: S701
-        loader=PackageLoader("pe.privacy", ""), trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
+        loader=PackageLoader("pe.privacy", ""),
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
     )
     pages.filters |= {"code": code, "sentence": sentence, "round_up": round_up, "cell": _cell}
     values = {"pool_overlaps": None, "declared_units": None, **certificate}  # which older ones lack
@@ -230,10 +288,14 @@ def code(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """A sentence that may hold names given by others: links, pictures and HTML in it become plain text."""
+    """A sentence that may hold names given by others: links, pictures and HTML in it become plain
+    text.
+    """
     return re.sub(r"[<\[\]]", r"\\\g<0>", printable(text))
 
 
 def _cell(value: object) -> str:
-    """A value as text in a table's cell, with its bars escaped, so that they do not end the cell."""
+    """A value as text in a table's cell, with its bars escaped, so that they do not end the
+    cell.
+    """
     return str(value).replace("|", "\\|")

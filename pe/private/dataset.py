@@ -20,16 +20,27 @@ import numpy as np
 from pe.data.arrays import BoolArray, Int32Array, Int64Array, UInt8Array
 from pe.data.remote import RemotePath
 from pe.data.samples import Array, Samples, Shape
-from pe.errors import BAD_FILES, BadRow, BadSample, BadTable, ContractError, PEError, PrivateDataError, printable
+from pe.errors import (
+    BAD_FILES,
+    BadRow,
+    BadSample,
+    BadTable,
+    ContractError,
+    PEError,
+    PrivateDataError,
+    printable,
+)
 
 OnBadRecord = Literal["fail", "skip"]
 Outcome = Array | PEError
-"""A decoded sample, or the error as a value: BadSample, or PrivateDataError if the record is not as declared."""
+"""A decoded sample, or the error as a value: BadSample, or PrivateDataError if the record is not as
+declared."""
 Records = Iterable[Outcome]
 """The samples in order. Each iteration reads anew and yields one outcome per record."""
 Remark = str | PrivateDataError
 Where = Callable[[int], str]
-"""A function from a record's index to its place in words ('Row 7 of labels.csv'), with which a sentence begins."""
+"""A function from a record's index to its place in words ('Row 7 of labels.csv'), with which a
+sentence begins."""
 Labels = Int32Array
 Units = Int64Array
 NOBODY = -1
@@ -41,7 +52,10 @@ Digests = UInt8Array
 
 @dataclass(frozen=True)
 class BadRecord:
-    """A record without a readable sample. Confidential: the reason, a sentence, names a private file."""
+    """A record without a readable sample.
+
+    Confidential: the reason, a sentence, names a private file.
+    """
 
     index: int
     reason: str
@@ -60,15 +74,17 @@ class Preflight:
 class PrivateDataset:
     """Private records: samples with one label each, grouped into privacy units.
 
-    Public: `classes`, `unit_name`, `declared_size`, `modality`, `shape`, and nothing else; the repr shows no more.
-    Confidential: the length, `labels`, `units` (the number of distinct ones included) and every block. An empty data
-    set is allowed, since it is a neighbour of a set of one record.
+    Public: `classes`, `unit_name`, `declared_size`, `modality`, `shape`, and nothing else; the repr
+    shows no more. Confidential: the length, `labels`, `units` (the number of distinct ones
+    included) and every block. An empty data set is allowed, since it is a neighbour of a set of one
+    record.
 
     Attributes:
         classes: the public label names; a label is an index into them. Some may have no record.
         labels: int32 (n,), confidential.
-        units: int64 (n,), confidential; equal numbers are one privacy unit, 0, 1, … by first appearance. NOBODY for a
-            record whose unit cannot be read: the record must not vote, and is counted nowhere.
+        units: int64 (n,), confidential; equal numbers are one privacy unit, 0, 1, … by first
+            appearance. NOBODY for a record whose unit cannot be read: the record must not vote, and
+            is counted nowhere.
         unit_name: "record" (each record its own unit), "subfolder", or the column's name.
         declared_size: the public number of records, or None where none is declared.
         modality: the class of the samples, such as `Images`.
@@ -80,8 +96,9 @@ class PrivateDataset:
     Args:
         records: the samples.
         where: names a record's place for its owner.
-        remarks: returns sentences for the owner on the records read since the last call. One that is an error says why
-            they look like a mistake: it refuses a start, unless bad records are skipped.
+        remarks: returns sentences for the owner on the records read since the last call. One that
+            is an error says why they look like a mistake: it refuses a start, unless bad records
+            are skipped.
         faults: records that are bad whatever their samples are, and why; their units become NOBODY.
     """
 
@@ -131,21 +148,29 @@ class PrivateDataset:
         return list(self.preflight(b"").bad)
 
     def preflight(self, key: bytes) -> Preflight:
-        """Decode every record once, before any API call or release. Equal data have equal fingerprints under one key.
+        """Decode every record once, before any API call or release.
 
-        The bad records are for confidential/ alone; the error, which refuses a start, may be shown on the console.
-        Without the `key`, nobody can use the fingerprint to test a guess at the records.
+        Equal data have equal fingerprints under one key.
+
+        The bad records are for confidential/ alone; the error, which refuses a start, may be shown
+        on the console. Without the `key`, nobody can use the fingerprint to test a guess at the
+        records.
 
         Raises:
-            PrivateDataError: `on_bad_record` is "fail" and records are bad (all are named, see `refusal`); or a record
-                is not as declared, the source as a whole cannot be read, or a remark is an error.
+            PrivateDataError: `on_bad_record` is "fail" and records are bad (all are named, see
+                `refusal`); or a record is not as declared, the source as a whole cannot be read, or
+                a remark is an error.
         """
         bad: list[BadRecord] = []
-        cells: dict[tuple[str, str], list[int]] = {}  # a column, and what is wrong with a cell → the records
+        cells: dict[
+            tuple[str, str], list[int]
+        ] = {}  # a column, and what is wrong with a cell → the records
         self._remarks()  # of what was read before
         digests = np.empty((len(self), DIGEST_BYTES), np.uint8)
         readable = 0
-        digest = hmac.new(key, repr((self.classes, self.modality.kind, self.shape)).encode(), "sha256")
+        digest = hmac.new(
+            key, repr((self.classes, self.modality.kind, self.shape)).encode(), "sha256"
+        )
         for index, outcome in enumerate(self._outcomes()):
             if isinstance(outcome, BadSample):
                 bad.append(BadRecord(index, str(outcome)))
@@ -158,16 +183,22 @@ class PrivateDataset:
                 digests[readable] = np.frombuffer(sample_digest(outcome), np.uint8)
                 readable += 1
         remarks = [
-            f"Column '{column}': {len(rows):,} cells cannot be read. {self._where(rows[0])} has the first, which {why}"
+            f"Column '{column}': {len(rows):,} cells cannot be read. {self._where(rows[0])} has "
+            f"the first, which {why}"
             for (column, why), rows in cells.items()
         ]
         others = self._remarks()
         if self.on_bad_record == "fail":
             if cells and len(bad) > 1:
-                remedy = "Mend the cells or their declaration, or set on_bad_record: skip: such rows cast no vote."
+                remedy = (
+                    "Mend the cells or their declaration, or set on_bad_record: skip: such rows "
+                    "cast no vote."
+                )
                 raise refusal(remarks, "kinds of cells cannot be read", remedy)
             if bad:
-                remedy = "Repair or remove {it}, or set on_bad_record: skip to let {it} cast no vote."
+                remedy = (
+                    "Repair or remove {it}, or set on_bad_record: skip to let {it} cast no vote."
+                )
                 raise refusal([one.reason for one in bad], "private records cannot be read", remedy)
             for one in others:
                 if isinstance(one, PrivateDataError):
@@ -178,22 +209,28 @@ class PrivateDataset:
         return Preflight(bad, digest.hexdigest(), digests[:readable], remarks)
 
     def blocks(self, size: int) -> Iterator[tuple[Samples, BoolArray]]:
-        """Yield all records in order: blocks of exactly `size` samples, with masks, False for blanks. Confidential.
+        """Yield all records in order: blocks of exactly `size` samples, with masks, False for
+        blanks. Confidential.
 
-        The last block is padded with blank samples. One block is in memory at a time. A record that cannot be decoded,
-        even if it could be at the pre-flight, is a blank sample and never an error; a source that is gone is a
-        PrivateDataError. Without records there is no block.
+        The last block is padded with blank samples. One block is in memory at a time. A record that
+        cannot be decoded, even if it could be at the pre-flight, is a blank sample and never an
+        error; a source that is gone is a PrivateDataError. Without records there is no block.
         """
         if size < 1:
             raise ValueError(f"size must be at least 1, not {size}")
         outcomes = self._outcomes()
         for start in range(0, len(self), size):
             block = list(islice(outcomes, min(size, len(self) - start)))
-            rows = [None if isinstance(one, PEError) else one for one in block] + [None] * (size - len(block))
+            rows = [None if isinstance(one, PEError) else one for one in block] + [None] * (
+                size - len(block)
+            )
             yield self.modality.stack(rows, self.shape), np.array([row is not None for row in rows])
 
     def first(self, count: int) -> Iterator[Outcome]:
-        """Yield the outcomes of the first `count` records, whatever their shapes, for `pe init`. Confidential."""
+        """Yield the outcomes of the first `count` records, whatever their shapes, for `pe init`.
+
+        Confidential.
+        """
         return islice(iter(self._records), count)
 
     def _outcomes(self) -> Iterator[Outcome]:
@@ -206,10 +243,18 @@ class PrivateDataset:
             for index in range(len(self)):
                 outcome = next(records, None)
                 if outcome is None:
-                    raise PrivateDataError("The private data changed while they were read: start again.")
-                if index in self._faults and not isinstance(outcome, PEError):  # whose own reason says more
+                    raise PrivateDataError(
+                        "The private data changed while they were read: start again."
+                    )
+                if index in self._faults and not isinstance(
+                    outcome, PEError
+                ):  # whose own reason says more
                     outcome = BadSample(self._faults[index])
-                misfit = "" if isinstance(outcome, PEError) else self.modality.misfit(outcome, self.shape)
+                misfit = (
+                    ""
+                    if isinstance(outcome, PEError)
+                    else self.modality.misfit(outcome, self.shape)
+                )
                 if misfit:
                     outcome = PrivateDataError(f"{self._where(index)} {misfit}.")
                 if isinstance(outcome, PrivateDataError) and self.on_bad_record == "skip":
@@ -238,13 +283,17 @@ def outcome_of(read: Callable[[Any, str], Array], value: object, name: str) -> O
 
 
 def class_fault(name: str) -> str:
-    """Return why a class name cannot be shown in a table, prompt or picture, such as 'is empty'. '' if it can."""
+    """Return why a class name cannot be shown in a table, prompt or picture, such as 'is empty'. ''
+    if it can.
+    """
     if not name.strip():
         return "is empty"
     if name != name.strip():
         return "begins or ends with white space: leave it out"
     unseen = (each for each in name if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp"))
-    first = next((each for each in unseen if each not in "\u200c\u200d"), "")  # which Persian, Hindi and emoji need
+    first = next(
+        (each for each in unseen if each not in "\u200c\u200d"), ""
+    )  # which Persian, Hindi and emoji need
     return f"holds U+{ord(first):04X}, which a line cannot show: leave it out" if first else ""
 
 
@@ -252,30 +301,42 @@ def class_fault(name: str) -> str:
 
 
 def sample_digest(sample: Array) -> bytes:
-    """Return the SHA-256 of a sample's shape and values. A private record's digest must stay in memory."""
+    """Return the SHA-256 of a sample's shape and values.
+
+    A private record's digest must stay in memory.
+    """
     return hashlib.sha256(repr(sample.shape).encode() + sample.tobytes()).digest()
 
 
 def find_copies(
-    digests: Iterable[Digests], public: Iterable[tuple[str, Array]], modality: type[Samples], shape: Shape
+    digests: Iterable[Digests],
+    public: Iterable[tuple[str, Array]],
+    modality: type[Samples],
+    shape: Shape,
 ) -> tuple[dict[str, object], list[str]]:
-    """Return the number and SHA-256 of the public samples, in order, and the names of those that are copies of records.
+    """Return the number and SHA-256 of the public samples, in order, and the names of those that
+    are copies of records.
 
-    Both are decoded alike. Only samples that are never equal by chance are compared (`Samples.is_unique`), so never
-    rows of tables or texts: else whoever chooses them would learn whether a record has certain values.
+    Both are decoded alike. Only samples that are never equal by chance are compared
+    (`Samples.is_unique`), so never rows of tables or texts: else whoever chooses them would learn
+    whether a record has certain values.
 
-    Guarantee: none; the names are confidential. All public samples are taken before one is compared, so whoever yields
-    them learns nothing of the answer. Memory holds a digest and a name of each public sample.
+    Guarantee: none; the names are confidential. All public samples are taken before one is
+    compared, so whoever yields them learns nothing of the answer. Memory holds a digest and a name
+    of each public sample.
 
     Raises:
-        ContractError: a public sample is of another shape: it was not decoded as the private records are.
+        ContractError: a public sample is of another shape: it was not decoded as the private
+            records are.
     """
     unique: list[tuple[str, bytes]] = []
     whole = bytearray()
     for name, sample in public:
         if not modality.check(sample[np.newaxis]) or modality.misfit(sample, shape):
             form = f"{sample.dtype} {sample.shape}"
-            raise ContractError(f"public_samples gave {name} as {form}, not as {modality.noun} of {shape} are held.")
+            raise ContractError(
+                f"public_samples gave {name} as {form}, not as {modality.noun} of {shape} are held."
+            )
         digest = sample_digest(sample)
         whole += digest
         if modality.is_unique(sample):
@@ -286,20 +347,25 @@ def find_copies(
     return content, [name for name, digest in unique if digest in common]
 
 
-# Messages to the owner about private files at fault. Confidential: every word of it names private files.
+# Messages to the owner about private files at fault. Confidential: every word of it names private
+# files.
 
 SHOWN = 20
 """The largest number of files at fault that the console names."""
 
 
 def refusal(faults: Sequence[str], several: str, remedy: str) -> PrivateDataError:
-    """Return one error for all `faults`: its message quotes the first; of several, notes list the first SHOWN.
+    """Return one error for all `faults`: its message quotes the first; of several, notes list the
+    first SHOWN.
 
-    `several` follows their number: 'private records cannot be read'. In the sentence `remedy`, {it} becomes it or them.
+    `several` follows their number: 'private records cannot be read'. In the sentence `remedy`, {it}
+    becomes it or them.
     """
     if len(faults) == 1:
         return PrivateDataError(f"{faults[0]} {remedy.format(it='it')}")
-    error = PrivateDataError(f"{len(faults):,} {several}; the first: {faults[0]} {remedy.format(it='them')}")
+    error = PrivateDataError(
+        f"{len(faults):,} {several}; the first: {faults[0]} {remedy.format(it='them')}"
+    )
     error.faults = tuple(map(printable, faults))
     for fault in error.faults[:SHOWN]:
         error.add_note(fault)
@@ -310,7 +376,9 @@ def refusal(faults: Sequence[str], several: str, remedy: str) -> PrivateDataErro
 
 @contextmanager
 def as_private() -> Iterator[None]:
-    """Turn a BadTable that the block raises, or what a library raises, into a PrivateDataError without a cell."""
+    """Turn a BadTable that the block raises, or what a library raises, into a PrivateDataError
+    without a cell.
+    """
     try:
         yield
     except BadTable as error:
@@ -319,15 +387,18 @@ def as_private() -> Iterator[None]:
         raise
     except Exception as error:
         raise PrivateDataError(
-            f"The private records cannot be read: a library failed with {type(error).__name__}. They may be damaged."
+            f"The private records cannot be read: a library failed with {type(error).__name__}. "
+            "They may be damaged."
         ) from None
 
 
 @contextmanager
 def listing(place: Path | RemotePath | None) -> Iterator[None]:
-    """If more than SHOWN files are at fault, list all in `<data>.bad-files.txt` beside the data at `place`.
+    """If more than SHOWN files are at fault, list all in `<data>.bad-files.txt` beside the data at
+    `place`.
 
-    Only its owner can read that file. Nothing is written where the data have no place on this machine.
+    Only its owner can read that file. Nothing is written where the data have no place on this
+    machine.
     """
     try:
         yield
@@ -351,7 +422,8 @@ def _write_list(data: Path, faults: Sequence[str]) -> str:
 
 
 def place_in(files: Sequence[object], ends: Sequence[int], noun: str = "Row") -> Where:
-    """Return a function that names a record's place ('Row 7 of a.parquet') in files that follow one another.
+    """Return a function that names a record's place ('Row 7 of a.parquet') in files that follow one
+    another.
 
     `ends` has the number of records up to the end of each file that was read so far; it may grow.
     """

@@ -28,7 +28,8 @@ from pe.private.dataset import Labels, PrivateDataset, Units
 FILE = "private_embeddings.npy"
 
 SPARE = 1.1
-"""Up to this many times the declared size, the number of records does not show in the number of blocks."""
+"""Up to this many times the declared size, the number of records does not show in the number of
+blocks."""
 
 EmbedBlocks = Callable[[Embedding, Iterator[Samples]], Iterator[Vectors]]
 """A function like `embed_blocks`, which may do its work elsewhere."""
@@ -38,7 +39,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PrivateEmbeddings:
-    """The private records as vectors. Everything but `classes` is confidential, the length included."""
+    """The private records as vectors.
+
+    Everything but `classes` is confidential, the length included.
+    """
 
     vectors: Vectors  # float32 (n, d); a row of NaN casts no vote. May be memory-mapped
     labels: Labels  # int32 (n,), indices into `classes`
@@ -54,7 +58,10 @@ class PrivateEmbeddings:
 
 
 def embed_blocks(embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Vectors]:
-    """Yield the vectors of each block, in order (see `embed_block`). Meanwhile no warning of a library is printed."""
+    """Yield the vectors of each block, in order (see `embed_block`).
+
+    Meanwhile no warning of a library is printed.
+    """
     for samples in blocks:
         with quiet():
             answer = embed_block(embedding, samples)
@@ -62,31 +69,39 @@ def embed_blocks(embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Ve
 
 
 def embed_private(
-    dataset: PrivateDataset, embedding: Embedding, folder: Path | None, embed: EmbedBlocks = embed_blocks
+    dataset: PrivateDataset,
+    embedding: Embedding,
+    folder: Path | None,
+    embed: EmbedBlocks = embed_blocks,
 ) -> PrivateEmbeddings:
     """Embed all private records, in padded blocks of exactly `embedding.batch_size`.
 
-    Guarantee: given an embedding that treats each sample alone, as the protocol asks, a record's row is a function of
-    that record alone; the shape of a call never depends on how many records there are, nor does the number of calls
-    while there are no more than SPARE times the declared size. Nothing is printed or timed.
+    Guarantee: given an embedding that treats each sample alone, as the protocol asks, a record's
+    row is a function of that record alone; the shape of a call never depends on how many records
+    there are, nor does the number of calls while there are no more than SPARE times the declared
+    size. Nothing is printed or timed.
 
-    Edge cases: a record that cannot be decoded or embedded, or whose vector is not finite, becomes a row of NaN; the
-    log names it. No record at all: padding is embedded to learn d, and the answer is (0, d). If no record can vote,
-    the log says so and the run goes on, as it would over a neighbouring data set in which one can.
+    Edge cases: a record that cannot be decoded or embedded, or whose vector is not finite, becomes
+    a row of NaN; the log names it. No record at all: padding is embedded to learn d, and the answer
+    is (0, d). If no record can vote, the log says so and the run goes on, as it would over a
+    neighbouring data set in which one can.
 
     Args:
         dataset: the private records.
         embedding: is handed private samples and keeps none.
-        folder: the run's confidential folder, for `private_embeddings.npy`, mapped read-only; None: all in memory.
+        folder: the run's confidential folder, for `private_embeddings.npy`, mapped read-only; None:
+            all in memory.
         embed: embeds the blocks.
 
     Raises:
-        PEError: the embedding's batch_size or dimension is wrong, it fails even on blank samples (see
-            `embed_block`), or the source as a whole is gone.
+        PEError: the embedding's batch_size or dimension is wrong, it fails even on blank samples
+            (see `embed_block`), or the source as a whole is gone.
     """
     size = embedding.batch_size
     if not isinstance(size, int) or size < 1:
-        raise ContractError(f"{type(embedding).__name__}.batch_size is {size!r}: it must be a whole number ≥ 1.")
+        raise ContractError(
+            f"{type(embedding).__name__}.batch_size is {size!r}: it must be a whole number ≥ 1."
+        )
     if folder is None:
         vectors = _embed(dataset, embedding, None, embed)
         return PrivateEmbeddings(vectors, dataset.labels, dataset.units, dataset.classes)
@@ -104,13 +119,17 @@ def embed_private(
 
 
 def load_private(dataset: PrivateDataset, folder: Path) -> PrivateEmbeddings:
-    """Load the embeddings that `embed_private` wrote to `folder` for the same records, memory-mapped. Confidential."""
+    """Load the embeddings that `embed_private` wrote to `folder` for the same records,
+    memory-mapped. Confidential.
+    """
     mode: Literal["r"] | None = "r" if len(dataset) else None
     vectors = np.load(folder / FILE, mmap_mode=mode, allow_pickle=False)
     return PrivateEmbeddings(vectors, dataset.labels, dataset.units, dataset.classes)
 
 
-def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None, embed: EmbedBlocks) -> Vectors:
+def _embed(
+    dataset: PrivateDataset, embedding: Embedding, path: Path | None, embed: EmbedBlocks
+) -> Vectors:
     count = len(dataset)
     size = embedding.batch_size
     vectors: Vectors | None = None
@@ -131,7 +150,9 @@ def _embed(dataset: PrivateDataset, embedding: Embedding, path: Path | None, emb
         if vectors is None:
             vectors = _table(path, (count, answer.shape[1]))
         if answer.shape[1] != vectors.shape[1]:
-            raise ContractError(f"{type(embedding).__name__}.embed changed its dimension between two batches.")
+            raise ContractError(
+                f"{type(embedding).__name__}.embed changed its dimension between two batches."
+            )
         usable = masks.popleft() & np.isfinite(answer).all(axis=1)
         rows = max(0, min(size, count - start))
         vectors[start : start + rows] = answer[:rows]
@@ -163,29 +184,40 @@ def _table(path: Path | None, shape: tuple[int, int]) -> Vectors:
     return open_table(path, np.dtype(np.float32), shape)
 
 
-# Shards of the records: all of a unit's records are in one shard, so that its votes are scaled together.
+# Shards of the records: all of a unit's records are in one shard, so that its votes are scaled
+# together.
 
 SHARD_BYTES = 2**25
-"""Bytes of a shard's vectors, on the average: enough to be worth a message, few enough to hold many at a time."""
+"""Bytes of a shard's vectors, on the average: enough to be worth a message, few enough to hold many
+at a time."""
 _PIECE = 2**20  # units looked at together, so that memory holds no second array of all
 
 
 def shards(private: PrivateEmbeddings, count: int, key: int) -> Iterator[PrivateEmbeddings]:
-    """Cut the records into `count` shards by `parts`. Each is read when it is asked for. CONFIDENTIAL."""
+    """Cut the records into `count` shards by `parts`.
+
+    Each is read when it is asked for. CONFIDENTIAL.
+    """
     for rows in parts(private.units, count, key):
         vectors = np.array(private.vectors[rows], subok=False)
         yield PrivateEmbeddings(vectors, private.labels[rows], private.units[rows], private.classes)
 
 
 def parts(units: Units, count: int, key: int) -> Iterator[slice | Units]:
-    """Cut records, given their units, into `count` ≥ 1 parts, some maybe empty. Yield each part's rows. CONFIDENTIAL.
+    """Cut records, given their units, into `count` ≥ 1 parts, some maybe empty.
 
-    Guarantee: all records of a unit are in one part, so the parts' votes add up to the votes of all.
+    Yield each part's rows. CONFIDENTIAL.
 
-    The `key`, 64 random bits, decides which units share a part, so that nobody can choose it; no sum depends on it.
+    Guarantee: all records of a unit are in one part, so the parts' votes add up to the votes of
+    all.
+
+    The `key`, 64 random bits, decides which units share a part, so that nobody can choose it; no
+    sum depends on it.
     """
     pieces = ((at, units[at : at + _PIECE]) for at in range(0, len(units), _PIECE))
-    if count == 1 or all(np.array_equal(piece, np.arange(at, at + len(piece))) for at, piece in pieces):
+    if count == 1 or all(
+        np.array_equal(piece, np.arange(at, at + len(piece))) for at, piece in pieces
+    ):
         # each record is its own unit
         for start, stop in pairwise(len(units) * number // count for number in range(count + 1)):
             yield slice(start, stop)
@@ -196,7 +228,9 @@ def parts(units: Units, count: int, key: int) -> Iterator[slice | Units]:
 
 
 def place(units: Units, count: int, key: int) -> npt.NDArray[np.unsignedinteger]:
-    """Return for each record the number of its unit's shard, in [0, count), by a keyed hash of the unit."""
+    """Return for each record the number of its unit's shard, in [0, count), by a keyed hash of the
+    unit.
+    """
     places = np.empty(len(units), np.min_scalar_type(count))
     for at in range(0, len(units), _PIECE):
         hashes = mix(units[at : at + _PIECE].astype(np.uint64) + np.uint64(key))  # modulo 2⁶⁴

@@ -1,4 +1,7 @@
-"""Proposals for `pe init` from the files at a place. Every proposal is confidential until the owner confirms it."""
+"""Proposals for `pe init` from the files at a place.
+
+Every proposal is confidential until the owner confirms it.
+"""
 
 from __future__ import annotations
 
@@ -33,26 +36,39 @@ _LENGTHS = (250, 500, 1000)  # bytes of a text; beyond them LONGEST
 
 
 def kind_at(path: Path) -> str:
-    """Return the kind of source of images that reads what lies at `path`: folder, npz, parquet or webdataset."""
+    """Return the kind of source of images that reads what lies at `path`: folder, npz, parquet or
+    webdataset.
+    """
     if path.is_dir():
         if tables_in(path, TAR):
             return WebDataset.kind
         return "parquet" if tables_in(path, COLUMNAR) or has_splits(path) else "folder"
-    kinds = {".npz": "npz", **dict.fromkeys(COLUMNAR, "parquet"), **dict.fromkeys(TAR, WebDataset.kind)}
+    kinds = {
+        ".npz": "npz",
+        **dict.fromkeys(COLUMNAR, "parquet"),
+        **dict.fromkeys(TAR, WebDataset.kind),
+    }
     if path.suffix.lower() not in kinds:
-        raise RecipeError(f"{path} is neither a folder nor a file of these types: {', '.join(kinds)}.")
+        raise RecipeError(
+            f"{path} is neither a folder nor a file of these types: {', '.join(kinds)}."
+        )
     return kinds[path.suffix.lower()]
 
 
 def text_kind_at(path: Path) -> str:
-    """Return the kind of source for the texts at `path`: text_folder for a folder without tables, else text_table."""
+    """Return the kind of source for the texts at `path`: text_folder for a folder without tables,
+    else text_table.
+    """
     return TextFolder.kind if path.is_dir() and not tables_in(path) else TextTable.kind
 
 
-def look(path: Path, image_column: str | None, text_column: str | None, label_column: str | None) -> Seen:
+def look(
+    path: Path, image_column: str | None, text_column: str | None, label_column: str | None
+) -> Seen:
     """Find out what lies at `path`, a folder or a file.
 
-    The owner may name columns of a table; a column that is None is looked for. An empty label column means no labels.
+    The owner may name columns of a table; a column that is None is looked for. An empty label
+    column means no labels.
     """
     choices = f"a folder of images or texts, an .npz or .tar file or a table ({', '.join(TABLES)})"
     if not path.exists():
@@ -74,14 +90,15 @@ def look(path: Path, image_column: str | None, text_column: str | None, label_co
         return TextTable.find(path, text_column, label_column)
     if kind == "folder" and _holds(path, _is_dicom):
         raise RecipeError(
-            f"{path} holds DICOM files: write a recipe with private.kind: dicom, whose window you must declare "
-            "(pe explain dicom; docs/data.md)."
+            f"{path} holds DICOM files: write a recipe with private.kind: dicom, whose window you "
+            "must declare (pe explain dicom; docs/data.md)."
         )
     return (TextFolder if kind == TextFolder.kind else ImageFolder).find(path)
 
 
 def cells_in_header(path: Path) -> int:
-    """Return how many names in the first row of the CSV or TSV file or files at `path` look like values of a record.
+    """Return how many names in the first row of the CSV or TSV file or files at `path` look like
+    values of a record.
 
     None is told: without a header they are a record's cells.
     """
@@ -92,7 +109,10 @@ def cells_in_header(path: Path) -> int:
 
 
 def look_at_shape(dataset: PrivateDataset) -> tuple[int, Channels]:
-    """Return the side and channels that suit most of the first images, which must not be resized. Confidential."""
+    """Return the side and channels that suit most of the first images, which must not be resized.
+
+    Confidential.
+    """
     images = _readable(dataset)
     sizes = [(image.shape[0], image.shape[1]) for image in images]
     grey = [bool(np.all(image == image[..., :1])) for image in images]
@@ -104,7 +124,9 @@ def look_at_shape(dataset: PrivateDataset) -> tuple[int, Channels]:
 
 
 def look_at_length(dataset: PrivateDataset) -> int:
-    """Return the bytes that suit most of the first texts: twice the median, as a round number. Confidential.
+    """Return the bytes that suit most of the first texts: twice the median, as a round number.
+
+    Confidential.
 
     The source must hand over each text whole, or cut at no fewer than LONGEST bytes.
     """
@@ -113,22 +135,32 @@ def look_at_length(dataset: PrivateDataset) -> int:
 
 
 def _readable(dataset: PrivateDataset) -> list[Any]:
-    """Return those of the first records that can be read. If none can, raise the first one's error."""
+    """Return those of the first records that can be read.
+
+    If none can, raise the first one's error.
+    """
     outcomes = list(dataset.first(LOOKED_AT))
     readable = [one for one in outcomes if not isinstance(one, PEError)]
     if not readable:
-        raise next((one for one in outcomes if isinstance(one, PEError)), PrivateDataError("There are no records."))
+        raise next(
+            (one for one in outcomes if isinstance(one, PEError)),
+            PrivateDataError("There are no records."),
+        )
     return readable
 
 
 def _holds_texts(path: Path) -> bool:
-    """Return True if file names are of texts or of tables of texts, and none is of images, Parquet, Arrow or .tar."""
+    """Return True if file names are of texts or of tables of texts, and none is of images, Parquet,
+    Arrow or .tar.
+    """
     if path.is_file():
         suffix = path.suffix.lower()
         return suffix in TABLES and suffix not in COLUMNAR
 
     def has(*suffixes: str) -> bool:
-        return _holds(path, lambda file: file.suffix.lower() in suffixes and file.name != LABELS_CSV)
+        return _holds(
+            path, lambda file: file.suffix.lower() in suffixes and file.name != LABELS_CSV
+        )
 
     return not has(*SUFFIXES, *COLUMNAR, *TAR) and has(*TEXTS, *TABLES)
 

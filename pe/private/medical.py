@@ -2,16 +2,17 @@
 
 The rules:
 
-- DICOM: stored values → rescale slope and intercept → window → 0…255; MONOCHROME1 is inverted. 8-bit
-  colour (RGB, YBR) is taken as it is. Several frames, palettes, modality look-up tables, enhanced objects
-  and values that do not end at the lowest bit are refused.
-- TIFF, of any real number type, by tifffile: values → window → 0…255; MINISWHITE is inverted; colour needs
-  uint8 or uint16, as RGB or as JPEG, and has no window. A fourth channel is opacity that is not multiplied
-  in. The orientation is applied. Several pages are refused.
-- The window (centre c, width w) maps x to 255·clip((x - c)/w + ½, 0, 1), rounded (DICOM's LINEAR_EXACT);
-  a value that is not a number becomes black. It is public: declared, never taken from a file's header.
-- Of a DICOM header only the elements that pixels need are read, and PatientID where it is the privacy
-  unit. No message holds a header's value.
+- DICOM: stored values → rescale slope and intercept → window → 0…255; MONOCHROME1 is inverted.
+  8-bit colour (RGB, YBR) is taken as it is. Several frames, palettes, modality look-up tables,
+  enhanced objects and values that do not end at the lowest bit are refused.
+- TIFF, of any real number type, by tifffile: values → window → 0…255; MINISWHITE is inverted;
+  colour needs uint8 or uint16, as RGB or as JPEG, and has no window. A fourth channel is opacity
+  that is not multiplied in. The orientation is applied. Several pages are refused.
+- The window (centre c, width w) maps x to 255·clip((x - c)/w + ½, 0, 1), rounded (DICOM's
+  LINEAR_EXACT); a value that is not a number becomes black. It is public: declared, never taken
+  from a file's header.
+- Of a DICOM header only the elements that pixels need are read, and PatientID where it is the
+  privacy unit. No message holds a header's value.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ from pe.private.source import source
 
 PATIENT = "PatientID"
 BURNED_IN = (
-    "Medical images may have names, dates or numbers burned into their pixels. The toolkit does not look for them: "
-    "remove them first, because a generator could learn to draw such text."
+    "Medical images may have names, dates or numbers burned into their pixels. The toolkit does "
+    "not look for them: remove them first, because a generator could learn to draw such text."
 )
 _TIFF = frozenset({".tif", ".tiff"})
 _SUFFIXES = _TIFF | {".dcm", ".dicom", ".ima", ""}
 # fmt: off
 _PIXEL_ELEMENTS = [
-    "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration", "NumberOfFrames", "Rows", "Columns",
-    "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "RescaleIntercept", "RescaleSlope",
-    "ModalityLUTSequence", "ExtendedOffsetTable", "ExtendedOffsetTableLengths", "PixelData",
-    "SharedFunctionalGroupsSequence",
+    "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration", "NumberOfFrames", "Rows",
+    "Columns", "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "RescaleIntercept",
+    "RescaleSlope", "ModalityLUTSequence", "ExtendedOffsetTable", "ExtendedOffsetTableLengths",
+    "PixelData", "SharedFunctionalGroupsSequence",
 ]
 # fmt: on
 _COLOUR = frozenset({"RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT"})
@@ -60,7 +61,12 @@ _SYNTAXES = {  # taken for files that state none: (implicit VR, little-endian) �
     (False, False): "1.2.840.10008.1.2.2",
 }
 
-_TIFF_FORMS = ("1 MINISBLACK", "1 MINISWHITE", "3 RGB", "4 RGB UNASSALPHA")  # channels, colours, the channel besides
+_TIFF_FORMS = (
+    "1 MINISBLACK",
+    "1 MINISWHITE",
+    "3 RGB",
+    "4 RGB UNASSALPHA",
+)  # channels, colours, the channel besides
 
 Window = tuple[float, Annotated[float, Field(gt=0)]]
 
@@ -69,12 +75,12 @@ Window = tuple[float, Annotated[float, Field(gt=0)]]
 class Dicom(FolderSource, ImageSource):
     """A folder of DICOM or TIFF files, one image per file.
 
-    Classes and labels.csv are as for `ImageFolder`; the privacy unit may also be "PatientID", which is
-    read from the files unless labels.csv has a column of this name.
+    Classes and labels.csv are as for `ImageFolder`; the privacy unit may also be "PatientID", which
+    is read from the files unless labels.csv has a column of this name.
 
     Attributes:
-        window: (centre, width), in the values after rescaling (Hounsfield units in CT); None where all
-            images are in colour.
+        window: (centre, width), in the values after rescaling (Hounsfield units in CT); None where
+            all images are in colour.
     """
 
     _: KW_ONLY
@@ -85,17 +91,25 @@ class Dicom(FolderSource, ImageSource):
     own_units: ClassVar[frozenset[str]] = frozenset({PATIENT})
 
     def open(self) -> PrivateDataset:
-        """List the records. Pixels are read later. Always warn of burned-in text. Raise as `PrivateSource.open`.
+        """List the records.
 
-        With PatientID as the unit, every file's header is read. A file whose header cannot be read is a bad image from
-        here on; a file without a PatientID is an error.
+        Pixels are read later. Always warn of burned-in text. Raise as `PrivateSource.open`.
+
+        With PatientID as the unit, every file's header is read. A file whose header cannot be read
+        is a bad image from here on; a file without a PatientID is an error.
         """
         _libraries()
         warnings.warn(BURNED_IN, stacklevel=2)
         files = self._files()
         if files.units is None and self.privacy_unit == PATIENT:
-            units = [path if isinstance(path, PEError) else _patient_or_error(self.path / path) for path in files.paths]
-            paths = [one if isinstance(one, PEError) else path for path, one in zip(files.paths, units, strict=True)]
+            units = [
+                path if isinstance(path, PEError) else _patient_or_error(self.path / path)
+                for path in files.paths
+            ]
+            paths = [
+                one if isinstance(one, PEError) else path
+                for path, one in zip(files.paths, units, strict=True)
+            ]
             files = replace(files, paths=paths, units=units)
         return self._bind(files)
 
@@ -110,12 +124,19 @@ class Dicom(FolderSource, ImageSource):
         except PEError:
             raise
         except Exception as error:  # the libraries let almost any exception out of a malformed file
-            raise BadImage(f"{name} is damaged, not DICOM, or compressed in a way that has no decoder here.") from error
+            raise BadImage(
+                f"{name} is damaged, not DICOM, or compressed in a way that has no decoder here."
+            ) from error
         return super().read(pixels, name)
 
 
-def apply_window(values: npt.NDArray[Any], window: tuple[float, float], *, invert: bool) -> UInt8Array:
-    """Map values to 0…255 by the window (centre, width). `invert` where low values are white; NaN becomes black."""
+def apply_window(
+    values: npt.NDArray[Any], window: tuple[float, float], *, invert: bool
+) -> UInt8Array:
+    """Map values to 0…255 by the window (centre, width).
+
+    `invert` where low values are white; NaN becomes black.
+    """
     centre, width = window
     share = np.clip((values.astype(np.float64) - centre) / width + 0.5, 0.0, 1.0)
     if invert:
@@ -132,11 +153,16 @@ def _libraries() -> tuple[Any, Any]:
 
 
 def _patient_or_error(path: Path) -> str | BadImage | None:
-    """Return the PatientID in a file's header, None if it has none, or an error without a header. Confidential."""
+    """Return the PatientID in a file's header, None if it has none, or an error without a header.
+
+    Confidential.
+    """
     pydicom, _ = _libraries()
     try:
         with quiet():
-            header = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=[PATIENT, "Rows"], force=True)
+            header = pydicom.dcmread(
+                path, stop_before_pixels=True, specific_tags=[PATIENT, "Rows"], force=True
+            )
             if not header.preamble and "Rows" not in header:
                 raise ValueError("no header")
             value = header.get(PATIENT)
@@ -149,13 +175,17 @@ def _grey_levels(
     path: Path, values: npt.NDArray[Any], window: tuple[float, float] | None, invert: bool
 ) -> npt.NDArray[Any]:
     if window is None:
-        raise PrivateDataError(f"{path} is not in colour: declare a window (centre, width) for its values.")
+        raise PrivateDataError(
+            f"{path} is not in colour: declare a window (centre, width) for its values."
+        )
     return apply_window(values, window, invert=invert)
 
 
 def _check_pixels(path: Path, height: int, width: int) -> None:
     if height < 1 or width < 1 or height * width > MAX_PIXELS:
-        raise BadImage(f"{path} announces no pixels or more than {MAX_PIXELS:,}, and was not decoded.")
+        raise BadImage(
+            f"{path} announces no pixels or more than {MAX_PIXELS:,}, and was not decoded."
+        )
 
 
 def _read_dicom(path: Path, window: tuple[float, float] | None) -> npt.NDArray[Any]:
@@ -165,8 +195,13 @@ def _read_dicom(path: Path, window: tuple[float, float] | None) -> npt.NDArray[A
     with path.open("rb") as file:
         head = file.read(_HEAD)
     if _DEFLATED in head:
-        raise BadImage(f"{path} is a deflated DICOM file, whose size cannot be checked: save it without deflation.")
-    data = pydicom.dcmread(path, specific_tags=_PIXEL_ELEMENTS, force=True)  # old files lack the preamble
+        raise BadImage(
+            f"{path} is a deflated DICOM file, whose size cannot be checked: save it without "
+            "deflation."
+        )
+    data = pydicom.dcmread(
+        path, specific_tags=_PIXEL_ELEMENTS, force=True
+    )  # old files lack the preamble
     for name in _REQUIRED:
         if data.get(name) in (None, "", b""):
             raise BadImage(f"{path} is not an image in DICOM: it has no {name}.")
@@ -176,14 +211,20 @@ def _read_dicom(path: Path, window: tuple[float, float] | None) -> npt.NDArray[A
     _check_pixels(path, int(data.Rows), int(data.Columns))
     check_frames(int(data.get("NumberOfFrames") or 1), str(path))
     if data.get("HighBit") not in (None, "", data.BitsStored - 1):
-        raise BadImage(f"{path} has values that do not end at the lowest bit: save it with HighBit = BitsStored - 1.")
+        raise BadImage(
+            f"{path} has values that do not end at the lowest bit: save it with HighBit = "
+            "BitsStored - 1."
+        )
     kind = str(data.PhotometricInterpretation)
     if kind in _COLOUR and data.BitsAllocated == data.BitsStored == 8 and data.SamplesPerPixel == 3:
         return np.asarray(pixel_array(data))
     is_grey = kind in ("MONOCHROME1", "MONOCHROME2") and data.SamplesPerPixel == 1
     # an enhanced object has its rescale in a sequence of groups
     if not is_grey or data.get("ModalityLUTSequence") or data.get("SharedFunctionalGroupsSequence"):
-        raise BadImage(f"{path} is neither monochrome with a linear rescale in its header nor 8-bit RGB or YBR.")
+        raise BadImage(
+            f"{path} is neither monochrome with a linear rescale in its header nor 8-bit RGB or "
+            "YBR."
+        )
     slope, intercept = (
         default if (value := data.get(key)) in (None, "") else float(value)
         for key, default in (("RescaleSlope", 1.0), ("RescaleIntercept", 0.0))
@@ -205,9 +246,13 @@ def _read_tiff(path: Path, window: tuple[float, float] | None) -> npt.NDArray[An
         form = " ".join([str(samples), kind, *(one.name for one in page.extrasamples)])
         if page.imagedepth != 1 or form not in _TIFF_FORMS or page.dtype.kind == "c":
             raise BadImage(
-                f"{path} is neither grey nor RGB: save it as one of them, without further channels but a plain opacity."
+                f"{path} is neither grey nor RGB: save it as one of them, without further channels "
+                "but a plain opacity."
             )
-        ends = [start + length for start, length in zip(page.dataoffsets, page.databytecounts, strict=True)]
+        ends = [
+            start + length
+            for start, length in zip(page.dataoffsets, page.databytecounts, strict=True)
+        ]
         if not ends or min(page.databytecounts) == 0 or max(ends) > file.filehandle.size:
             raise BadImage(f"{path} is truncated or damaged.")
         values: npt.NDArray[Any] = page.asarray(maxworkers=1)
@@ -216,4 +261,8 @@ def _read_tiff(path: Path, window: tuple[float, float] | None) -> npt.NDArray[An
         turn = page.tags.valueof("Orientation", default=1)
         values = values.swapaxes(0, 1) if turn in (5, 6, 7, 8) else values
         values = values[:: -1 if turn in (3, 4, 7, 8) else 1, :: -1 if turn in (2, 3, 6, 7) else 1]
-        return values if samples > 1 else _grey_levels(path, values, window, page.photometric.name == "MINISWHITE")
+        return (
+            values
+            if samples > 1
+            else _grey_levels(path, values, window, page.photometric.name == "MINISWHITE")
+        )

@@ -1,4 +1,6 @@
-"""Private records in memory: arrays, tables and data sets of libraries that are not imported here."""
+"""Private records in memory: arrays, tables and data sets of libraries that are not
+imported here.
+"""
 
 from __future__ import annotations
 
@@ -52,22 +54,33 @@ class Records:
 
 @source
 class MemorySource(PrivateSource):
-    """Records in memory. Recipes do not hold them: to go on with a run, call `pe.evolve` with them and `resume`."""
+    """Records in memory.
+
+    Recipes do not hold them: to go on with a run, call `pe.evolve` with them and `resume`.
+    """
 
     _: KW_ONLY
-    ledger_file: Path = Field(description="a file, in any place, that all runs over these records in memory share")
-    records: Annotated[InstanceOf[Records] | None, Field(exclude=True)] = field(default=None, repr=False)
+    ledger_file: Path = Field(
+        description="a file, in any place, that all runs over these records in memory share"
+    )
+    records: Annotated[InstanceOf[Records] | None, Field(exclude=True)] = field(
+        default=None, repr=False
+    )
 
     @property
     def place(self) -> None:
         """None."""
 
     def open(self) -> PrivateDataset:
-        """List the records. Samples are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
+        """List the records.
+
+        Samples are read later, by `check` and `blocks`. Raise as `PrivateSource.open`.
+        """
         if (one := self.records) is None:
             raise PrivateDataError(
-                "The private records were in memory, and no file holds them: to go on with a run, call pe.evolve with "
-                "them and the same settings again, the run's directory as out, and resume=True."
+                "The private records were in memory, and no file holds them: to go on with a run, "
+                "call pe.evolve with them and the same settings again, the run's directory as out, "
+                "and resume=True."
             )
         nothing = [None] * one.count
         labels = nothing if one.labels is None else map(python_scalar, one.labels())
@@ -98,7 +111,9 @@ class ImagesInMemory(MemorySource, ImageSource):
             raise BadImage(f"{name} is missing.")
         if isinstance(value, np.ndarray) and value.dtype.kind == "f":
             if not (value.min(initial=0) >= 0 and value.max(initial=0) <= 1):
-                raise BadImage(f"{name} has values outside 0…1: scale floating-point pixels to 0…1.")
+                raise BadImage(
+                    f"{name} has values outside 0…1: scale floating-point pixels to 0…1."
+                )
             value = np.rint(value * 255).astype(np.uint8)
         return super().read(value, name)
 
@@ -124,7 +139,9 @@ def _name(index: int) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return an image as encoded bytes, a path, an image of Pillow or an array h×w(×c). None if it is missing.
+    """Return an image as encoded bytes, a path, an image of Pillow or an array h×w(×c).
+
+    None if it is missing.
 
     A mapping holds `bytes` or a `path`, as Hugging Face's images do; a tensor of torch is c×h×w.
     """
@@ -134,7 +151,13 @@ def _plain(value: Any) -> Any:
         return value
     array = value.detach().cpu().numpy() if hasattr(value, "detach") else value
     is_tensor = array is not value and array.ndim == 3
-    return Path(value) if isinstance(value, str) else np.moveaxis(array, 0, -1) if is_tensor else np.asarray(array)
+    return (
+        Path(value)
+        if isinstance(value, str)
+        else np.moveaxis(array, 0, -1)
+        if is_tensor
+        else np.asarray(array)
+    )
 
 
 # What pe.evolve is given, as a source.
@@ -142,39 +165,54 @@ def _plain(value: Any) -> Any:
 _KINDS = {IMAGE: ImagesInMemory.kind, TEXT: TextsInMemory.kind, "": TableInMemory.kind}
 
 
-def source_of(value: Any, settings: Mapping[str, Any], where: str, others: Collection[str]) -> PrivateSource:
-    """Return the source for the records at a path, or in an object (docs/data.md), whose first record is looked at.
+def source_of(
+    value: Any, settings: Mapping[str, Any], where: str, others: Collection[str]
+) -> PrivateSource:
+    """Return the source for the records at a path, or in an object (docs/data.md), whose first
+    record is looked at.
 
-    `settings` are keys of the source; `image` or `text`, and `label`, name columns; with `columns` the records are
-    rows of a table. Messages begin with `where`; `others` are names of settings that one may have meant besides. Raise
-    RecipeError if anything is not clear.
+    `settings` are keys of the source; `image` or `text`, and `label`, name columns; with `columns`
+    the records are rows of a table. Messages begin with `where`; `others` are names of settings
+    that one may have meant besides. Raise RecipeError if anything is not clear.
     """
     arguments = {key: settings[key] for key in (IMAGE, TEXT, LABEL) if key in settings}
     own = {key: setting for key, setting in settings.items() if key not in arguments}
     if COLUMNS in own and (wrong := [key for key in (IMAGE, TEXT) if key in arguments]):
-        raise RecipeError(f"{where}: {wrong[0]} is not of the rows of a table, which columns declares: leave it out.")
+        raise RecipeError(
+            f"{where}: {wrong[0]} is not of the rows of a table, which columns declares: leave it "
+            "out."
+        )
     read = _at_path if isinstance(value, str | Path) else _in_memory
     own = read(value, arguments, own, where) | own
     keys = fields_of(load("pe.sources", own["kind"]))
     for key in own.keys() - keys:
-        raise RecipeError(f"{where}: unknown setting '{key}'; {nearest_name(key, [*others, *keys])}")
+        raise RecipeError(
+            f"{where}: unknown setting '{key}'; {nearest_name(key, [*others, *keys])}"
+        )
     return read_source(own, where)
 
 
-def _at_path(path: str | Path, arguments: Mapping[str, str], own: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _at_path(
+    path: str | Path, arguments: Mapping[str, str], own: Mapping[str, Any], where: str
+) -> dict[str, Any]:
     if COLUMNS in own:
-        return {"kind": RowTable.kind, "path": path} | {f"{key}_column": name for key, name in arguments.items()}
+        return {"kind": RowTable.kind, "path": path} | {
+            f"{key}_column": name for key, name in arguments.items()
+        }
     settings = look(Path(path), arguments.get(IMAGE), arguments.get(TEXT), "").settings
     if own.get("classes") and "label_column" in settings:
         arguments = {LABEL: LABEL, **arguments}
     return settings | {f"{key}_column": name for key, name in arguments.items()}
 
 
-def _in_memory(value: Any, arguments: Mapping[str, str], own: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the kind and the records; and size and channels, as far as one array of all images has them.
+def _in_memory(
+    value: Any, arguments: Mapping[str, str], own: Mapping[str, Any], where: str
+) -> dict[str, Any]:
+    """Return the kind and the records; and size and channels, as far as one array of all images has
+    them.
 
-    Only names of columns and the shape of an array go into what is returned, which is public: names of labels in a
-    type, like values, may have been computed from the records.
+    Only names of columns and the shape of an array go into what is returned, which is public: names
+    of labels in a type, like values, may have been computed from the records.
     """
     unit = own.get("privacy_unit", RECORD)
     classes = own.get("classes")
@@ -182,7 +220,9 @@ def _in_memory(value: Any, arguments: Mapping[str, str], own: Mapping[str, Any],
     count, columns, type_names = _columns(value, where, named)
     for key, name in {**arguments, "privacy_unit": unit}.items():
         if name not in columns and name != RECORD:
-            raise RecipeError(f"{where}: {key} is '{name}', and the records have {list_names([*columns])}.")
+            raise RecipeError(
+                f"{where}: {key} is '{name}', and the records have {list_names([*columns])}."
+            )
     declared = _declared(own, columns, arguments.get(LABEL), where)
     free = {name: read for name, read in columns.items() if name not in (*declared, unit)}
     # A table's columns that are not declared are left out, a column `label` too.
@@ -192,10 +232,15 @@ def _in_memory(value: Any, arguments: Mapping[str, str], own: Mapping[str, Any],
     sample, modality = ("", "") if declared else _sample(free, arguments, where)
     rest = [name for name in free if name != sample]
     looks_labelled = bool(usual or like_labels(rest) or any(type_names.get(name) for name in rest))
-    if label is None and rest and not declared and (len(classes or ()) > 1 or (classes is None and looks_labelled)):
+    if (
+        label is None
+        and rest
+        and not declared
+        and (len(classes or ()) > 1 or (classes is None and looks_labelled))
+    ):
         raise RecipeError(
-            f"{where}: the records have {list_names(rest)}, but no 'label': name the column of labels by label=…, or "
-            "give classes=[] if there is none."
+            f"{where}: the records have {list_names(rest)}, but no 'label': name the column of "
+            "labels by label=…, or give classes=[] if there is none."
         )
     names = type_names.get(label or "", ())
     content: dict[str, Any] = {}
@@ -210,14 +255,21 @@ def _in_memory(value: Any, arguments: Mapping[str, str], own: Mapping[str, Any],
     return content | {"kind": _KINDS[modality]}
 
 
-def _declared(own: Mapping[str, Any], columns: Mapping[str, Values], label: str | None, where: str) -> list[str]:
+def _declared(
+    own: Mapping[str, Any], columns: Mapping[str, Values], label: str | None, where: str
+) -> list[str]:
     """Return the names of a table's declared columns. None, if the records are no table."""
     declared = own.get(COLUMNS, {})
     for name in declared:
         if name not in columns:
-            raise RecipeError(f"{where}: columns declares '{name}', which is not there: {nearest_name(name, columns)}")
+            raise RecipeError(
+                f"{where}: columns declares '{name}', which is not there: "
+                f"{nearest_name(name, columns)}"
+            )
         if name == label:
-            raise RecipeError(f"{where}: label is '{name}', which is among columns: take it out there.")
+            raise RecipeError(
+                f"{where}: label is '{name}', which is among columns: take it out there."
+            )
     return list(declared)
 
 
@@ -226,20 +278,32 @@ def _together(parts: Sequence[Values]) -> Iterator[tuple[Any, ...]]:
 
 
 def _type_shape(read: Values, own: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return size and channels of images in one array n×h×w(×c), as settings. Other images' must be in `own`."""
+    """Return size and channels of images in one array n×h×w(×c), as settings.
+
+    Other images' must be in `own`.
+    """
     array: Any = read.args[0] if isinstance(read, partial) else None
     shape = tuple(array.shape) if getattr(array, "ndim", 0) in (3, 4) else None
     if shape is None and "size" not in own:
-        raise RecipeError(f"{where}: size is missing: state the images' height and width in pixels, size=64 (say).")
+        raise RecipeError(
+            f"{where}: size is missing: state the images' height and width in pixels, size=64 "
+            "(say)."
+        )
     if shape is None:
         return {}
     is_tensor = hasattr(array, "detach") and len(shape) == 4
     height, width, *channels = (*shape[2:], shape[1]) if is_tensor else shape[1:]
-    return {"channels": 1 if channels in ([], [1]) else 3} | ({} if own.get("resize") else {"size": (height, width)})
+    return {"channels": 1 if channels in ([], [1]) else 3} | (
+        {} if own.get("resize") else {"size": (height, width)}
+    )
 
 
-def _sample(columns: Mapping[str, Values], arguments: Mapping[str, str], where: str) -> tuple[str, str]:
-    """Return the name of the column of samples, and whether it holds images or texts: by its name, else its type."""
+def _sample(
+    columns: Mapping[str, Values], arguments: Mapping[str, str], where: str
+) -> tuple[str, str]:
+    """Return the name of the column of samples, and whether it holds images or texts: by its name,
+    else its type.
+    """
     candidates = {name: modality for modality, name in arguments.items() if modality != LABEL}
     candidates = candidates or {name: _USUAL[name] for name in columns if name in _USUAL}
     if not candidates:
@@ -249,60 +313,92 @@ def _sample(columns: Mapping[str, Values], arguments: Mapping[str, str], where: 
     if len(candidates) != 1:
         none = "" if candidates else ", none of them of images or texts"
         several = list_names([*candidates] or [*columns]) + none
-        example = f"columns={{'{next(iter(columns), 'age')}': {{'kind': 'integer', 'min': 0, 'max': 120}}, …}}"
+        example = (
+            f"columns={{'{next(iter(columns), 'age')}': {{'kind': 'integer', 'min': 0, 'max': "
+            "120}, …}"
+        )
         raise RecipeError(
-            f"{where}: the records have {several}: name the one of samples by image=… or text=…; if they are rows of a "
-            f"table, declare its columns by {example} (docs/tables.md)."
+            f"{where}: the records have {several}: name the one of samples by image=… or text=…; "
+            f"if they are rows of a table, declare its columns by {example} (docs/tables.md)."
         )
     return next(iter(candidates.items()))
 
 
 def _usual_modality(read: Values) -> str:
-    """Return the modality of most of the first values, so that no single one decides. Empty if there is none."""
+    """Return the modality of most of the first values, so that no single one decides.
+
+    Empty if there is none.
+    """
     return mode([*map(_modality, islice(read(), _LOOKED_AT))] or [""])
 
 
 def _modality(value: Any) -> str:
     """Return whether a value is an image or a text, by its type. Empty if it is neither."""
-    is_file = isinstance(value, bytes | Path | Image.Image) or (isinstance(value, Mapping) and "bytes" in value)
-    return TEXT if isinstance(value, str) else IMAGE if is_file or getattr(value, "ndim", 0) in (2, 3) else ""
+    is_file = isinstance(value, bytes | Path | Image.Image) or (
+        isinstance(value, Mapping) and "bytes" in value
+    )
+    return (
+        TEXT
+        if isinstance(value, str)
+        else IMAGE
+        if is_file or getattr(value, "ndim", 0) in (2, 3)
+        else ""
+    )
 
 
 def _name_numbers(read: Values, names: Sequence[str]) -> Iterator[Any]:
     """Yield a column's values. Whole numbers that count into `names` as the names."""
     for value in map(python_scalar, read()):
-        is_index = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names)
+        is_index = (
+            isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names)
+        )
         yield names[value] if is_index else value
 
 
 def _columns(
     value: Any, where: str, named: Collection[object]
 ) -> tuple[int, Mapping[str, Values], Mapping[str, Sequence[str]]]:
-    """Return the number of records, their columns, and class names that belong to a column's type, by column.
+    """Return the number of records, their columns, and class names that belong to a column's type,
+    by column.
 
-    Where each record is a mapping, a key that the owner has not `named` is a column if most of the first ones have it.
+    Where each record is a mapping, a key that the owner has not `named` is a column if most of the
+    first ones have it.
     """
     if isinstance(value, Mapping) and any(hasattr(one, "cast_column") for one in value.values()):
         raise RecipeError(f"{where}: private has the splits {', '.join(value)}: give one of them.")
     if hasattr(value, "cast_column") and hasattr(value, "__len__"):  # a Dataset of Hugging Face
         return _hugging_face(value)
     if hasattr(value, "to_batches") and hasattr(value, "schema"):  # a table of pyarrow
-        class_names = {name: feature_names(value.schema.metadata, name) for name in value.schema.names}
-        columns = {name: partial(_cells, partial(value.select([name]).to_batches, _TOGETHER)) for name in class_names}
+        class_names = {
+            name: feature_names(value.schema.metadata, name) for name in value.schema.names
+        }
+        columns = {
+            name: partial(_cells, partial(value.select([name]).to_batches, _TOGETHER))
+            for name in class_names
+        }
         return len(value), columns, class_names
     if isinstance(value, tuple) and len(value) == 2:
         value = dict(zip((SAMPLE, LABEL), value, strict=True))
     if isinstance(value, Mapping) or hasattr(value, "columns"):  # arrays by name, or a data frame
         names = list(value if isinstance(value, Mapping) else value.columns)
         if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-            raise RecipeError(f"{where}: private has two columns named '{twice[0]}': rename or drop one of them.")
+            raise RecipeError(
+                f"{where}: private has two columns named '{twice[0]}': rename or drop one of them."
+            )
         if len(counts := {len(value[name]) for name in names}) != 1:
-            raise RecipeError(f"{where}: private has {list_names(names)}, which differ in length, or are none.")
+            raise RecipeError(
+                f"{where}: private has {list_names(names)}, which differ in length, or are none."
+            )
         return counts.pop(), {str(name): partial(_in_order, value[name]) for name in names}, {}
-    if isinstance(value, bytes) or not hasattr(value, "__len__") or not hasattr(value, "__getitem__"):
+    if (
+        isinstance(value, bytes)
+        or not hasattr(value, "__len__")
+        or not hasattr(value, "__getitem__")
+    ):
         raise RecipeError(
-            f"{where}: private is an object of the class {type(value).__name__}: give a path, arrays, a table or a "
-            "data set that has a length (docs/data.md), or a source such as pe.ImageFolder(…)."
+            f"{where}: private is an object of the class {type(value).__name__}: give a path, "
+            "arrays, a table or a data set that has a length (docs/data.md), or a source such as "
+            "pe.ImageFolder(…)."
         )
     read: Values = partial(_in_order, value)
     rows = list(islice(read(), _LOOKED_AT))  # so that no single one decides what the columns are
@@ -311,27 +407,47 @@ def _columns(
     keys: dict[str, Any] = {}
     if 2 * len(mappings) > len(rows):
         occurrences = Counter(key for row in mappings for key in row)
-        keys = {str(key): key for key, count in occurrences.items() if 2 * count > len(rows) or key in named}
+        keys = {
+            str(key): key
+            for key, count in occurrences.items()
+            if 2 * count > len(rows) or key in named
+        }
     elif 2 * len(pairs) > len(rows):
         keys = {SAMPLE: 0, LABEL: 1}
-    return len(value), {name: partial(_parts, read, key) for name, key in keys.items()} or {SAMPLE: read}, {}
+    return (
+        len(value),
+        {name: partial(_parts, read, key) for name, key in keys.items()} or {SAMPLE: read},
+        {},
+    )
 
 
 def _hugging_face(value: Any) -> tuple[int, Mapping[str, Values], Mapping[str, Sequence[str]]]:
-    """As `_columns`, of a `datasets.Dataset`. Its images stay encoded, so that our rules decode them."""
+    """As `_columns`, of a `datasets.Dataset`.
+
+    Its images stay encoded, so that our rules decode them.
+    """
     features = dict(value.features)
     for name, feature in features.items():
         if type(feature).__name__ == "Image":
             value = value.cast_column(name, type(feature)(decode=False))
     value = value.with_format("arrow")
     columns: dict[str, Values] = {
-        name: partial(_cells, partial(value.select_columns([name]).iter, _TOGETHER)) for name in features
+        name: partial(_cells, partial(value.select_columns([name]).iter, _TOGETHER))
+        for name in features
     }
-    return len(value), columns, {name: one.names for name, one in features.items() if hasattr(one, "str2int")}
+    return (
+        len(value),
+        columns,
+        {name: one.names for name, one in features.items() if hasattr(one, "str2int")},
+    )
 
 
 def _in_order(values: Any) -> Iterator[Any]:
-    return iter(values) if hasattr(values, "__iter__") else (_item(values, index) for index in range(len(values)))
+    return (
+        iter(values)
+        if hasattr(values, "__iter__")
+        else (_item(values, index) for index in range(len(values)))
+    )
 
 
 def _item(values: Any, index: int) -> Any:

@@ -1,4 +1,6 @@
-"""Settings that all sources of one modality share: of private images, of private texts, and of rows of tables."""
+"""Settings that all sources of one modality share: of private images, of private texts, and of rows
+of tables.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,11 @@ class ImageSource(PrivateSource):
 
     Attributes:
         size: the images' height and width: one number for square images, or (height, width).
-        resize: how images of other sizes get this size: crop, fit or stretch; if None, such images are an error.
+        resize: how images of other sizes get this size: crop, fit or stretch; if None, such images
+            are an error.
         channels: 3 (colour) or 1 (grey).
-        largest_side: the largest height or width that an image has on disk, in pixels, if that is not `size`; the
-            public clock leaves time to decode so large an image.
+        largest_side: the largest height or width that an image has on disk, in pixels, if that is
+            not `size`; the public clock leaves time to decode so large an image.
     """
 
     _: KW_ONLY
@@ -68,30 +71,43 @@ class ImageSource(PrivateSource):
         return self.resize
 
     def read(self, value: Any, name: str) -> UInt8Array:
-        """Return an image as declared: of an array, of an encoded file or its bytes, or as Pillow has it.
+        """Return an image as declared: of an array, of an encoded file or its bytes, or as Pillow
+        has it.
 
         Raise as `decode_image`.
         """
         size = self.height_width if self.resize else None
-        return decode_image(value, size=size, resize=self.resize, channels=self.channels, name=name, deep=self._deep)
+        return decode_image(
+            value, size=size, resize=self.resize, channels=self.channels, name=name, deep=self._deep
+        )
 
     @cached_property
     def _deep(self) -> set[bool]:
-        """Notes for `dimness`: a 16-bit image adds True if it goes beyond a sixteenth of the range, else False."""
+        """Notes for `dimness`: a 16-bit image adds True if it goes beyond a sixteenth of the range,
+        else False.
+        """
         return set()
 
     def remarks(self) -> list[Remark]:
-        """Return an error if the images read since the last call look like a mistake, as `dimness` says."""
+        """Return an error if the images read since the last call look like a mistake, as `dimness`
+        says.
+        """
         why = dimness(self._deep)
         self._deep.clear()
         return [PrivateDataError(why)] if why else []
 
     def decoding(self) -> Callable[[], object]:
-        """Return a function that decodes an image of noise with opacity, of `largest_side` where that is given.
+        """Return a function that decodes an image of noise with opacity, of `largest_side` where
+        that is given.
 
-        Of images in files it has a colour profile too, and is compressed as WebP, which take the longest.
+        Of images in files it has a colour profile too, and is compressed as WebP, which take the
+        longest.
         """
-        height, width = self.height_width if self.largest_side is None else (self.largest_side, self.largest_side)
+        height, width = (
+            self.height_width
+            if self.largest_side is None
+            else (self.largest_side, self.largest_side)
+        )
         pixels = np.random.default_rng(0).integers(0, 256, (height, width, 4), dtype=np.uint8)
         image = Image.fromarray(pixels)
         file = io.BytesIO()
@@ -100,7 +116,9 @@ class ImageSource(PrivateSource):
             profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
             image.save(file, form, quality=100, method=0, compress_level=1, icc_profile=profile)
         source = file.getvalue() or image
-        return partial(decode_image, source, size=self.height_width, resize="crop", channels=self.channels)
+        return partial(
+            decode_image, source, size=self.height_width, resize="crop", channels=self.channels
+        )
 
 
 @source
@@ -110,8 +128,10 @@ class TextSource(PrivateSource):
     Attributes:
         longest: the most bytes of UTF-8 that a text may have.
         cut: whether a longer text is cut; if not, it is a bad record.
-        encoding: the encoding of the files, as Python names it; UTF-8 may begin with a byte order mark.
-        structure: the form that all synthetic texts have: JSON objects of declared `fields`, or lines (docs/text.md).
+        encoding: the encoding of the files, as Python names it; UTF-8 may begin with a byte order
+            mark.
+        structure: the form that all synthetic texts have: JSON objects of declared `fields`, or
+            lines (docs/text.md).
     """
 
     _: KW_ONLY
@@ -130,18 +150,30 @@ class TextSource(PrivateSource):
         return (self.longest,)
 
     def read(self, value: Any, name: str) -> Array:
-        """Return the text of a file or a cell, as UTF-8 in an array; raise BadSample as `decode_text`."""
+        """Return the text of a file or a cell, as UTF-8 in an array; raise BadSample as
+        `decode_text`.
+        """
         if value is None:
             raise BadSample(f"{name} is missing.")
         if not isinstance(value, str | Path):
             raise BadSample(f"{name} is of type {type(value).__name__}, and no text.")
-        text = decode_text(value, longest=self.longest, cut=self.cut, encoding=self.encoding, name=name)
+        text = decode_text(
+            value, longest=self.longest, cut=self.cut, encoding=self.encoding, name=name
+        )
         return np.array(text, np.bytes_)
 
     def decoding(self) -> Callable[[], object]:
-        """Return a function that decodes the longest text ever read, with as many accents as may be, and lines."""
+        """Return a function that decodes the longest text ever read, with as many accents as may
+        be, and lines.
+        """
         text = ("e" + MOST_MARKS // 2 * "\u0301\u0323" + "\n") * self.longest
-        return partial(decode_text, text[: MARGIN * self.longest], longest=self.longest, cut=True, name="A text")
+        return partial(
+            decode_text,
+            text[: MARGIN * self.longest],
+            longest=self.longest,
+            cut=True,
+            name="A text",
+        )
 
 
 @source
@@ -149,8 +181,10 @@ class RowSource(PrivateSource):
     """Private rows, whose columns are declared in public: a record can hold nothing else.
 
     Attributes:
-        columns: each column's kind and values, by name (docs/tables.md); `!include columns.yaml` reads a file.
-        constraints: what all synthetic rows obey: `admitted <= discharged`, or the `allowed` combinations of `columns`.
+        columns: each column's kind and values, by name (docs/tables.md); `!include columns.yaml`
+            reads a file.
+        constraints: what all synthetic rows obey: `admitted <= discharged`, or the `allowed`
+            combinations of `columns`.
     """
 
     _: KW_ONLY
@@ -176,7 +210,9 @@ class RowSource(PrivateSource):
         return (self.declared.width,)
 
     def read(self, value: Sequence[object], name: str) -> Array:
-        """Return a record, whose values are in the order of the columns, as a row; raise as `Columns.read`."""
+        """Return a record, whose values are in the order of the columns, as a row; raise as
+        `Columns.read`.
+        """
         return np.array(self.declared.read(value, name), np.bytes_)
 
     @property
@@ -184,20 +220,29 @@ class RowSource(PrivateSource):
         """The columns' values and ranges."""
         columns = "; ".join(f"{name} {one}" for name, one in self.columns.items())
         return [
-            f"The owner of the records has declared these columns in public, and no noise protects them: {columns}."
+            "The owner of the records has declared these columns in public, and no noise protects "
+            f"them: {columns}."
         ]
 
     def remarks(self) -> list[Remark]:
-        """Return how many cells of each column were out of range, and so were changed, since the last call."""
+        """Return how many cells of each column were out of range, and so were changed, since the
+        last call.
+        """
         sentences: list[Remark] = [
-            f"Column '{name}': {count:,} cells were out of range and became the nearest value in it."
+            f"Column '{name}': {count:,} cells were out of range and became the nearest value in "
+            "it."
             for name, count in self.declared.clipped.items()
         ]
         self.declared.clipped.clear()
         return sentences
 
     def decoding(self) -> Callable[[], object]:
-        """Return a function that reads the last values, dates in their own format, and then their codes in the row."""
-        cells = [f"{column.cell(column.size - 1):{column.format or ''}}" for column in self.declared.values()]
+        """Return a function that reads the last values, dates in their own format, and then their
+        codes in the row.
+        """
+        cells = [
+            f"{column.cell(column.size - 1):{column.format or ''}}"
+            for column in self.declared.values()
+        ]
         row = self.declared.rows(self.declared.sizes[None] - 1)
         return lambda: (outcome_of(self.read, cells, "A row"), self.declared.codes(row))

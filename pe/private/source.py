@@ -1,8 +1,8 @@
 """Sources of private records: settings that are public and stand in the recipe.
 
-A source is a subclass of `PrivateSource`, decorated with `source`, that has a `kind` and a `modality` and defines
-the abstract members; an entry point of the group `pe.sources` names it. Its settings are its fields; `withheld`
-names the settings that tell where the records lie.
+A source is a subclass of `PrivateSource`, decorated with `source`, that has a `kind` and a
+`modality` and defines the abstract members; an entry point of the group `pe.sources` names it. Its
+settings are its fields; `withheld` names the settings that tell where the records lie.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ def _class_names(value: Any) -> Any:
     names: list[Any] = []
     for name in value:
         if isinstance(name, bool) or not isinstance(name, str | int):
-            raise ValueError(f"{name!r} is neither a name nor a whole number; put names like yes, no, on in quotes")
+            raise ValueError(
+                f"{name!r} is neither a name nor a whole number; put names like yes, no, on in "
+                "quotes"
+            )
         names.append(unicodedata.normalize("NFC", str(name)))
         if fault := class_fault(names[-1]):
             raise ValueError(f"the class name {names[-1]!r} {fault}")
@@ -54,7 +57,10 @@ Text = Annotated[str, Field(min_length=1)]
 
 @dataclass_transform(frozen_default=True)
 def source(cls: Class) -> Class:
-    """Make a class a frozen dataclass that pydantic checks. A wrong setting raises a RecipeError of one sentence."""
+    """Make a class a frozen dataclass that pydantic checks.
+
+    A wrong setting raises a RecipeError of one sentence.
+    """
     model = cast(Class, dataclass(frozen=True, config=ConfigDict(extra="forbid"))(cls))
     initialise = model.__init__
 
@@ -76,11 +82,13 @@ class PrivateSource(ABC):
     Attributes:
         classes: the public class list: names or whole numbers; never derived from the data. Empty:
             labels are ignored. None: the records have no labels, and it is an error if they do.
-        privacy_unit: what one unit of protection is: "record", "subfolder", or the name of a column.
+        privacy_unit: what one unit of protection is: "record", "subfolder", or the name of a
+            column.
         declared_size: the public number of records.
         declared_units: the public number of privacy units, where a unit has several records.
         ledger_file: where the data set's ledger is kept; None: beside the data.
-        on_bad_record: "fail": an unreadable record is an error before the run; "skip": it casts no vote.
+        on_bad_record: "fail": an unreadable record is an error before the run; "skip": it casts no
+            vote.
     """
 
     _: KW_ONLY
@@ -96,7 +104,8 @@ class PrivateSource(ABC):
     withheld: ClassVar[tuple[str, ...]] = ("path", "ledger_file")
     """Settings that tell where the records lie: a run's shareable recipe withholds their values."""
     shared: ClassVar[tuple[str, ...]] = ()
-    """Settings that a generator or an embedding with a setting of the same name gets, too, if it does not give it."""
+    """Settings that a generator or an embedding with a setting of the same name gets, too, if it
+    does not give it."""
     binding: ClassVar[tuple[str, ...]] = ()
     """Those of them, where they are not empty, without which no generator may be asked."""
 
@@ -107,13 +116,19 @@ class PrivateSource(ABC):
 
     @property
     def rule(self) -> str | None:
-        """The rule that gives records of other shapes this `shape`, such as `crop`. None: no rule is declared."""
+        """The rule that gives records of other shapes this `shape`, such as `crop`.
+
+        None: no rule is declared.
+        """
         return None
 
     @property
     @abstractmethod
     def place(self) -> Path | RemotePath | None:
-        """The records' file or folder. None for built-in samples, beside which no ledger file can lie."""
+        """The records' file or folder.
+
+        None for built-in samples, beside which no ledger file can lie.
+        """
 
     @abstractmethod
     def open(self) -> PrivateDataset:
@@ -124,19 +139,25 @@ class PrivateSource(ABC):
         """
 
     def read(self, value: Any, name: str) -> Array:
-        """Return the sample that a file, a cell or an object holds; raise BadSample, which calls it `name`.
+        """Return the sample that a file, a cell or an object holds; raise BadSample, which calls it
+        `name`.
 
-        Sources of folders, tables and memory call it for each record; a source that lists samples itself needs none.
+        Sources of folders, tables and memory call it for each record; a source that lists samples
+        itself needs none.
         """
         raise NotImplementedError
 
     @abstractmethod
     def decoding(self) -> Callable[[], object]:
-        """Return a function that decodes a made-up record, as costly as can be: the public clock leaves time for it."""
+        """Return a function that decodes a made-up record, as costly as can be: the public clock
+        leaves time for it.
+        """
 
     @property
     def public_facts(self) -> list[str]:
-        """Sentences on what the recipe declares of the records, for the certificate: no noise protects it."""
+        """Sentences on what the recipe declares of the records, for the certificate: no noise
+        protects it.
+        """
         return []
 
     def remarks(self) -> list[Remark]:
@@ -156,28 +177,34 @@ class PrivateSource(ABC):
         has_units: bool = False,
         declared_size: int | None = None,
     ) -> PrivateDataset:
-        """Return the data set of records, for `open` to return. Raise PrivateDataError if they are not as declared.
+        """Return the data set of records, for `open` to return.
+
+        Raise PrivateDataError if they are not as declared.
 
         Where bad records are skipped, one without a usable label or unit is a bad record.
 
         Args:
             records: the samples.
-            keys: each record's label and unit. An error in the place of one of them says why the record is bad.
+            keys: each record's label and unit. An error in the place of one of them says why the
+                record is bad.
             where: names a record's place.
             is_labelled: whether the keys hold labels. If they do not, all records are of one class.
             has_units: whether the keys hold units. If they do not, each record is its own unit.
             declared_size: the declared size to take if the recipe declares none.
         """
         numbers = Keys(
-            self.class_names if is_labelled else (), self.privacy_unit if has_units else None, where, self.skips
+            self.class_names if is_labelled else (),
+            self.privacy_unit if has_units else None,
+            where,
+            self.skips,
         )
         for label, unit in keys:
             numbers.take(label, unit)
         labels, units = numbers.finish()
         if not is_labelled and len(self.labels) > 1 and len(labels):
             raise PrivateDataError(
-                "classes lists several classes, but the private records have no labels: give them labels (docs/data.md "
-                "says where they stand), or leave classes out."
+                "classes lists several classes, but the private records have no labels: give them "
+                "labels (docs/data.md says where they stand), or leave classes out."
             )
         return PrivateDataset(
             records,
@@ -201,7 +228,9 @@ class PrivateSource(ABC):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The label names of the opened data set, public: the class list, or the one label of unlabelled records."""
+        """The label names of the opened data set, public: the class list, or the one label of
+        unlabelled records.
+        """
         return self.class_names or (ONE_LABEL,)
 
     @property
@@ -211,12 +240,17 @@ class PrivateSource(ABC):
 
 
 def read_source(settings: Mapping[str, Any], where: str, section: str = "") -> PrivateSource:
-    """Make a source from plain settings. `kind` names its entry point. RecipeError if a setting is missing or wrong.
+    """Make a source from plain settings.
+
+    `kind` names its entry point. RecipeError if a setting is missing or wrong.
 
     Messages begin with `where`; `section` stands before the keys that they name.
     """
     if "kind" not in settings:
-        raise RecipeError(f"{where}: '{'.'.join(filter(None, (section, 'kind')))}' is missing: where the records are.")
+        raise RecipeError(
+            f"{where}: '{'.'.join(filter(None, (section, 'kind')))}' is missing: where the records "
+            "are."
+        )
     cls = load("pe.sources", str(settings["kind"]))
     try:
         return cast(PrivateSource, TypeAdapter(cls).validate_python(settings))

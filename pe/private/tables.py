@@ -1,4 +1,7 @@
-"""Private records in tables: images in Parquet or Arrow. Texts and rows in CSV, TSV, JSON lines, Parquet or Arrow."""
+"""Private records in tables: images in Parquet or Arrow.
+
+Texts and rows in CSV, TSV, JSON lines, Parquet or Arrow.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +45,14 @@ Key = tuple[object, object]
 
 
 _SPOILING = ("utf-16", "utf-32", "utf-7", "hz", "iso2022")
-"""Beginnings of the names of encodings in which one damaged character can spoil all that follows."""
+"""Beginnings of the names of encodings in which one damaged character can spoil all that
+follows."""
 
 
 class TableSource(PrivateSource):
-    """A file in which records follow one another, or a folder of such files, read in the order of their names."""
+    """A file in which records follow one another, or a folder of such files, read in the order of
+    their names.
+    """
 
     if TYPE_CHECKING:  # fields of the classes below
         path: Place
@@ -66,20 +72,26 @@ class TableSource(PrivateSource):
 
     @as_private()
     def open(self) -> PrivateDataset:
-        """List the records. Samples are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
+        """List the records.
+
+        Samples are read later, by `check` and `blocks`. Raise as `PrivateSource.open`.
+        """
         if self.privacy_unit == SUBFOLDER:
             raise PrivateDataError(f"privacy_unit: {self.unit_hint.format(path=self.path)}.")
         encoding = codecs.lookup(getattr(self, "encoding", UTF_8)).name
         if self.skips and encoding.startswith(_SPOILING):
             raise PrivateDataError(
-                f"`encoding: {encoding}` does not go with `on_bad_record: skip`, because one damaged character can "
-                "spoil the records that follow. Convert the file to UTF-8, or set `on_bad_record: fail`."
+                f"`encoding: {encoding}` does not go with `on_bad_record: skip`, because one "
+                "damaged character can spoil the records that follow. Convert the file to UTF-8, "
+                "or set `on_bad_record: fail`."
             )
         files = self._files()
         classes = self.class_names or ()
         if self.label_column is None and len(classes) > 1:
             hint = self._label_hint(files[0])
-            raise PrivateDataError(f"label_column is not set, and classes lists {len(classes)} classes: {hint}.")
+            raise PrivateDataError(
+                f"label_column is not set, and classes lists {len(classes)} classes: {hint}."
+            )
         ends: list[int] = []  # of the files that were read
         return self.bind(
             Reread(self._outcomes, files),
@@ -90,7 +102,10 @@ class TableSource(PrivateSource):
         )
 
     def _keys_of_all(self, files: Sequence[TablePath], ends: list[int]) -> Iterator[Key]:
-        """Yield the keys of all records. Add to `ends` the number of records up to the end of each file."""
+        """Yield the keys of all records.
+
+        Add to `ends` the number of records up to the end of each file.
+        """
         count = 0
         for file in files:
             for key in self._keys(file, is_first=count == 0):
@@ -103,8 +118,12 @@ class TableSource(PrivateSource):
         """The column of units. None: each record is its own unit."""
         return None if self.privacy_unit == RECORD else self.privacy_unit
 
-    def _rows(self, file: TablePath, columns: Sequence[str], together: int) -> Iterator[Row | BadSample]:
-        """Yield rows as `read_rows`; where bad records are skipped, a BadSample in the place of each faulty one."""
+    def _rows(
+        self, file: TablePath, columns: Sequence[str], together: int
+    ) -> Iterator[Row | BadSample]:
+        """Yield rows as `read_rows`; where bad records are skipped, a BadSample in the place of
+        each faulty one.
+        """
         read = read_rows_or_faults if self.skips else read_rows
         return read(file, columns, getattr(self, "encoding", UTF_8), together)
 
@@ -117,10 +136,14 @@ class TableSource(PrivateSource):
         """Return the files, one at least."""
 
     def _keys(self, file: TablePath, is_first: bool) -> Iterator[Key]:
-        """Yield each record's label and unit. `is_first` is True if no earlier file held a record."""
+        """Yield each record's label and unit.
+
+        `is_first` is True if no earlier file held a record.
+        """
         columns = [name for name in (self.label_column, self._unit) if name is not None]
         for row in self._rows(file, columns, _VALUES_READ):
-            # A bad row is bad by its outcome; it needs no reason here, and without columns it has a unit.
+            # A bad row is bad by its outcome; it needs no reason here, and without columns it has a
+            # unit.
             yield (None, None) if isinstance(row, BadSample) or not row else (row[0], row[-1])
 
     def _outcomes(self, files: Sequence[TablePath]) -> Iterator[Outcome]:
@@ -130,7 +153,9 @@ class TableSource(PrivateSource):
                 if isinstance(row, BadSample):
                     yield row
                 else:
-                    yield outcome_of(self.read, self._value(row), f"{self.sample} {number:,} of {file}")
+                    yield outcome_of(
+                        self.read, self._value(row), f"{self.sample} {number:,} of {file}"
+                    )
 
     @property
     def _columns(self) -> Sequence[str]:
@@ -144,16 +169,18 @@ class TableSource(PrivateSource):
 
 @source
 class ImageParquet(TableSource, ImageSource):
-    """A Parquet or Arrow file, or a folder of files of one kind (read in the order of their names): one image per row.
+    """A Parquet or Arrow file, or a folder of files of one kind (read in the order of their names):
+    one image per row.
 
-    The image column holds encoded images (PNG, JPEG, …) as bytes, or as Hugging Face's struct {bytes, path}, of which
-    only the bytes are read. One page of Parquet, or one record batch of Arrow, is in memory at a time. If the file's
-    Hugging Face metadata give names to the label column's numbers, these are the labels. A folder that `save_to_disk`
-    of `datasets` wrote is such a folder of Arrow files.
+    The image column holds encoded images (PNG, JPEG, …) as bytes, or as Hugging Face's struct
+    {bytes, path}, of which only the bytes are read. One page of Parquet, or one record batch of
+    Arrow, is in memory at a time. If the file's Hugging Face metadata give names to the label
+    column's numbers, these are the labels. A folder that `save_to_disk` of `datasets` wrote is such
+    a folder of Arrow files.
 
     Attributes:
-        path: the file (.arrow, or else Parquet), or the folder of files `*.parquet` or `*.arrow`; either may be remote,
-            such as s3://bucket/folder (extra `remote`).
+        path: the file (.arrow, or else Parquet), or the folder of files `*.parquet` or `*.arrow`;
+            either may be remote, such as s3://bucket/folder (extra `remote`).
         image_column: the column of images.
         label_column: the column of labels; None: no labels.
     """
@@ -168,7 +195,10 @@ class ImageParquet(TableSource, ImageSource):
 
     @classmethod
     def find(cls, path: Path, image_column: str | None, label: str | None) -> Seen | None:
-        """Propose columns to `pe init`. None if no column holds bytes. See `see_columns`. Confidential."""
+        """Propose columns to `pe init`.
+
+        None if no column holds bytes. See `see_columns`. Confidential.
+        """
         files = cls(path, size=1)._files()
         with open_columns(files[0]) as file:
             schema = file.schema
@@ -176,7 +206,9 @@ class ImageParquet(TableSource, ImageSource):
         if image_column is None and not images:
             return None
         image = image_column or (cls.image_column if cls.image_column in images else images[0])
-        with_names = {name: names for name in schema.names if (names := feature_names(schema.metadata, name))}
+        with_names = {
+            name: names for name in schema.names if (names := feature_names(schema.metadata, name))
+        }
         read = _reader(files)
 
         def values(name: str) -> Iterable[object]:
@@ -206,23 +238,28 @@ class ImageParquet(TableSource, ImageSource):
         data = value.get("bytes") if isinstance(value, dict) else value
         if isinstance(value, dict) and data is None and value.get("path"):
             raise BadImage(
-                f"{name} is missing: its bytes are null, and there is only a path, which is not read: embed the files "
-                "(Hugging Face's datasets does so in push_to_hub, or by datasets.table.embed_table_storage)."
+                f"{name} is missing: its bytes are null, and there is only a path, which is not "
+                "read: embed the files (Hugging Face's datasets does so in push_to_hub, or by "
+                "datasets.table.embed_table_storage)."
             )
         if not isinstance(data, bytes):
             raise BadImage(f"{name} is missing: its bytes are null.")
         return super().read(data, name)
 
     def _check_columns(self, path: TablePath, file: ColumnFile) -> None:
-        """Refuse a file that does not have each column once, or whose image column holds no bytes."""
+        """Refuse a file that does not have each column once, or whose image column holds no
+        bytes.
+        """
         for column in (self.image_column, self.label_column, self._unit):
             if column is not None and file.schema.names.count(column) != 1:
-                raise PrivateDataError(f"{path} has no column '{column}': {nearest_name(column, file.schema.names)}")
+                raise PrivateDataError(
+                    f"{path} has no column '{column}': {nearest_name(column, file.schema.names)}"
+                )
         kind = file.schema.field(self.image_column).type
         if not _is_bytes(kind):
             raise PrivateDataError(
-                f"Column '{self.image_column}' of {path} is of type {kind}, not bytes or a struct with bytes: "
-                "name another image_column."
+                f"Column '{self.image_column}' of {path} is of type {kind}, not bytes or a struct "
+                "with bytes: name another image_column."
             )
 
 
@@ -237,17 +274,22 @@ def _is_bytes(kind: Any) -> bool:
 
 def _reader(files: Sequence[TablePath]) -> Callable[[str], Iterator[object]]:
     """Return a function that reads a column of all files."""
-    return lambda column: (row[0] for file in files for row in read_rows(file, [column], together=_VALUES_READ))
+    return lambda column: (
+        row[0] for file in files for row in read_rows(file, [column], together=_VALUES_READ)
+    )
 
 
 @source
 class TextTable(TableSource, TextSource):
-    """A CSV, TSV, JSON lines, Parquet or Arrow file, or a folder of files of one kind: one text per row.
+    """A CSV, TSV, JSON lines, Parquet or Arrow file, or a folder of files of one kind: one text per
+    row.
 
-    Files are read in the order of their names, by rows: none is in memory whole. Parquet and Arrow are always UTF-8.
+    Files are read in the order of their names, by rows: none is in memory whole. Parquet and Arrow
+    are always UTF-8.
 
     Attributes:
-        path: the file, or the folder of files; either may be remote, such as s3://bucket/folder (extra `remote`).
+        path: the file, or the folder of files; either may be remote, such as s3://bucket/folder
+            (extra `remote`).
         text_column: the column of texts.
         label_column: the column of labels; None: no labels.
     """
@@ -261,20 +303,29 @@ class TextTable(TableSource, TextSource):
 
     @classmethod
     def find(cls, path: Path, text_column: str | None, label: str | None) -> Seen:
-        """Propose columns to `pe init`: `text`, or the one with most text; see `see_columns`. Confidential."""
+        """Propose columns to `pe init`: `text`, or the one with most text; see `see_columns`.
+
+        Confidential.
+        """
         files = table_files(path)
         columns = columns_of(files[0])
-        text = text_column or (cls.text_column if cls.text_column in columns else _wordiest(files[0], columns))
+        text = text_column or (
+            cls.text_column if cls.text_column in columns else _wordiest(files[0], columns)
+        )
         if not text:
             raise PrivateDataError(
-                f"{path} has no column of words, but {list_names(columns)}: name one by --text-column, or add --table "
-                "if each row is a record of several columns."
+                f"{path} has no column of words, but {list_names(columns)}: name one by "
+                "--text-column, or add --table if each row is a record of several columns."
             )
-        return see_columns({"kind": cls.kind, "path": path, "text_column": text}, columns, label, _reader(files))
+        return see_columns(
+            {"kind": cls.kind, "path": path, "text_column": text}, columns, label, _reader(files)
+        )
 
     def _files(self) -> Sequence[TablePath]:
         if self.text_column in (self.label_column, self.privacy_unit):
-            raise PrivateDataError(f"text_column is '{self.text_column}', as another column is: name the texts' own.")
+            raise PrivateDataError(
+                f"text_column is '{self.text_column}', as another column is: name the texts' own."
+            )
         return table_files(self.path)
 
     @property
@@ -283,7 +334,10 @@ class TextTable(TableSource, TextSource):
 
 
 def _wordiest(file: Path, columns: Sequence[str]) -> str:
-    """Return the column whose first cells hold the most text. Empty if none holds two words beside one another."""
+    """Return the column whose first cells hold the most text.
+
+    Empty if none holds two words beside one another.
+    """
     rows = list(islice(read_rows(file, columns), _ROWS_LOOKED_AT))
     text = [
         sum(len(cell) for cell in column if isinstance(cell, str) and len(cell.split()) > 1)
@@ -294,10 +348,12 @@ def _wordiest(file: Path, columns: Sequence[str]) -> str:
 
 @source
 class RowTable(TableSource, RowSource):
-    """A CSV, TSV, JSON lines, Parquet or Arrow file, or a folder of files of one kind, whose rows are the records.
+    """A CSV, TSV, JSON lines, Parquet or Arrow file, or a folder of files of one kind, whose rows
+    are the records.
 
     Attributes:
-        path: the file, or the folder of files; either may be remote, such as s3://bucket/folder (extra `remote`).
+        path: the file, or the folder of files; either may be remote, such as s3://bucket/folder
+            (extra `remote`).
         label_column: the column of labels; None: no labels. It is not among `columns`.
         encoding: the encoding of text files, as Python names it.
     """
@@ -310,19 +366,28 @@ class RowTable(TableSource, RowSource):
 
     @classmethod
     def find(cls, path: Path, label_column: str | None, is_looking: bool) -> Seen:
-        """Propose columns to `pe init` by their names, and labels if it `is_looking`; see `see_columns`."""
+        """Propose columns to `pe init` by their names, and labels if it `is_looking`; see
+        `see_columns`.
+        """
         files = table_files(path)
         read = _reader(files) if is_looking else lambda _: ()
-        return see_columns({"kind": cls.kind, "path": path}, columns_of(files[0]), label_column, read)
+        return see_columns(
+            {"kind": cls.kind, "path": path}, columns_of(files[0]), label_column, read
+        )
 
     @classmethod
     def propose(cls, path: Path, names: Iterable[str]) -> dict[str, Column | None]:
-        """Propose declarations to `pe init` from all values. None where there is none. Confidential."""
+        """Propose declarations to `pe init` from all values.
+
+        None where there is none. Confidential.
+        """
         return {name: Column.of(_reader(table_files(path))(name)) for name in names}
 
     def _files(self) -> Sequence[TablePath]:
         if self.label_column in self.columns:
-            raise PrivateDataError(f"label_column is '{self.label_column}', which is among columns: take it out there.")
+            raise PrivateDataError(
+                f"label_column is '{self.label_column}', which is among columns: take it out there."
+            )
         return table_files(self.path)
 
     @property

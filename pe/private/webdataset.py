@@ -1,13 +1,15 @@
-"""Private images in WebDataset's form: .tar files, in which neighbouring members with one key are a sample.
+"""Private images in WebDataset's form: .tar files, in which neighbouring members with one key are a
+sample.
 
 The rules:
 
-- A member's key is its name up to the first dot of the name's last part, its suffix what follows, in lower case.
-  Folders, hidden files and what a system puts there (`is_clutter`) are passed over. Links, devices and sparse files are
-  refused.
+- A member's key is its name up to the first dot of the name's last part, its suffix what follows,
+  in lower case. Folders, hidden files and what a system puts there (`is_clutter`) are passed over.
+  Links, devices and sparse files are refused.
 - A key comes once in a .tar file. Several files may have samples of the same key.
-- Only the image of each sample is read, and the members that hold its label and its unit. No member is ever written
-  to a file, and none is read that is too long: more than 256 MiB for an image, 1 MiB for another member.
+- Only the image of each sample is read, and the members that hold its label and its unit. No member
+  is ever written to a file, and none is read that is too long: more than 256 MiB for an image, 1
+  MiB for another member.
 """
 
 from __future__ import annotations
@@ -43,17 +45,20 @@ _LONGEST_TEXT = 2**20
 
 @source
 class WebDataset(TableSource, ImageSource):
-    """A .tar file, or a folder of them (read in the order of their names): one image per sample, as WebDataset has it.
+    """A .tar file, or a folder of them (read in the order of their names): one image per sample, as
+    WebDataset has it.
 
-    Neighbouring members with one key (`a/0001` of `a/0001.png`, `a/0001.cls`, `a/0001.json`) are a sample. Files are
-    streamed: one image is in memory at a time, and all keys of a file while it is opened. Compressed files are refused.
+    Neighbouring members with one key (`a/0001` of `a/0001.png`, `a/0001.cls`, `a/0001.json`) are a
+    sample. Files are streamed: one image is in memory at a time, and all keys of a file while it is
+    opened. Compressed files are refused.
 
     Attributes:
-        path: the file, or the folder of files `*.tar`; either may be remote, such as s3://bucket/folder (extra
-            `remote`).
-        image_column: the suffix of the images, such as `png`; None: each sample has one member with an image's suffix.
-        label_column: where the label is: the suffix of a member, such as `cls`, or else a key of the sample's .json;
-            None: no labels.
+        path: the file, or the folder of files `*.tar`; either may be remote, such as
+            s3://bucket/folder (extra `remote`).
+        image_column: the suffix of the images, such as `png`; None: each sample has one member with
+            an image's suffix.
+        label_column: where the label is: the suffix of a member, such as `cls`, or else a key of
+            the sample's .json; None: no labels.
     """
 
     path: Place
@@ -63,11 +68,16 @@ class WebDataset(TableSource, ImageSource):
     label_column: Text | None = None
 
     noun: ClassVar[str] = "Sample"
-    unit_hint: ClassVar[str] = "samples in {path} have no subfolders: name a member's suffix, or a key of .json"
+    unit_hint: ClassVar[str] = (
+        "samples in {path} have no subfolders: name a member's suffix, or a key of .json"
+    )
 
     @as_private()
     def open(self) -> PrivateDataset:
-        """List the records. Images are read later, by `check` and `blocks`. Raise as `PrivateSource.open`."""
+        """List the records.
+
+        Images are read later, by `check` and `blocks`. Raise as `PrivateSource.open`.
+        """
         dataset = super().open()
         if len(dataset) == 1 and not self.skips:
             for sample in (each for path in self._files() for each in _samples(path, (), 0)):
@@ -77,14 +87,23 @@ class WebDataset(TableSource, ImageSource):
 
     @classmethod
     def find(cls, path: Path, image_column: str | None, label: str | None) -> Seen:
-        """Propose columns to `pe init`, as the first sample has them. See `see_columns`. Confidential."""
+        """Propose columns to `pe init`, as the first sample has them.
+
+        See `see_columns`. Confidential.
+        """
         files = table_files(path, TAR)
-        first = next((sample for each in files for sample in _samples(each, {_JSON}, _LONGEST_TEXT)), None)
+        first = next(
+            (sample for each in files for sample in _samples(each, {_JSON}, _LONGEST_TEXT)), None
+        )
         if first is None:
             raise PrivateDataError(f"{path} holds no samples.")
 
         def values(column: str) -> Iterator[object]:
-            samples = (sample for each in files for sample in _samples(each, {_JSON, column}, _LONGEST_TEXT))
+            samples = (
+                sample
+                for each in files
+                for sample in _samples(each, {_JSON, column}, _LONGEST_TEXT)
+            )
             return (sample.value(column) for sample in samples)
 
         settings = {"kind": cls.kind, "path": path, "image_column": first.image(image_column)}
@@ -102,7 +121,9 @@ class WebDataset(TableSource, ImageSource):
         keys: set[str] = set()
         for sample in _samples(file, texts, _LONGEST_TEXT):
             if sample.key in keys and not self.skips:
-                raise PrivateDataError(f"{sample} comes twice, apart: put its members side by side, or rename it.")
+                raise PrivateDataError(
+                    f"{sample} comes twice, apart: put its members side by side, or rename it."
+                )
             must = is_first and not keys and not self.skips
             keys.add(sample.key)
             try:
@@ -125,13 +146,19 @@ class WebDataset(TableSource, ImageSource):
         """Return the image of a sample; raise BadImage if there is none."""
         data = value.members[value.image(self.image_column)]
         if data is None:
-            raise BadImage(f"{name} has more than {_LONGEST_IMAGE:,} bytes and was not read: scale it down first.")
+            raise BadImage(
+                f"{name} has more than {_LONGEST_IMAGE:,} bytes and was not read: scale it down "
+                "first."
+            )
         return super().read(data, name)
 
 
 @dataclass(frozen=True)
 class _Sample:
-    """A sample. `members`: suffix → bytes, or None if they were not asked for or are too many. Confidential."""
+    """A sample.
+
+    `members`: suffix → bytes, or None if they were not asked for or are too many. Confidential.
+    """
 
     path: TablePath
     key: str
@@ -142,33 +169,50 @@ class _Sample:
         return f"Sample '{self.key}' of {self.path}"
 
     def image(self, column: str | None) -> str:
-        """Return the suffix of the sample's one image. PrivateDataError if there are several or none, or a fault."""
+        """Return the suffix of the sample's one image.
+
+        PrivateDataError if there are several or none, or a fault.
+        """
         if self.faults:
             raise PrivateDataError(self.faults[0])
-        images = [name for name in self.members if (name in _IMAGES if column is None else name == column.lower())]
-        is_numbered = any(re.fullmatch(r"[\d._-]+", suffix.rpartition(".")[0]) for suffix in self.views())
+        images = [
+            name
+            for name in self.members
+            if (name in _IMAGES if column is None else name == column.lower())
+        ]
+        is_numbered = any(
+            re.fullmatch(r"[\d._-]+", suffix.rpartition(".")[0]) for suffix in self.views()
+        )
         if len(images) == 1 and not (is_numbered and "." in images[0] and len(self.views()) > 1):
             return images[0]
         if is_numbered:
             raise self.run_together()
         has = ", ".join(f"'{suffix}'" for suffix in (images or self.members))
         remedy = "name the suffix of the images in image_column, or take the sample out"
-        raise PrivateDataError(f"{self} has {'several images' if images else 'no image'} ({has}): {remedy}.")
+        raise PrivateDataError(
+            f"{self} has {'several images' if images else 'no image'} ({has}): {remedy}."
+        )
 
     def views(self) -> list[str]:
-        """Return the images' suffixes that hold a dot: views of one record, or several records run together."""
-        return sorted(each for each in self.members if "." in each and each.rpartition(".")[2] in _IMAGES)
+        """Return the images' suffixes that hold a dot: views of one record, or several records run
+        together.
+        """
+        return sorted(
+            each for each in self.members if "." in each and each.rpartition(".")[2] in _IMAGES
+        )
 
     def run_together(self) -> PrivateDataError:
         """Return the error that says that the sample seems to be several records."""
         views = ", ".join(f"'{suffix}'" for suffix in self.views()[:3])
         return PrivateDataError(
-            f"{self} seems to be several records ({views}), because a key ends at the first dot of a name: rename the "
-            "files, with no dot but that before the suffix."
+            f"{self} seems to be several records ({views}), because a key ends at the first dot of "
+            "a name: rename the files, with no dot but that before the suffix."
         )
 
     def value(self, name: str, must: bool = False) -> object:
-        """Return the content of the member `name`, or else of that key of .json; else None, or an error if `must`."""
+        """Return the content of the member `name`, or else of that key of .json; else None, or an
+        error if `must`.
+        """
         if name.lower() in self.members:
             return self._text(name.lower()).strip() or None
         if must and name not in self.names():
@@ -183,18 +227,24 @@ class _Sample:
         try:
             content = json.loads(self._text(_JSON)) if _JSON in self.members else {}
         except (ValueError, RecursionError) as error:
-            raise PrivateDataError(f"{self} has a .json that is none: mend it, or take the sample out.") from error
+            raise PrivateDataError(
+                f"{self} has a .json that is none: mend it, or take the sample out."
+            ) from error
         return content if isinstance(content, dict) else {}
 
     def _text(self, suffix: str) -> bytes:
         data = self.members[suffix]
         if data is None:
-            raise PrivateDataError(f"{self} has a .{suffix} of more than {_LONGEST_TEXT:,} bytes: shorten it.")
+            raise PrivateDataError(
+                f"{self} has a .{suffix} of more than {_LONGEST_TEXT:,} bytes: shorten it."
+            )
         return data
 
 
 class _Bounded(io.BufferedReader):
-    """A file that refuses to read more than the longest image at a time, whatever length a header announces."""
+    """A file that refuses to read more than the longest image at a time, whatever length a header
+    announces.
+    """
 
     def read(self, size: int | None = -1) -> bytes:
         if size is None or not 0 <= size <= _LONGEST_IMAGE:
@@ -203,7 +253,10 @@ class _Bounded(io.BufferedReader):
 
 
 def _samples(path: TablePath, suffixes: Collection[str], longest: int) -> Iterator[_Sample]:
-    """Yield a file's samples in order. Members of these suffixes, up to `longest` bytes, are read. Confidential."""
+    """Yield a file's samples in order.
+
+    Members of these suffixes, up to `longest` bytes, are read. Confidential.
+    """
     read = {suffix.lower() for suffix in suffixes}
     sample = None
     for member, file in _members(path):
@@ -218,7 +271,9 @@ def _samples(path: TablePath, suffixes: Collection[str], longest: int) -> Iterat
                 yield sample
             sample = _Sample(path, key, {}, [])
         if not member.isreg() or member.issparse():
-            sample.faults.append(f"'{member.name}' in {path} is a link, a device or sparse: put in the file itself.")
+            sample.faults.append(
+                f"'{member.name}' in {path} is a link, a device or sparse: put in the file itself."
+            )
             continue
         if suffix in sample.members:
             sample.faults.append(f"{sample} has two members '{suffix}': keep one of them.")
@@ -248,5 +303,6 @@ def _members(path: TablePath) -> Iterator[tuple[tarfile.TarInfo, _Bounded]]:
                 raise tarfile.ReadError("no end")
     except (tarfile.TarError, OSError, ValueError) as error:
         raise PrivateDataError(
-            f"{path} cannot be read as a .tar file: it is damaged, compressed (unpack it) or of another format."
+            f"{path} cannot be read as a .tar file: it is damaged, compressed (unpack it) or of "
+            "another format."
         ) from error

@@ -1,7 +1,8 @@
 """Every key of a recipe with its values, its default and its meaning, from the code that reads it.
 
-Keys come from the schema's fields and from the settings of plug-ins; meanings from the fields' descriptions,
-or from the sections Args and Attributes of docstrings, those of base classes included.
+Keys come from the schema's fields and from the settings of plug-ins; meanings from the fields'
+descriptions, or from the sections Args and Attributes of docstrings, those of base classes
+included.
 """
 
 from __future__ import annotations
@@ -26,7 +27,13 @@ from pe.private.source import PrivateSource
 from pe.recipe.schema import Recipe
 
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-_WORDS = {"integer": "integer", "number": "number", "string": "text", "boolean": "true or false", "object": "mapping"}
+_WORDS = {
+    "integer": "integer",
+    "number": "number",
+    "string": "text",
+    "boolean": "true or false",
+    "object": "mapping",
+}
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,8 @@ class Key:
 class ExplainedPart:
     """A section of the recipe (`kind` is empty), or a plug-in that serves one. `text` describes it.
 
-    A generator has a `source`, the words for what its samples come from. `costs` says what a plug-in needs and costs.
+    A generator has a `source`, the words for what its samples come from. `costs` says what a
+    plug-in needs and costs.
     """
 
     section: str
@@ -80,11 +88,17 @@ def sections() -> list[ExplainedPart]:
 
 
 def kinds() -> list[ExplainedPart]:
-    """Everything that a section's `kind` may name: private sources, installed adapters and embeddings."""
+    """Everything that a section's `kind` may name: private sources, installed adapters and
+    embeddings.
+    """
     generators = (_plugin("pe.adapters", "api", kind) for kind in plugins("pe.adapters"))
     return [
         *_sources(),
-        *sorted(generators, key=lambda part: [part.source.endswith(one) for one in _SOURCES], reverse=True),
+        *sorted(
+            generators,
+            key=lambda part: [part.source.endswith(one) for one in _SOURCES],
+            reverse=True,
+        ),
         *(_plugin("pe.embeddings", "embedding", kind) for kind in plugins("pe.embeddings")),
     ]
 
@@ -100,22 +114,46 @@ def _sources() -> list[ExplainedPart]:
             faults.append(ExplainedPart("private", kind, str(error), ()))
     bases = dict.fromkeys(base for model in models for base in _of_a_modality(model))
     column = ExplainedPart("private", "each column", _text(Column), tuple(_describe(Column)))
-    return [*(_source(base, f"all {base.modality.noun}") for base in bases), column, *map(_source, models), *faults]
+    return [
+        *(_source(base, f"all {base.modality.noun}") for base in bases),
+        column,
+        *map(_source, models),
+        *faults,
+    ]
 
 
 def _of_a_modality(model: type[PrivateSource]) -> list[type[PrivateSource]]:
     """The direct bases of a source that all sources of its modality share: `ImageSource`, say."""
-    return [base for base in model.__bases__ if issubclass(base, PrivateSource) and hasattr(base, "modality")]
+    return [
+        base
+        for base in model.__bases__
+        if issubclass(base, PrivateSource) and hasattr(base, "modality")
+    ]
 
 
 def _source(model: type[PrivateSource], name: str = "") -> ExplainedPart:
-    """The part of a source, or, under `name`, of a base class of several. Keys inherited unchanged are left out."""
+    """The part of a source, or, under `name`, of a base class of several.
+
+    Keys inherited unchanged are left out.
+    """
     general = _describe(PrivateSource)
-    common = [key for base in _of_a_modality(model) for key in _describe(base) if key not in general]
-    keys = tuple(key for key in _describe(model) if key.name != "kind" and key not in (*general, *common))
+    common = [
+        key for base in _of_a_modality(model) for key in _describe(base) if key not in general
+    ]
+    keys = tuple(
+        key for key in _describe(model) if key.name != "kind" and key not in (*general, *common)
+    )
     others = ", ".join(key.name for key in common)
-    text = f"{_text(model)}\n\nIt also has {others}, and the keys of all sources (`pe explain private`)."
-    return ExplainedPart("private", name or str(fields_of(model)["kind"].default), _text(model) if name else text, keys)
+    text = (
+        f"{_text(model)}\n\nIt also has {others}, and the keys of all sources (`pe explain "
+        f"private`)."
+    )
+    return ExplainedPart(
+        "private",
+        name or str(fields_of(model)["kind"].default),
+        _text(model) if name else text,
+        keys,
+    )
 
 
 def _describe(model: Any) -> list[Key]:
@@ -131,7 +169,9 @@ def _plugin(group: Group, section: str, kind: str) -> ExplainedPart:
         return ExplainedPart(section, kind, str(error), ())
     model = settings_of(factory)
     machine = info_of(factory).machine_settings
-    fields = sorted(model.model_fields.items(), key=lambda item: (not item[1].is_required(), item[0] in machine))
+    fields = sorted(
+        model.model_fields.items(), key=lambda item: (not item[1].is_required(), item[0] in machine)
+    )
     keys = tuple(_keys(dict(fields), _meanings(factory) | _meanings(model)))
     source = _source_of(factory, model.model_fields) if section == "api" else ""
     costs = _costs(factory, model.model_fields, plugins(group)[kind].extras)
@@ -148,14 +188,18 @@ _SOURCES = (POOL, HOST, SERVER, HERE, SEVERAL, FITTED)
 
 
 def _source_of(factory: Any, fields: dict[str, FieldInfo]) -> str:
-    """Return what a generator's samples come from, such as `images from a host`, by what it declares and takes."""
+    """Return what a generator's samples come from, such as `images from a host`, by what it
+    declares and takes.
+    """
     info = info_of(factory)
     if hasattr(factory, "plan_releases"):
         source = FITTED
     elif _asks_others(fields):
         source = SEVERAL
     elif info.hosts == ():
-        source = POOL if class_default(factory, "public_paths") is not Generator.public_paths else HERE
+        source = (
+            POOL if class_default(factory, "public_paths") is not Generator.public_paths else HERE
+        )
     else:
         source = SERVER if "base_url" in fields and fields["base_url"].is_required() else HOST
     return f"{info.modality} {source}"
@@ -187,9 +231,16 @@ def _costs(factory: Any, fields: dict[str, FieldInfo], extras: Sequence[str]) ->
 def _keys(
     fields: dict[str, FieldInfo], meanings: dict[str, str], prefix: str = "", defaults: Any = None
 ) -> Iterator[Key]:
-    """The keys of these fields and of sections in them, by dotted names. `defaults`: an object with default values."""
+    """The keys of these fields and of sections in them, by dotted names.
+
+    `defaults`: an object with default values.
+    """
     for name, field in fields.items():
-        default = field.get_default(call_default_factory=True) if defaults is None else getattr(defaults, name)
+        default = (
+            field.get_default(call_default_factory=True)
+            if defaults is None
+            else getattr(defaults, name)
+        )
         inner = _section(field.annotation)
         if inner is not None:
             section = default if isinstance(default, inner) else None
@@ -203,26 +254,43 @@ def _keys(
             continue
         models = models_in(field.annotation)
         if len(models) > 1 and all("kind" in fields_of(model) for model in models):
-            yield from _of_kinds({str(fields_of(model)["kind"].default): model for model in models}, f"{prefix}{name}.")
+            yield from _of_kinds(
+                {str(fields_of(model)["kind"].default): model for model in models},
+                f"{prefix}{name}.",
+            )
             continue
         extra = field.json_schema_extra
         left_out = None if defaults is None and field.is_required() else _plain(default)
-        left_out = str(extra["left_out"]) if isinstance(extra, dict) and "left_out" in extra else left_out
+        left_out = (
+            str(extra["left_out"]) if isinstance(extra, dict) and "left_out" in extra else left_out
+        )
         values = _values_of(field)
         if values:  # else it is no setting of a recipe: a function, say
-            yield Key(f"{prefix}{name}", values, left_out, field.description or meanings.get(name, ""))
+            yield Key(
+                f"{prefix}{name}", values, left_out, field.description or meanings.get(name, "")
+            )
 
 
 def _of_kinds(kinds: dict[str, type[Any]], prefix: str) -> Iterator[Key]:
-    """The keys of a section that has a `kind`. The meaning of every other key begins with the kinds that have it."""
-    yield Key(f"{prefix}kind", ", ".join(kinds), None, " ".join(f"`{kind}`: {_text(kinds[kind])}" for kind in kinds))
+    """The keys of a section that has a `kind`.
+
+    The meaning of every other key begins with the kinds that have it.
+    """
+    yield Key(
+        f"{prefix}kind",
+        ", ".join(kinds),
+        None,
+        " ".join(f"`{kind}`: {_text(kinds[kind])}" for kind in kinds),
+    )
     owners: dict[Key, list[str]] = {}
     for kind, model in kinds.items():
         for key in _describe(model):
             owners.setdefault(key, []).append(kind)
     for key, of in owners.items():
         if key.name != "kind":
-            yield replace(key, name=f"{prefix}{key.name}", meaning=f"({', '.join(of)}) {key.meaning}")
+            yield replace(
+                key, name=f"{prefix}{key.name}", meaning=f"({', '.join(of)}) {key.meaning}"
+            )
 
 
 def _section(annotation: Any) -> Any:
@@ -232,36 +300,51 @@ def _section(annotation: Any) -> Any:
 
 
 def _meanings(item: Any) -> dict[str, str]:
-    """Argument or attribute → its meaning, from the docstrings of a class and its bases, or of a function."""
+    """Argument or attribute → its meaning, from the docstrings of a class and its bases, or of a
+    function.
+    """
     meanings: dict[str, str] = {}
     for one in reversed(inspect.getmro(item)) if inspect.isclass(item) else (item,):
         if one.__module__.partition(".")[0] not in ("builtins", "pydantic") and one.__doc__:
             parameters = parse(inspect.cleandoc(one.__doc__), style=DocstringStyle.GOOGLE).params
-            meanings |= {each.arg_name: " ".join((each.description or "").split()) for each in parameters}
+            meanings |= {
+                each.arg_name: " ".join((each.description or "").split()) for each in parameters
+            }
     return meanings
 
 
 def _text(item: Any) -> str:
     """The docstring up to its sections (Args, Attributes, …), each paragraph in one line."""
     doc = parse(inspect.getdoc(item) or "", style=DocstringStyle.GOOGLE)
-    paragraphs = f"{doc.short_description or ''}\n\n{doc.long_description or ''}".strip().split("\n\n")
+    paragraphs = f"{doc.short_description or ''}\n\n{doc.long_description or ''}".strip().split(
+        "\n\n"
+    )
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _values_of(field: FieldInfo) -> str:
     annotation: Any = field.annotation
     try:
-        schema = TypeAdapter(Annotated[(annotation, *field.metadata)] if field.metadata else annotation).json_schema()
+        schema = TypeAdapter(
+            Annotated[(annotation, *field.metadata)] if field.metadata else annotation
+        ).json_schema()
     except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema):
         return ""
     return _values(schema)
 
 
 def _values(schema: dict[str, Any]) -> str:
-    """The values that a JSON schema allows, in words. Null is left out, since the default shows it."""
+    """The values that a JSON schema allows, in words.
+
+    Null is left out, since the default shows it.
+    """
     if "anyOf" in schema:
-        one, *others = dict.fromkeys(_values(each) for each in schema["anyOf"] if each.get("type") != "null")
-        return ", or ".join([one, *("a list of such" if each == f"list of {one}" else each for each in others)])
+        one, *others = dict.fromkeys(
+            _values(each) for each in schema["anyOf"] if each.get("type") != "null"
+        )
+        return ", or ".join(
+            [one, *("a list of such" if each == f"list of {one}" else each for each in others)]
+        )
     if "enum" in schema or "const" in schema:
         return ", ".join(map(str, schema.get("enum", [schema.get("const")])))
     if schema.get("type") == "array":
@@ -276,7 +359,14 @@ def _values(schema: dict[str, Any]) -> str:
     if "minimum" in schema and "maximum" in schema:
         return f"{word} from {_number(schema['minimum'])} to {_number(schema['maximum'])}"
     return " ".join(
-        [word, ", ".join(f"{sign} {_number(schema[name])}" for name, sign in _BOUNDS.items() if name in schema)]
+        [
+            word,
+            ", ".join(
+                f"{sign} {_number(schema[name])}"
+                for name, sign in _BOUNDS.items()
+                if name in schema
+            ),
+        ]
     ).strip()
 
 
@@ -302,9 +392,10 @@ def page(parts: list[ExplainedPart]) -> str:
     lines = [
         "# The recipe, key by key",
         "",
-        "What `pe explain` prints, on one page; `pe explain --markdown` writes it from the code that reads a recipe. "
-        "Every value in a recipe is public. `pe init` writes one to begin with; [examples](../examples/README.md). "
-        "A value may stand in a file of its own: `!include FILE`.",
+        "What `pe explain` prints, on one page; `pe explain --markdown` writes it from the code "
+        "that reads a recipe. Every value in a recipe is public. `pe init` writes one to begin "
+        "with; [examples](../examples/README.md). A value may stand in a file of its own: "
+        "`!include FILE`.",
     ]
     order = [part.section for part in parts]
     for part in sorted(parts, key=lambda part: order.index(part.section)):

@@ -1,4 +1,7 @@
-"""Recipes as text: YAML in which no key is given twice and a value may stand in another file. Changes to a value."""
+"""Recipes as text: YAML in which no key is given twice and a value may stand in another file.
+
+Changes to a value.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +31,17 @@ _MOST = 1_000_000  # values, by which a recipe's aliases may multiply what it ho
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file and of the files that it includes, as plain mappings, lists and scalars."""
+    """The content of a YAML file and of the files that it includes, as plain mappings, lists and
+    scalars.
+    """
     return _parse(_text_of(path, "YAML", " Name a recipe."), str(path), path.parent)
 
 
 def with_change(content: Any, change: str) -> Any:
     """A copy of `content` with one value changed.
 
-    `change` is `a.b=value`, or `a.0.b=value` in a list; the value is YAML, and may include files of the current folder.
+    `change` is `a.b=value`, or `a.0.b=value` in a list; the value is YAML, and may include files of
+    the current folder.
     """
     path, equals, value = change.partition("=")
     if not equals or not path:
@@ -44,13 +50,18 @@ def with_change(content: Any, change: str) -> Any:
 
 
 def _with_change(content: Any, keys: list[str], value: Any, change: str) -> Any:
-    """A copy of `content` with `value` at `keys`. A mapping replaces any value on the way that cannot hold a key."""
+    """A copy of `content` with `value` at `keys`.
+
+    A mapping replaces any value on the way that cannot hold a key.
+    """
     if not keys:
         return value
     first, *others = keys
     if isinstance(content, list) and first.isdigit():
         if int(first) >= len(content):
-            raise RecipeError(f"--set {change}: the list has {len(content)} entries, counted from 0.")
+            raise RecipeError(
+                f"--set {change}: the list has {len(content)} entries, counted from 0."
+            )
         entries = list(content)
         entries[int(first)] = _with_change(entries[int(first)], others, value, change)
         return entries
@@ -59,7 +70,10 @@ def _with_change(content: Any, keys: list[str], value: Any, change: str) -> Any:
 
 
 def _parse(text: str, where: str, folder: Path | None) -> Any:
-    """Parse YAML. `folder` holds the files that it may include; if it is None, nothing may be included."""
+    """Parse YAML.
+
+    `folder` holds the files that it may include; if it is None, nothing may be included.
+    """
     try:
         loader = _Loader(text)
         loader.folder = folder
@@ -67,7 +81,10 @@ def _parse(text: str, where: str, folder: Path | None) -> Any:
         try:
             node = loader.get_single_node()
             if _count(node, {}) > _MOST:
-                raise RecipeError(f"{where}: its aliases stand for more than {_MOST:,} values: write fewer of them.")
+                raise RecipeError(
+                    f"{where}: its aliases stand for more than {_MOST:,} values: write fewer of "
+                    "them."
+                )
             _refuse_twice(node, "", where, set())
             return None if node is None else loader.construct_document(node)
         finally:
@@ -78,16 +95,28 @@ def _parse(text: str, where: str, folder: Path | None) -> Any:
         why = " ".join(f"{error.problem or error.context}".split())
         raise RecipeError(f"{where} is not YAML{place}: {why}.") from error
     except RecursionError as error:
-        raise RecipeError(f"{where} is nested too deep, or within itself: write it flatter.") from error
-    except (yaml.YAMLError, ValueError) as error:  # a character that YAML does not allow; a date that there is not
-        raise RecipeError(f"{where} is not YAML: {str(error).splitlines()[0].rstrip('.')}.") from error
+        raise RecipeError(
+            f"{where} is nested too deep, or within itself: write it flatter."
+        ) from error
+    except (
+        yaml.YAMLError,
+        ValueError,
+    ) as error:  # a character that YAML does not allow; a date that there is not
+        raise RecipeError(
+            f"{where} is not YAML: {str(error).splitlines()[0].rstrip('.')}."
+        ) from error
 
 
 def _count(node: Any, counts: dict[int, int]) -> int:
-    """Count the values of a node, with every alias replaced by what it names. `counts` holds earlier results."""
+    """Count the values of a node, with every alias replaced by what it names.
+
+    `counts` holds earlier results.
+    """
     if id(node) not in counts:
         inner = node.value if isinstance(node, yaml.CollectionNode) else []
-        pairs = [one for pair in inner for one in pair] if isinstance(node, yaml.MappingNode) else inner
+        pairs = (
+            [one for pair in inner for one in pair] if isinstance(node, yaml.MappingNode) else inner
+        )
         counts[id(node)] = 1 + sum(_count(one, counts) for one in pairs)
     return counts[id(node)]
 
@@ -116,7 +145,9 @@ def _refuse_twice(node: Any, path: str, where: str, nodes: set[int]) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """A loader of safe YAML that reads 1e-5 as a number, as YAML 1.2 does, and includes files that are named."""
+    """A loader of safe YAML that reads 1e-5 as a number, as YAML 1.2 does, and includes files that
+    are named.
+    """
 
     folder: Path | None = None
     where = ""
@@ -125,11 +156,19 @@ class _Loader(yaml.SafeLoader):
         """The content of the file that a node names."""
         name = str(self.construct_scalar(node))
         if self.folder is None:
-            raise RecipeError(f"{INCLUDE} {name}: a file that is included includes no other: name both in the recipe.")
+            raise RecipeError(
+                f"{INCLUDE} {name}: a file that is included includes no other: name both in the "
+                "recipe."
+            )
         path = self.folder / name
         folder = self.folder.resolve()
-        if not path.resolve().is_relative_to(folder):  # so that nobody else's recipe can read what it likes
-            raise RecipeError(f"{INCLUDE} {name}: it leads out of {folder}: put the file there, or in a folder below.")
+        if not path.resolve().is_relative_to(
+            folder
+        ):  # so that nobody else's recipe can read what it likes
+            raise RecipeError(
+                f"{INCLUDE} {name}: it leads out of {folder}: put the file there, or in a folder "
+                "below."
+            )
         if path.is_fifo():
             raise RecipeError(f"{INCLUDE} {name}: it is a pipe: name a file.")
         if path.suffix in (".yaml", ".yml"):
@@ -137,17 +176,25 @@ class _Loader(yaml.SafeLoader):
         if path.suffix == ".json":
             return _parse_json(_text_of(path, "JSON"), str(path))
         if path.suffix != ".txt":
-            raise RecipeError(f"{INCLUDE} {name}: name a .txt file, for a list of its lines, or a .yaml or .json file.")
-        return [line.strip() for line in _text_of(path, "a list of lines").splitlines() if line.strip()]
+            raise RecipeError(
+                f"{INCLUDE} {name}: name a .txt file, for a list of its lines, or a .yaml or .json "
+                "file."
+            )
+        return [
+            line.strip() for line in _text_of(path, "a list of lines").splitlines() if line.strip()
+        ]
 
     def whole(self, node: Any) -> int:
-        """A whole number. Raise RecipeError if YAML reads another number than is written: 8 for 010, or 90 for 1:30."""
+        """A whole number.
+
+        Raise RecipeError if YAML reads another number than is written: 8 for 010, or 90 for 1:30.
+        """
         text = str(self.construct_scalar(node))
         number = int(self.construct_yaml_int(node))
         if text.replace("_", "").lstrip("+-") != str(abs(number)):
             raise RecipeError(
-                f"{self.where}, line {node.start_mark.line + 1}: YAML reads {text} as {number}: put numbers with "
-                "leading zeros, and other names, in quotes."
+                f"{self.where}, line {node.start_mark.line + 1}: YAML reads {text} as {number}: "
+                "put numbers with leading zeros, and other names, in quotes."
             )
         return number
 
@@ -172,7 +219,8 @@ def _parse_json(text: str, where: str) -> Any:
         return json.loads(text, object_pairs_hook=mapping)
     except json.JSONDecodeError as error:
         raise RecipeError(
-            f"{where} is not JSON in line {error.lineno}, column {error.colno}: {error.msg.lower()}."
+            f"{where} is not JSON in line {error.lineno}, column {error.colno}: "
+            f"{error.msg.lower()}."
         ) from error
     except RecursionError as error:
         raise RecipeError(f"{where} is nested too deep: write it flatter.") from error
@@ -182,24 +230,33 @@ _Loader.add_constructor(INCLUDE, _Loader.include)
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.whole)
 
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
 )
 
 
-# Paths in a recipe: relative ones are taken from one folder, so that a recipe means the same wherever it is read from.
+# Paths in a recipe: relative ones are taken from one folder, so that a recipe means the same
+# wherever it is read from.
 #
-# A path is a source's field, or a plug-in's setting, whose annotation has `Path` and not `str`; a word that the
-# annotation also allows (a Literal) stays as it is, and so does text that may be a path or a name (a hub's model, say).
+# A path is a source's field, or a plug-in's setting, whose annotation has `Path` and not `str`; a
+# word that the annotation also allows (a Literal) stays as it is, and so does text that may be a
+# path or a name (a hub's model, say).
 
 WITHHELD = "withheld"
 """Stands in a run's shareable recipe for the place of the private records."""
 
 _PLAIN = TypeAdapter(Any)
-_SECTIONS: dict[str, Group] = {"private": "pe.sources", "api": "pe.adapters", "embedding": "pe.embeddings"}
+_SECTIONS: dict[str, Group] = {
+    "private": "pe.sources",
+    "api": "pe.adapters",
+    "embedding": "pe.embeddings",
+}
 
 
 def with_full_paths(content: Any, folder: Path) -> Any:
-    """A recipe's content in which relative paths are taken from `folder`, and `~` is the user's home.
+    """A recipe's content in which relative paths are taken from `folder`, and `~` is the user's
+    home.
 
     A section whose plug-in is unknown here stays unchanged, and so does WITHHELD.
     """
@@ -210,7 +267,11 @@ def with_full_paths(content: Any, folder: Path) -> Any:
         value = full.get(section)
         if isinstance(value, PrivateSource):
             settings = {name: getattr(value, name) for name in fields_of(value)}
-            changes = {key: new for key, new in _full(settings, type(value), folder).items() if new != settings[key]}
+            changes = {
+                key: new
+                for key, new in _full(settings, type(value), folder).items()
+                if new != settings[key]
+            }
             full[section] = replace(value, **changes) if changes else value
         elif isinstance(value, dict) and (model := _reader(group, value.get("kind"))) is not None:
             full[section] = _full(value, model, folder)
@@ -218,7 +279,8 @@ def with_full_paths(content: Any, folder: Path) -> Any:
 
 
 def with_shared(content: dict[str, Any], private: PrivateSource) -> dict[str, Any]:
-    """A recipe's content in which generator and embedding have the settings that the private source shares with them.
+    """A recipe's content in which generator and embedding have the settings that the private source
+    shares with them.
 
     One has such a setting if it takes one of that name, and gives none.
 
@@ -237,17 +299,23 @@ def with_shared(content: dict[str, Any], private: PrivateSource) -> dict[str, An
         lacking = [key for key in private.binding if shared[key] and key not in fields]
         if lacking and section == "api":
             raise RecipeError(
-                f"private.{lacking[0]}: the generator '{settings.get('kind')}' takes none, so its samples might break "
-                "them: leave them out, or take another generator."
+                f"private.{lacking[0]}: the generator '{settings.get('kind')}' takes none, so its "
+                "samples might break them: leave them out, or take another generator."
             )
-        more = {key: _PLAIN.dump_python(shared[key], mode="json", exclude_defaults=True) for key in shared}
+        more = {
+            key: _PLAIN.dump_python(shared[key], mode="json", exclude_defaults=True)
+            for key in shared
+        }
         own = {key: one for key, one in more.items() if key in fields and key not in settings}
         full[section] = value.model_copy(update=own) if is_spec else settings | own
     return full
 
 
 def _reader(group: Group, kind: Any) -> type[Any] | None:
-    """The model or dataclass that reads a section of this kind. None if no plug-in of this name can be loaded."""
+    """The model or dataclass that reads a section of this kind.
+
+    None if no plug-in of this name can be loaded.
+    """
     if not isinstance(kind, str) or kind not in plugins(group):
         return None
     try:
@@ -260,7 +328,9 @@ def _reader(group: Group, kind: Any) -> type[Any] | None:
 def _full(settings: Mapping[str, Any], model: type[Any], folder: Path) -> dict[str, Any]:
     fields = fields_of(model)
     return {
-        name: _full_value(value, (fields[name].annotation, *fields[name].metadata), folder) if name in fields else value
+        name: _full_value(value, (fields[name].annotation, *fields[name].metadata), folder)
+        if name in fields
+        else value
         for name, value in settings.items()
     }
 
@@ -274,15 +344,23 @@ def _full_value(value: Any, annotations: tuple[Any, ...], folder: Path) -> Any:
     if isinstance(value, dict):
         models = [model for annotation in annotations for model in models_in(annotation)]
         if part_among(models) or PluginSpec in models:
-            model = _reader("pe.adapters" if part_among(models) else "pe.embeddings", value.get("kind"))
+            model = _reader(
+                "pe.adapters" if part_among(models) else "pe.embeddings", value.get("kind")
+            )
             return value if model is None else _full(value, model, folder)
-        kinds = [one for one in models if len(models) == 1 or fields_of(one)["kind"].default == value.get("kind")]
+        kinds = [
+            one
+            for one in models
+            if len(models) == 1 or fields_of(one)["kind"].default == value.get("kind")
+        ]
         return _full(value, kinds[0], folder) if kinds else value
     return value
 
 
 def _types_of(annotation: Any) -> Iterator[Any]:
-    """All types and words among an annotation's alternatives; for a BeforeValidator, of `json_schema_input_type`."""
+    """All types and words among an annotation's alternatives; for a BeforeValidator, of
+    `json_schema_input_type`.
+    """
     if isinstance(annotation, BeforeValidator):
         annotation = annotation.json_schema_input_type
     if isinstance(annotation, type | str):
@@ -292,13 +370,18 @@ def _types_of(annotation: Any) -> Iterator[Any]:
 
 
 def _full_path(path: str | Path, folder: Path) -> str | Path:
-    """The full path, of the type of `path`, taken from `folder` if it is relative. A remote address is unchanged."""
+    """The full path, of the type of `path`, taken from `folder` if it is relative.
+
+    A remote address is unchanged.
+    """
     if str(path) == WITHHELD or is_remote(path):
         return path
     try:
         full = Path(path).expanduser()
     except RuntimeError as error:
-        raise RecipeError(f"The path '{path}' begins with the home of no user here: write it in full.") from error
+        raise RecipeError(
+            f"The path '{path}' begins with the home of no user here: write it in full."
+        ) from error
     if not full.is_absolute():
         folder = folder.resolve()
         parts = list(full.parts)

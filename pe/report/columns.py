@@ -1,6 +1,8 @@
-"""Rows on a page: how the values of each column are spread, how columns hang together, and some of the rows.
+"""Rows on a page: how the values of each column are spread, how columns hang together, and some of
+the rows.
 
-Guarantee: post-processing of the populations; the bins follow from the columns that the recipe declares.
+Guarantee: post-processing of the populations; the bins follow from the columns that the recipe
+declares.
 """
 
 from __future__ import annotations
@@ -21,11 +23,15 @@ Spread = list[tuple[str, float]]
 
 
 def columns_on_page(
-    run: Run, populations: Sequence[Population], classes: Sequence[str], real: Mapping[str, Any] | None = None
+    run: Run,
+    populations: Sequence[Population],
+    classes: Sequence[str],
+    real: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the values of templates/columns.html. `columns` is None for samples that are no rows.
 
-    `real` says the same of private rows, for the confidential page alone: see `TableMethods.contents`.
+    `real` says the same of private rows, for the confidential page alone: see
+    `TableMethods.contents`.
     """
     sets = {f"S{t}": populations[t] for t in sorted({0, len(populations) - 1})}
     last = populations[-1]
@@ -40,12 +46,21 @@ def columns_on_page(
             each["real"] = real["shares"][name]
         spreads.append((name, column.note, [*each], _side_by_side([*each.values()])))
     places = np.linspace(0, len(last) - 1, min(_ROWS, len(last))).astype(np.int64)
-    cells = zip(codes[f"S{len(populations) - 1}"][places].tolist(), last.labels[places].tolist(), strict=True)
+    cells = zip(
+        codes[f"S{len(populations) - 1}"][places].tolist(),
+        last.labels[places].tolist(),
+        strict=True,
+    )
     rows = [
-        [*(column.value(code) for column, code in zip(columns.values(), row, strict=True)), classes[number]]
+        [
+            *(column.value(code) for column, code in zip(columns.values(), row, strict=True)),
+            classes[number],
+        ]
         for row, number in cells
     ]
-    matrices = [(name, *columns.associations(codes[name], one.labels)) for name, one in sets.items()]
+    matrices = [
+        (name, *columns.associations(codes[name], one.labels)) for name, one in sets.items()
+    ]
     if real:
         matrices.append(("real", *real["associations"]))
     return {

@@ -32,18 +32,24 @@ class Comparison:
     runs: Sequence[Run]
     public: Rows  # as shareable as the runs are
     settings: Rows  # dotted keys of the recipes whose values differ; None: not given
-    internal: Rows  # numbers measured on private or held-out records without noise, and the samples used
+    internal: (
+        Rows  # numbers measured on private or held-out records without noise, and the samples used
+    )
     warnings: list[str]  # reasons why internal numbers cannot be compared
 
     @property
     def shareable_rows(self) -> Rows:
         """The public rows, and the settings in words."""
-        return self.public | {key: tuple(map(_in_words, values)) for key, values in self.settings.items()}
+        return self.public | {
+            key: tuple(map(_in_words, values)) for key, values in self.settings.items()
+        }
 
     @property
     def rows(self) -> Rows:
         """All rows. The names of the internal ones begin with `internal, not for sharing`."""
-        marked = {f"internal, not for sharing: {name}": values for name, values in self.internal.items()}
+        marked = {
+            f"internal, not for sharing: {name}": values for name, values in self.internal.items()
+        }
         return self.shareable_rows | marked
 
     def to_dict(self) -> dict[str, Any]:
@@ -63,11 +69,19 @@ def compare(runs: Sequence[Run]) -> Comparison:
         if key not in _SHOWN and any(value != values[0] for value in values)
     }
     public = _rows([_public(run) for run in runs], "–")
-    return Comparison(runs, public, settings, _rows([_internal(each) for each in metrics], "–"), _warnings(metrics))
+    return Comparison(
+        runs,
+        public,
+        settings,
+        _rows([_internal(each) for each in metrics], "–"),
+        _warnings(metrics),
+    )
 
 
 def comparison_page(comparison: Comparison, confidential: bool = True) -> str:
-    """Return the comparison as an HTML page; only a `confidential` one has what `pe evaluate` measured."""
+    """Return the comparison as an HTML page; only a `confidential` one has what `pe evaluate`
+    measured.
+    """
     values = {
         "names": [run.name for run in comparison.runs],
         "public": comparison.shareable_rows,
@@ -79,7 +93,10 @@ def comparison_page(comparison: Comparison, confidential: bool = True) -> str:
 
 
 def runs_page(runs: Mapping[str, Run], states: Mapping[str, str]) -> str:
-    """Return the HTML page of all runs, by their names, as shareable as they are. `states` says how each stands."""
+    """Return the HTML page of all runs, by their names, as shareable as they are.
+
+    `states` says how each stands.
+    """
     rows: list[tuple[str, str, dict[str, str], list[tuple[str, bytes]]]] = []
     for name, run in runs.items():
         try:
@@ -93,8 +110,14 @@ def _pictures(run: Run) -> list[tuple[str, bytes]]:
     """Return samples of the first labels of a run's last population, if they are pictures."""
     classes = public_plan(run)[1].classes[:_LABELS]
     populations = run.populations()
-    cells = [sample_cell(populations[-1], label) for label in range(len(classes))] if populations else []
-    return [(name, cell) for name, cell in zip(classes, cells, strict=False) if isinstance(cell, bytes)]
+    cells = (
+        [sample_cell(populations[-1], label) for label in range(len(classes))]
+        if populations
+        else []
+    )
+    return [
+        (name, cell) for name, cell in zip(classes, cells, strict=False) if isinstance(cell, bytes)
+    ]
 
 
 def _rows(columns: Sequence[Mapping[str, Any]], missing: object) -> Rows:
@@ -104,7 +127,9 @@ def _rows(columns: Sequence[Mapping[str, Any]], missing: object) -> Rows:
 
 
 def _internal(metrics: Metrics) -> dict[str, str]:
-    """Return internal rows, name → value: first the real samples, then the numbers measured with them."""
+    """Return internal rows, name → value: first the real samples, then the numbers measured with
+    them.
+    """
     rows = {}
     for name in ("test", "reference"):
         if name in metrics:
@@ -124,8 +149,9 @@ def _warnings(all_metrics: Sequence[Metrics]) -> list[str]:
         sets = [metrics.get(name, metrics["test"]) for metrics in all_metrics if "test" in metrics]
         if len({real.get("sha256") for real in sets}) > 1:
             return [
-                f"The {name} {_noun(all_metrics[0])} differ, so the {numbers} of these runs cannot be compared: "
-                f"evaluate all of them with the same {name} set, read at the same size."
+                f"The {name} {_noun(all_metrics[0])} differ, so the {numbers} of these runs cannot "
+                f"be compared: evaluate all of them with the same {name} set, read at the same "
+                "size."
             ]
     return []
 
@@ -143,7 +169,9 @@ def _public(run: Run) -> dict[str, str]:
     populations = run.populations()
     extra = sum(map(len, run.extensions()))
     return rows | {
-        "iterations": f"{max(len(populations) - 1, 0)} of {len(plan.steps)}" if plan.steps else "none",
+        "iterations": f"{max(len(populations) - 1, 0)} of {len(plan.steps)}"
+        if plan.steps
+        else "none",
         "synthetic samples": f"{len(populations[-1]) if populations else 0:,}"
         + (f" + {extra:,} added" if extra else ""),
     }
@@ -168,5 +196,8 @@ def _in_words(value: object) -> str:
 def _sheet(run: Run) -> tuple[str, list[str], list[list[Strip | None]]]:
     """A run's name, its labels, and for each iteration samples of every label that has some."""
     classes = list(public_plan(run)[1].classes)
-    rows = [[sample_cell(population, label) for label in range(len(classes))] for population in run.populations()]
+    rows = [
+        [sample_cell(population, label) for label in range(len(classes))]
+        for population in run.populations()
+    ]
     return run.name, classes, rows

@@ -1,9 +1,9 @@
 """The live page of a run, piece by piece: public values, shown at moments that are public, too.
 
-Guarantee: the shareable page is post-processing of the releases and of the generator's answers. No time and no private
-record has a part in it, so it changes only when an answer comes; votes show only once something after them was asked
-or made. A release is no sign of progress here: it is stored when it is drawn, which may be long before its public
-deadline.
+Guarantee: the shareable page is post-processing of the releases and of the generator's answers. No
+time and no private record has a part in it, so it changes only when an answer comes; votes show
+only once something after them was asked or made. A release is no sign of progress here: it is
+stored when it is drawn, which may be long before its public deadline.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ class PublicProgress:
     @property
     def votes(self) -> int:
         """The number of iterations whose votes may show: something after them was asked or made."""
-        return max((each.phase.t for each in self.phases if each.phase.makes and (each.done or each.over)), default=0)
+        return max(
+            (each.phase.t for each in self.phases if each.phase.makes and (each.done or each.over)),
+            default=0,
+        )
 
     @property
     def left(self) -> int:
@@ -69,7 +72,9 @@ class PublicProgress:
 
 
 def public_progress(plan: Plan, journal: Journal) -> PublicProgress:
-    """Return a run's progress by the generator's answers alone: it changes only when an answer comes."""
+    """Return a run's progress by the generator's answers alone: it changes only when an answer
+    comes.
+    """
     phases: list[Asked] = []
     later = False
     for phase in reversed(plan.phases):
@@ -82,12 +87,23 @@ def public_progress(plan: Plan, journal: Journal) -> PublicProgress:
     return PublicProgress(tuple(reversed(phases)), journal.totals())
 
 
-def arriving(run: Run, plan: Plan, now: Asked | None, journal: Journal, t: int) -> Population | None:
-    """Return the newest answers of S_t, up to _NEWEST of each label, while S_t is being made. None if there are none.
+def arriving(
+    run: Run, plan: Plan, now: Asked | None, journal: Journal, t: int
+) -> Population | None:
+    """Return the newest answers of S_t, up to _NEWEST of each label, while S_t is being made.
 
-    None, too, if label sizes are estimated, because the plan then does not tell the label of an answer.
+    None if there are none.
+
+    None, too, if label sizes are estimated, because the plan then does not tell the label of an
+    answer.
     """
-    if now is None or not now.phase.makes or now.phase.t != t or not now.done or plan.class_counts is not None:
+    if (
+        now is None
+        or not now.phase.makes
+        or now.phase.t != t
+        or not now.done
+        or plan.class_counts is not None
+    ):
         return None
     labels = by_label(plan.sizes_at(t))
     missing = np.full(len(plan.classes), _NEWEST)
@@ -102,27 +118,40 @@ def arriving(run: Run, plan: Plan, now: Asked | None, journal: Journal, t: int) 
         room -= content.size
         columns = decode(content)
         own = labels[columns.pop("items")]
-        newest = [np.flatnonzero(own == label)[::-1][: missing[label]] for label in range(len(missing))]
+        newest = [
+            np.flatnonzero(own == label)[::-1][: missing[label]] for label in range(len(missing))
+        ]
         missing -= [len(each) for each in newest]
         rows = np.concatenate(newest)
         samples, conditions = parse_columns(columns)
         nobody = np.full(len(rows), NO_PARENT, np.int64)
-        parts.append(Population.columns(samples.take(rows), conditions.take(rows), labels=own[rows], parents=nobody))
+        parts.append(
+            Population.columns(
+                samples.take(rows), conditions.take(rows), labels=own[rows], parents=nobody
+            )
+        )
     if not parts:
         return None
-    return Population.from_columns({name: np.concatenate([each[name] for each in parts]) for name in parts[0]})
+    return Population.from_columns(
+        {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}
+    )
 
 
 class LivePage:
     """A run's live page. Made once for each server."""
 
     def __init__(self, run: Run, confidential: bool = False) -> None:
-        """Make the page of `run`. A `confidential` one shows times and charges to the owner, too."""
+        """Make the page of `run`.
+
+        A `confidential` one shows times and charges to the owner, too.
+        """
         self.run = run
         self.confidential = confidential
         self.recipe, self.plan = public_plan(run)
         self._cache = dict[str, tuple[object, str]]()
-        self._epsilon = math.inf if run.noiseless else epsilon(self.plan.releases, self.recipe.privacy.delta)
+        self._epsilon = (
+            math.inf if run.noiseless else epsilon(self.plan.releases, self.recipe.privacy.delta)
+        )
 
     def page(self) -> str:
         """Return the page without its pieces."""
@@ -131,12 +160,18 @@ class LivePage:
             "confidential": self.confidential,
             "no_noise": NO_NOISE if self.run.noiseless else "",
             "steps": self.plan.steps,
-            "warnings": sentences(notices(self.recipe, self.plan, self._epsilon), "guarantee", "votes"),
+            "warnings": sentences(
+                notices(self.recipe, self.plan, self._epsilon), "guarantee", "votes"
+            ),
         }
         return render("live.html", values)
 
-    def pieces(self, state: str, waits: str = "", stands: dict[str, object] | None = None) -> Pieces:
-        """Return the current pieces of a run that is `running`, `stopped` or `finished`. `waits`: what it waits for.
+    def pieces(
+        self, state: str, waits: str = "", stands: dict[str, object] | None = None
+    ) -> Pieces:
+        """Return the current pieces of a run that is `running`, `stopped` or `finished`.
+
+        `waits`: what it waits for.
 
         `stands` is the answer of `pe view --json`, for the owner's page alone.
 
@@ -155,9 +190,16 @@ class LivePage:
                     newest = arriving(self.run, self.plan, progress.now, journal, count)
         figures = {f"S{t}": self._generation(one, t, "") for t, one in enumerate(populations)}
         if newest is not None and progress.now is not None:
-            note = f"; arriving, {progress.now.done:,} of {progress.now.phase.most:,}: the newest of each label"
+            note = (
+                f"; arriving, {progress.now.done:,} of {progress.now.phase.most:,}: the newest of "
+                "each label"
+            )
             figures[f"S{count}"] = self._generation(newest, count, note)
-        votes = len(self.plan.steps) if self.run.is_finished and progress.totals is None else progress.votes
+        votes = (
+            len(self.plan.steps)
+            if self.run.is_finished and progress.totals is None
+            else progress.votes
+        )
         pieces = {
             "standing": self._standing(progress, state, waits),
             **figures,
@@ -174,7 +216,9 @@ class LivePage:
             "state": state,
             "progress": progress,
             "now": progress.now,
-            "cost": None if progress.totals is None or price.free else price.of(progress.totals.usage),
+            "cost": None
+            if progress.totals is None or price.free
+            else price.of(progress.totals.usage),
             "price": price,
             "limits": self.recipe.limits,
             "plan": self.plan,
@@ -190,17 +234,34 @@ class LivePage:
         plan = self.plan
 
         def figure() -> str:
-            return _part("generation", strips(population, plan.classes), t, degree, plan.steps, plan.fit, note)
+            return _part(
+                "generation",
+                strips(population, plan.classes),
+                t,
+                degree,
+                plan.steps,
+                plan.fit,
+                note,
+            )
 
         return self._remember(f"S{t}", note, figure)
 
     def _votes(self, votes: int, count: int) -> str:
-        """Return the votes of the first `votes` iterations as charts and a table; "" if `votes` is 0."""
+        """Return the votes of the first `votes` iterations as charts and a table; "" if `votes` is
+        0.
+        """
 
         def figure() -> str:
-            generations_now = [one for one in generations(self.run, self.recipe, self.plan) if one.t <= votes]
+            generations_now = [
+                one for one in generations(self.run, self.recipe, self.plan) if one.t <= votes
+            ]
             passing = [100 * one.passing for one in generations_now]
-            return _part("how_the_votes_went", generations_now, [*map(sorted_votes, generations_now)], passing)
+            return _part(
+                "how_the_votes_went",
+                generations_now,
+                [*map(sorted_votes, generations_now)],
+                passing,
+            )
 
         return self._remember("votes", (votes, count), figure) if votes else ""
 

@@ -1,7 +1,8 @@
 """Loggers: each gets every iteration as values that may be shared, and no other values.
 
-Guarantee: the values are made of the run's shareable side (populations, releases, recipe) and of the generator's
-bill, all post-processing of the releases; none is a time, or comes from confidential/.
+Guarantee: the values are made of the run's shareable side (populations, releases, recipe) and of
+the generator's bill, all post-processing of the releases; none is a time, or comes from
+confidential/.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Logged:
         epsilon: ε of all planned releases; None: no ε holds.
         delta: δ.
         images: number of images billed so far; None: S_t was made before this process began.
-        cost: cost of all that was billed so far, in the price's currency; None: S_t was made before this process began.
+        cost: cost of all that was billed so far, in the price's currency; None: S_t was made before
+            this process began.
         picture: a PNG file: S_t's samples by label.
     """
 
@@ -56,13 +58,22 @@ class Logged:
     picture: bytes
 
     def numbers(self) -> dict[str, float]:
-        """Return all numbers by names that any logger takes: letters, digits, spaces, `_`, `-`, `.` and `/`."""
+        """Return all numbers by names that any logger takes: letters, digits, spaces, `_`, `-`, `.`
+        and `/`.
+        """
         names = (re.sub(r"[^\w .-]", "_", name).strip() for name in self.sizes)
-        sizes = {f"size/{i} {name}": n for i, (name, n) in enumerate(zip(names, self.sizes.values(), strict=True))}
+        sizes = {
+            f"size/{i} {name}": n
+            for i, (name, n) in enumerate(zip(names, self.sizes.values(), strict=True))
+        }
         votes = {f"votes/{name}": value for name, value in self.votes.items()}
         others = {"privacy/epsilon": self.epsilon, "privacy/delta": self.delta}
         others |= {"billed/images": self.images, "billed/cost": self.cost}
-        return sizes | votes | {name: float(value) for name, value in others.items() if value is not None}
+        return (
+            sizes
+            | votes
+            | {name: float(value) for name, value in others.items() if value is not None}
+        )
 
 
 class Logger(Protocol):
@@ -79,7 +90,13 @@ class Logger(Protocol):
 
 
 def make_entry(
-    run: Run, plan: Plan, t: int, epsilon: float | None, delta: float, images: int | None, cost: float | None
+    run: Run,
+    plan: Plan,
+    t: int,
+    epsilon: float | None,
+    delta: float,
+    images: int | None,
+    cost: float | None,
 ) -> Logged:
     """Return the shareable values of S_t, which is finished."""
     population = run.population(t)
@@ -90,7 +107,11 @@ def make_entry(
     numbers = dict[str, float]()
     if step is not None and votes is not None:
         over = float(np.mean(votes > step.threshold))
-        numbers = {"highest": float(votes.max()), "mean": float(votes.mean()), "over the threshold": over}
+        numbers = {
+            "highest": float(votes.max()),
+            "mean": float(votes.mean()),
+            "over the threshold": over,
+        }
     return Logged(
         run=run.name,
         t=t,
@@ -106,7 +127,9 @@ def make_entry(
 
 
 class MLflow:
-    """Logs to a run in the experiment `private-evolution` of the tracking server or store with the URI `where`."""
+    """Logs to a run in the experiment `private-evolution` of the tracking server or store with the
+    URI `where`.
+    """
 
     def __init__(self, where: str) -> None:
         from mlflow import MlflowClient
@@ -118,11 +141,15 @@ class MLflow:
         """Log a metric for each number, and an artifact for the picture."""
         if self._run is None:
             earlier = self._client.get_experiment_by_name(_EXPERIMENT)
-            experiment = earlier.experiment_id if earlier else self._client.create_experiment(_EXPERIMENT)
+            experiment = (
+                earlier.experiment_id if earlier else self._client.create_experiment(_EXPERIMENT)
+            )
             self._run = self._client.create_run(experiment, run_name=entry.run).info.run_id
         for name, value in entry.numbers().items():
             self._client.log_metric(self._run, name, value, step=entry.t)
-        self._client.log_image(self._run, Image.open(io.BytesIO(entry.picture)), f"{entry.noun}/{entry.t:03d}.png")
+        self._client.log_image(
+            self._run, Image.open(io.BytesIO(entry.picture)), f"{entry.noun}/{entry.t:03d}.png"
+        )
 
     def close(self) -> None:
         """Mark the run as ended."""
@@ -131,7 +158,10 @@ class MLflow:
 
 
 class TensorBoard:
-    """Writes event files below the folder `where`. The time of each event is its iteration, so that no time is told."""
+    """Writes event files below the folder `where`.
+
+    The time of each event is its iteration, so that no time is told.
+    """
 
     def __init__(self, where: str) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
@@ -151,7 +181,9 @@ class TensorBoard:
         for name, value in entry.numbers().items():
             summary.value.add(tag=name, simple_value=value)
         width, height = Image.open(io.BytesIO(entry.picture)).size
-        picture = self._summary.Image(height=height, width=width, colorspace=3, encoded_image_string=entry.picture)
+        picture = self._summary.Image(
+            height=height, width=width, colorspace=3, encoded_image_string=entry.picture
+        )
         summary.value.add(tag=entry.noun, image=picture)
         self._writer.add_event(self._event(step=entry.t, wall_time=entry.t, summary=summary))
         self._writer.flush()
@@ -163,7 +195,8 @@ class TensorBoard:
 
 
 class WandB:
-    """Logs to the project `where` of Weights & Biases, with all that wandb collects by itself (console, …) off.
+    """Logs to the project `where` of Weights & Biases, with all that wandb collects by itself
+    (console, …) off.
 
     wandb itself reads WANDB_MODE, WANDB_DIR and WANDB_API_KEY.
     """

@@ -1,4 +1,6 @@
-"""Pictures of a run as PNG files, or texts where samples are texts; and how different its samples are."""
+"""Pictures of a run as PNG files, or texts where samples are texts; and how different its samples
+are.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,19 @@ Strips = list[tuple[str, Strip]]
 """Rows of samples, each with its name."""
 
 NEAR = 0.2
-"""Two samples are nearly equal if they are no further apart than this share of the usual distance in S_0."""
+"""Two samples are nearly equal if they are no further apart than this share of the usual distance
+in S_0."""
 PAIRS = 1000
 """Random pairs of samples, both of one label, whose median distance is the usual distance."""
 MOST = 1000
 WORK = 1e8
-"""The most samples of a label that are compared with each other; and the most bytes of the pairs of all labels."""
+"""The most samples of a label that are compared with each other; and the most bytes of the pairs of
+all labels."""
 COLLAPSED = 0.2
 FEW = 10
-"""A population has collapsed if less than the share COLLAPSED of the samples compared differ clearly; but not if it
-holds unvaried copies of chosen candidates, and FEW per label differ clearly."""
+"""A population has collapsed if less than the share COLLAPSED of the samples compared differ
+clearly; but not if it holds unvaried copies of chosen candidates, and FEW per label differ clearly.
+"""
 
 _CELL = (96, 96)
 # of texts: so many below each other, and of each its beginning, not shrunk
@@ -62,10 +67,11 @@ _LARGEST = 96
 def contact_sheet(
     populations: Sequence[Population], classes: Sequence[str], names: Sequence[str] | None = None
 ) -> bytes:
-    """Return a PNG with a row for each population and a column for each class; see `mosaic` for the cells.
+    """Return a PNG with a row for each population and a column for each class; see `mosaic` for the
+    cells.
 
-    Rows are headed by `names`; None: by S0 … ST. A column is headed by the class's name, or by its number if this
-    machine has no font with the name's letters; a footnote then says so.
+    Rows are headed by `names`; None: by S0 … ST. A column is headed by the class's name, or by its
+    number if this machine has no font with the name's letters; a footnote then says so.
     """
     cell = (_CARD[0], _CARDS * _CARD[1]) if populations[0].samples.is_text else _CELL
     height = _TOP + len(populations) * (cell[1] + _GAP)
@@ -83,7 +89,9 @@ def contact_sheet(
     sheet = Image.new("RGB", (width, height), _PAPER)
     pen = ImageDraw.Draw(sheet)
     for x, wide, (head, own) in zip(xs, widths, heads, strict=True):
-        pen.text((x + wide // 2, _TOP // 2), _shorten(head, own, wide), fill=_INK, font=own, anchor="mm")
+        pen.text(
+            (x + wide // 2, _TOP // 2), _shorten(head, own, wide), fill=_INK, font=own, anchor="mm"
+        )
     if footnote:
         pen.text((_GAP, height - _FOOT // 2), _NUMBERED, fill=_INK, font=font, anchor="lm")
     for row, (name, population) in enumerate(zip(names, populations, strict=True)):
@@ -96,7 +104,9 @@ def contact_sheet(
 
 
 def _shorten(name: str, font: Font, wide: int) -> str:
-    """The name, or, with dots, as much of its beginning as fits into `wide` pixels, one letter at least."""
+    """The name, or, with dots, as much of its beginning as fits into `wide` pixels, one letter at
+    least.
+    """
     short = name
     length = len(name)
     while font.getlength(short) > wide and length > 1:
@@ -106,12 +116,17 @@ def _shorten(name: str, font: Font, wide: int) -> str:
 
 
 def mosaic(population: Population, label: int) -> Image.Image | None:
-    """Draw up to _PER_CELL members of a label, spread evenly over them, in a square. Its empty places are transparent.
+    """Draw up to _PER_CELL members of a label, spread evenly over them, in a square.
 
-    For texts, draw the beginnings of up to _CARDS of them, below each other. None if the label has no member.
+    Its empty places are transparent.
+
+    For texts, draw the beginnings of up to _CARDS of them, below each other. None if the label has
+    no member.
     """
     is_text = population.samples.is_text
-    pictures = population.samples.take(_spread(population, label, _CARDS if is_text else _PER_CELL)).pictures()
+    pictures = population.samples.take(
+        _spread(population, label, _CARDS if is_text else _PER_CELL)
+    ).pictures()
     if not pictures:
         return None
     if is_text:
@@ -128,7 +143,10 @@ def mosaic(population: Population, label: int) -> Image.Image | None:
 
 
 def sample_cell(population: Population, label: int) -> Strip | None:
-    """Return members of a label for a table's cell: texts, or a square of pictures. None if it has no member."""
+    """Return members of a label for a table's cell: texts, or a square of pictures.
+
+    None if it has no member.
+    """
     samples = population.samples
     if samples.is_text:
         return tuple(samples.take(_spread(population, label, _CARDS)).strings) or None
@@ -143,24 +161,36 @@ def _spread(population: Population, label: int, count: int) -> Int64Array:
 
 
 def strips(population: Population, classes: Sequence[str]) -> Strips:
-    """Return a row of members for each label that has some, spread evenly, and a row of their captions, if any."""
+    """Return a row of members for each label that has some, spread evenly, and a row of their
+    captions, if any.
+    """
     rows: Strips = []
     for label, name in enumerate(classes):
         members = _spread(population, label, _PER_STRIP)
         if members.size:
             rows.append((name, _strip(population, members)))
             if CAPTION in population.conditions:
-                rows.append((f"captions of {name}", tuple(map(str, population.conditions[CAPTION][members]))))
+                rows.append(
+                    (
+                        f"captions of {name}",
+                        tuple(map(str, population.conditions[CAPTION][members])),
+                    )
+                )
     return rows
 
 
 def extremes(candidates: Population, votes: Float64Array) -> Strips:
-    """Return a row of the members with the most noisy votes and one of those with the fewest, no member in both."""
+    """Return a row of the members with the most noisy votes and one of those with the fewest, no
+    member in both.
+    """
     order = np.argsort(-votes, kind="stable")
     count = min(_EXTREMES, len(order) // 2)
     if not count:
         return []
-    return [("most", _strip(candidates, order[:count])), ("fewest", _strip(candidates, order[-count:]))]
+    return [
+        ("most", _strip(candidates, order[:count])),
+        ("fewest", _strip(candidates, order[-count:])),
+    ]
 
 
 def _strip(population: Population, members: Int64Array, gap: int = 2) -> Strip:
@@ -187,15 +217,21 @@ def _resize(picture: Image.Image) -> Image.Image:
 
 @dataclass(frozen=True)
 class Variety:
-    """Counts of samples that differ within one label. A sum over labels compares no samples of different labels."""
+    """Counts of samples that differ within one label.
+
+    A sum over labels compares no samples of different labels.
+    """
 
     samples: int
     different: int  # those that equal no other, and one of each set of equal ones
     trials: int  # samples drawn at random that were all compared with each other
-    apart: int  # of these, those that differ clearly: in their order, none nearly equals one counted before
+    # of these, those that differ clearly: in their order, none nearly equals one counted before
+    apart: int
 
 
-def varieties(populations: Sequence[Population], classes: Sequence[str], seed: int) -> list[dict[str, Variety]]:
+def varieties(
+    populations: Sequence[Population], classes: Sequence[str], seed: int
+) -> list[dict[str, Variety]]:
     """Return for each of S_0 … S_t label → variety. Labels without samples are left out.
 
     Guarantee: post-processing of the populations.
@@ -213,7 +249,10 @@ def whole(by_label: dict[str, Variety]) -> Variety:
 
 
 def usual_distance(population: Population, seed: int) -> float:
-    """Return the median distance between random pairs of one label, in the modality's unit. 0 without a pair."""
+    """Return the median distance between random pairs of one label, in the modality's unit.
+
+    0 without a pair.
+    """
     rng = generator(seed, "variety/pairs")
     one = rng.integers(len(population), size=PAIRS)
     other = np.empty_like(one)
@@ -224,11 +263,20 @@ def usual_distance(population: Population, seed: int) -> float:
     differ = one != other
     if not differ.any():
         return 0.0
-    return float(np.median(population.samples.take(one[differ]).distances(population.samples.take(other[differ]))))
+    return float(
+        np.median(
+            population.samples.take(one[differ]).distances(population.samples.take(other[differ]))
+        )
+    )
 
 
-def collapse_warnings(t: int, samples: Samples, by_label: dict[str, Variety], step: Step | None) -> list[str]:
-    """Return a sentence on an S_t that has collapsed. None if it has not, or for rows, of which few may differ."""
+def collapse_warnings(
+    t: int, samples: Samples, by_label: dict[str, Variety], step: Step | None
+) -> list[str]:
+    """Return a sentence on an S_t that has collapsed.
+
+    None if it has not, or for rows, of which few may differ.
+    """
     every = whole(by_label)
     copies = step is not None and not step.degree
     enough = min(COLLAPSED * every.trials, FEW * len(by_label) if copies else inf)
@@ -240,12 +288,14 @@ def collapse_warnings(t: int, samples: Samples, by_label: dict[str, Variety], st
     *others, last = ways
     more = f"{', '.join(others)} or {last}" if others else last
     return [
-        f"S_{t} has collapsed: of {every.trials:,} samples that were compared, only {every.apart:,} differ clearly "
-        f"from the others of their label: take {more}."
+        f"S_{t} has collapsed: of {every.trials:,} samples that were compared, only "
+        f"{every.apart:,} differ clearly from the others of their label: take {more}."
     ]
 
 
-def _by_label(population: Population, classes: Sequence[str], near: float, seed: int) -> dict[str, Variety]:
+def _by_label(
+    population: Population, classes: Sequence[str], near: float, seed: int
+) -> dict[str, Variety]:
     labels = np.unique(population.labels)
     size = population.samples.array[:1].nbytes or 1
     per_label = min(MOST, max(2, isqrt(int(2 * WORK / (size * len(labels))))))

@@ -1,4 +1,6 @@
-"""Fill in the templates: every page is one file that needs no other file, and every value in it is escaped."""
+"""Fill in the templates: every page is one file that needs no other file, and every value in it is
+escaped.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class Link(NamedTuple):
 
 
 def link_page(page: str, nonce: str, links: Sequence[Link]) -> str:
-    """Return a page as a server sends it: `links` stand above it, and its one script, which comes last, has `nonce`."""
+    """Return a page as a server sends it: `links` stand above it, and its one script, which comes
+    last, has `nonce`.
+    """
     before, _, script = page.rpartition("<script>")
     nav = environment().get_template("nav.html").render(links=links) if links else ""
     return f'{before.replace("<main>", f"<main>{nav}", 1)}<script nonce="{nonce}">{script}'
@@ -66,7 +70,13 @@ def environment() -> Environment:
     )
     environment.globals["guarantee"] = guarantee
     environment.tests["bytes"] = lambda value: isinstance(value, bytes)
-    environment.filters |= {"chart": chart, "inlined": inline, "prose": prose, "round_up": round_up, "shown": show}
+    environment.filters |= {
+        "chart": chart,
+        "inlined": inline,
+        "prose": prose,
+        "round_up": round_up,
+        "shown": show,
+    }
     return environment
 
 
@@ -100,7 +110,9 @@ class Chart(NamedTuple):
 
     x_ticks: list[tuple[float, float]]  # places of the horizontal axis, and their numbers
     y_ticks: list[tuple[float, float]]  # places of the vertical axis, and their numbers
-    curves: list[tuple[str, int, list[tuple[float, float]]]]  # name, per cent of the accent colour, points
+    curves: list[
+        tuple[str, int, list[tuple[float, float]]]
+    ]  # name, per cent of the accent colour, points
 
 
 def chart(lines: Sequence[Line]) -> Chart:
@@ -113,21 +125,34 @@ def chart(lines: Sequence[Line]) -> Chart:
     )
 
     def x(value: float) -> float:
-        return round(_LEFT + (value - x_ticks[0]) / (x_ticks[-1] - x_ticks[0]) * (_RIGHT - _LEFT), 1)
+        return round(
+            _LEFT + (value - x_ticks[0]) / (x_ticks[-1] - x_ticks[0]) * (_RIGHT - _LEFT), 1
+        )
 
     def y(value: float) -> float:
-        return round(_BOTTOM - (value - y_ticks[0]) / (y_ticks[-1] - y_ticks[0]) * (_BOTTOM - _TOP), 1)
+        return round(
+            _BOTTOM - (value - y_ticks[0]) / (y_ticks[-1] - y_ticks[0]) * (_BOTTOM - _TOP), 1
+        )
 
     last = len(lines) - 1
     curves = [
-        (name, round(35 + 65 * i / last) if last else 100, [(x(a), y(b)) for a, b in zip(xs, ys, strict=True)])
+        (
+            name,
+            round(35 + 65 * i / last) if last else 100,
+            [(x(a), y(b)) for a, b in zip(xs, ys, strict=True)],
+        )
         for i, (name, xs, ys) in enumerate(lines)
     ]
-    return Chart([(x(value), value) for value in x_ticks], [(y(value), value) for value in y_ticks], curves)
+    return Chart(
+        [(x(value), value) for value in x_ticks], [(y(value), value) for value in y_ticks], curves
+    )
 
 
 def ticks(low: float, high: float, about: int = 5, whole: bool = False) -> list[float]:
-    """Return round numbers that span `low` to `high`, at least two and near `about`. Whole numbers only if `whole`."""
+    """Return round numbers that span `low` to `high`, at least two and near `about`.
+
+    Whole numbers only if `whole`.
+    """
     half = 1.0 if whole else 0.5
     if high <= low:
         low, high = low - half, low + half

@@ -1,7 +1,8 @@
 """The two reports of a run: how it evolved, its certificate, its quality, its costs.
 
-The shareable report is post-processing of the run's releases: it reads nothing under confidential/ and holds no time.
-The confidential one has no guarantee: it is written into confidential/, says so in red, and `pe purge` deletes it.
+The shareable report is post-processing of the run's releases: it reads nothing under confidential/
+and holds no time. The confidential one has no guarantee: it is written into confidential/, says so
+in red, and `pe purge` deletes it.
 """
 
 from __future__ import annotations
@@ -50,15 +51,19 @@ _POINTS = 160
 _WORST = 20  # confusions that are listed if there are too many classes for a matrix
 _SETS = {
     "synthetic": ("synthetic", "the run's data."),
-    "unevolved": ("un-evolved", "samples straight from the generator, what it knows without any private record."),
+    "unevolved": (
+        "un-evolved",
+        "samples straight from the generator, what it knows without any private record.",
+    ),
     "random_selection": (
         "random selection",
-        "the run again with parents chosen at random: what the votes have brought is the difference to it.",
+        "the run again with parents chosen at random: what the votes have brought is the "
+        "difference to it.",
     ),
     "one_vote": (
         "one vote",
-        "as many samples straight from the generator, chosen by one vote with the budget of all the run's, and "
-        "not varied: what evolving has brought is the difference to it.",
+        "as many samples straight from the generator, chosen by one vote with the budget of all "
+        "the run's, and not varied: what evolving has brought is the difference to it.",
     ),
     "pool_labels": ("pool's labels", "samples of the public pool, with the pool's own labels."),
     "real": ("real", "the private records themselves: the ceiling."),
@@ -119,7 +124,9 @@ def shareable_report(run: Run) -> str:
 
 
 def promise(certificate: Certificate) -> str:
-    """Return the certificate's promise without technical terms; for a void certificate, its statement."""
+    """Return the certificate's promise without technical terms; for a void certificate, its
+    statement.
+    """
     if not certificate["holds"]:
         return str(certificate["statement"])
     epsilon = certificate["epsilon"]
@@ -127,10 +134,10 @@ def promise(certificate: Certificate) -> str:
     unit = certificate["unit"]["name"]
     factor = round_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
     return (
-        "Whatever anybody concludes from these files, and whatever else they know: the probability of that conclusion "
-        f"is at most {factor} times what it would be if any one {unit} "
-        f"{_OTHER_WORLD[Relation(certificate['relation']['name'])]}, plus {delta:g}. A test for whether a given {unit} "
-        "was used that wrongly accuses 1 in 100 finds at most "
+        "Whatever anybody concludes from these files, and whatever else they know: the probability "
+        f"of that conclusion is at most {factor} times what it would be if any one {unit} "
+        f"{_OTHER_WORLD[Relation(certificate['relation']['name'])]}, plus {delta:g}. A test for "
+        f"whether a given {unit} was used that wrongly accuses 1 in 100 finds at most "
         f"{found_at_most(epsilon, delta, certificate['gdp_mu'])}."
     )
 
@@ -141,10 +148,15 @@ def internal_report(run: Run) -> str:
         raise RunError(f"{run.folder} has no confidential side: it was purged, or is a copy.")
     metrics = read_metrics(run)
     values: dict[str, Any] = (
-        evolution(run) | costs(run) | ({"metrics": None} if metrics is None else quality(run, metrics))
+        evolution(run)
+        | costs(run)
+        | ({"metrics": None} if metrics is None else quality(run, metrics))
     )
     values |= columns_on_page(
-        run, run.populations(), values["plan"].classes, (metrics or {}).get("table", {}).get("reference")
+        run,
+        run.populations(),
+        values["plan"].classes,
+        (metrics or {}).get("table", {}).get("reference"),
     )
     return render("confidential.html", values)
 
@@ -158,14 +170,17 @@ class Generation:
     votes: Float64Array  # (m,), noisy votes of S_{t−1}'s m members, in votes; may be negative
     threshold: float  # H, in votes
     sigma: float  # standard deviation of the noise, in votes
-    # expected votes per candidate, by declared size, of the label with the fewest, over σ; None: no size, or no noise
+    # expected votes per candidate, by declared size, of the label with the fewest, over σ; None: no
+    # size, or no noise
     signal: float | None
     passing: float  # share of candidates over the threshold, in [0, 1]
     effective: float  # effective number of parents, (Σw)² / Σw² with w = max(votes − H, 0)
     parents: int | None = None  # distinct members of S_{t−1} that have offspring in S_t
     founders: int | None = None  # distinct members of S_0 that have descendants in S_t
     equals: int | None = None  # members of S_t that equal their parent: kept ones, refused ones
-    mean_move: float | None = None  # mean distance of a member of S_t from its parent, in the modality's unit
+    mean_move: float | None = (
+        None  # mean distance of a member of S_t from its parent, in the modality's unit
+    )
 
 
 def public_plan(run: Run) -> tuple[Recipe, Plan]:
@@ -180,13 +195,21 @@ def certificate_of(run: Run) -> dict[str, Any] | None:
 
 
 def evolution(run: Run) -> dict[str, Any]:
-    """Return the values that both reports show of how a run evolved. Raise RunError if there is nothing to show yet."""
+    """Return the values that both reports show of how a run evolved.
+
+    Raise RunError if there is nothing to show yet.
+    """
     recipe, plan = public_plan(run)
     populations = run.populations(len(plan.classes))
     if not populations:
         raise RunError(f"{run.folder} has no population yet: there is nothing to report.")
     rows = [strips(population, plan.classes) for population in populations]
-    return {"name": run.name, "plan": plan, "found": generations(run, recipe, plan), "populations": rows}
+    return {
+        "name": run.name,
+        "plan": plan,
+        "found": generations(run, recipe, plan),
+        "populations": rows,
+    }
 
 
 def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
@@ -201,7 +224,9 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
         before = populations[step.t - 1]
         weights = np.maximum(votes - step.threshold, 0.0)
         square = float(np.square(weights).sum())
-        signal = signal_of(recipe, plan, step, np.bincount(before.labels, minlength=len(plan.classes)).tolist())
+        signal = signal_of(
+            recipe, plan, step, np.bincount(before.labels, minlength=len(plan.classes)).tolist()
+        )
         one = Generation(
             t=step.t,
             degree=step.degree,
@@ -233,7 +258,10 @@ def released_votes(run: Run, step: Step) -> Float64Array | None:
     if not path.is_file():
         return None
     try:
-        votes = np.asarray(np.lib.format.open_memmap(path, mode="r"), dtype=np.float64) / step.release.grid
+        votes = (
+            np.asarray(np.lib.format.open_memmap(path, mode="r"), dtype=np.float64)
+            / step.release.grid
+        )
     except (EOFError, OSError, TypeError, ValueError) as error:
         raise DamagedFile(f"{path} is damaged: restore it from a copy.") from error
     if votes.ndim != 1 or not np.isfinite(votes).all():
@@ -242,17 +270,24 @@ def released_votes(run: Run, step: Step) -> Float64Array | None:
 
 
 def _distances(before: Samples, after: Population) -> Float64Array:
-    """Distance of each member from its parent (n,), block by block: samples may be more than memory holds."""
+    """Distance of each member from its parent (n,), block by block: samples may be more than memory
+    holds.
+    """
     blocks = [
-        after.samples.take(part).distances(before.take(after.parents[part])) for part in slices(len(after), BLOCK)
+        after.samples.take(part).distances(before.take(after.parents[part]))
+        for part in slices(len(after), BLOCK)
     ]
     return np.concatenate(blocks).astype(np.float64)
 
 
 def sorted_votes(one: Generation) -> Line:
-    """Return the noisy votes of an iteration from most to fewest, as a curve over the candidates in per cent."""
+    """Return the noisy votes of an iteration from most to fewest, as a curve over the candidates in
+    per cent.
+    """
     votes = np.sort(one.votes)[::-1]
-    places = np.unique(np.linspace(0, len(votes) - 1, min(_POINTS, len(votes))).round().astype(np.int64))
+    places = np.unique(
+        np.linspace(0, len(votes) - 1, min(_POINTS, len(votes))).round().astype(np.int64)
+    )
     shares = 100 * places / max(len(votes) - 1, 1)
     return f"iteration {one.t}", shares.tolist(), votes[places].tolist()
 
@@ -264,12 +299,19 @@ class GeneratorShare:
     t: int  # the iteration that votes for S_{t−1}; T + 1 for S_T, for which no iteration votes
     name: str
     part_of_all: float  # share of S_{t−1}'s samples that it made, in [0, 1]
-    votes: float | None = None  # its samples' share of the noisy votes; None: no votes, or their sum is not above 0
-    noise: float | None = None  # standard deviation of `votes` by the noise alone, if the sum of votes is large
+    votes: float | None = (
+        None  # its samples' share of the noisy votes; None: no votes, or their sum is not above 0
+    )
+    noise: float | None = (
+        None  # standard deviation of `votes` by the noise alone, if the sum of votes is large
+    )
 
 
-def generator_shares(populations: Sequence[Population], history: Sequence[Generation]) -> list[GeneratorShare]:
-    """Return each generator's share of samples and votes by iteration, and of the last population's samples.
+def generator_shares(
+    populations: Sequence[Population], history: Sequence[Generation]
+) -> list[GeneratorShare]:
+    """Return each generator's share of samples and votes by iteration, and of the last population's
+    samples.
 
     The list is empty if the samples do not say which generator made them.
 
@@ -291,19 +333,31 @@ def generator_shares(populations: Sequence[Population], history: Sequence[Genera
                 continue
             share = float(one.votes[own].sum()) / total
             count = int(own.sum())
-            variance = count * (1 - share) ** 2 + (len(own) - count) * share**2  # of V_g / V to first order, over σ²
-            shares.append(GeneratorShare(t, name, part_of_all, share, one.sigma * variance**0.5 / total))
+            variance = (
+                count * (1 - share) ** 2 + (len(own) - count) * share**2
+            )  # of V_g / V to first order, over σ²
+            shares.append(
+                GeneratorShare(t, name, part_of_all, share, one.sigma * variance**0.5 / total)
+            )
     return shares
 
 
 def share_lines(shares: Sequence[GeneratorShare]) -> list[Line]:
     """Return a curve for each generator: its share of the samples of S_0, S_1, …, in per cent."""
-    by_name = {name: [one for one in shares if one.name == name] for name in dict.fromkeys(one.name for one in shares)}
-    return [(name, [one.t - 1 for one in own], [100 * one.part_of_all for one in own]) for name, own in by_name.items()]
+    by_name = {
+        name: [one for one in shares if one.name == name]
+        for name in dict.fromkeys(one.name for one in shares)
+    }
+    return [
+        (name, [one.t - 1 for one in own], [100 * one.part_of_all for one in own])
+        for name, own in by_name.items()
+    ]
 
 
 def costs(run: Run) -> dict[str, object]:
-    """Return the values of templates/costs.html: what was asked, refused and billed by phase and in all. Events."""
+    """Return the values of templates/costs.html: what was asked, refused and billed by phase and in
+    all. Events.
+    """
     phases = []
     with read_journal(run) as journal:
         for name in journal.phases():
@@ -343,11 +397,16 @@ def read_metrics(run: Run) -> dict[str, Any] | None:
 
 
 def quality(run: Run, metrics: Metrics) -> dict[str, object]:
-    """Return the values of templates/quality.html: what `pe evaluate` measured (docs/evaluation.md)."""
+    """Return the values of templates/quality.html: what `pe evaluate` measured
+    (docs/evaluation.md).
+    """
     utility, fidelity, memorisation, verdict, best, about = (
-        metrics.get(key) or {} for key in ("utility", "fidelity", "memorisation", "verdict", "chosen_classifier", "run")
+        metrics.get(key) or {}
+        for key in ("utility", "fidelity", "memorisation", "verdict", "chosen_classifier", "run")
     )
-    names = {"synthetic"}.union(*utility.values(), *(each.get("controls") or {} for each in fidelity.values()))
+    names = {"synthetic"}.union(
+        *utility.values(), *(each.get("controls") or {} for each in fidelity.values())
+    )
     judge = verdict.get("classifier") or best.get("synthetic")
     noun = about.get("noun", "images")
     by_judge = utility.get(judge, {})
@@ -365,7 +424,9 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
         "bound": _bound(run, noun),
         "nearest": _nearest,
         "pairs": _pairs(run, memorisation, ".png"),
-        "text_pairs": [pair for file in _pairs(run, memorisation, ".json") for pair in json.loads(file)],
+        "text_pairs": [
+            pair for file in _pairs(run, memorisation, ".json") for pair in json.loads(file)
+        ],
         "noun": noun,
         "distance_names": distance_names,
         "most_confused": _most_confused,
@@ -380,16 +441,29 @@ def _bound(run: Run, noun: str) -> str:
         return f"No certificate bounds what the {noun} tell of a record."
     most = found_at_most(certificate["epsilon"], certificate["delta"], certificate["gdp_mu"])
     unit = certificate["unit"]["name"]
-    return f"Of one {unit} the certificate allows a test that wrongly accuses 1 in 100 to find at most {most}."
+    return (
+        f"Of one {unit} the certificate allows a test that wrongly accuses 1 in 100 to find at "
+        f"most {most}."
+    )
 
 
 def headline_numbers(metrics: Metrics) -> list[tuple[str, str]]:
-    """Return (name, value) of the synthetic data's results: the verdict, and one by classifier, embedding and test."""
+    """Return (name, value) of the synthetic data's results: the verdict, and one by classifier,
+    embedding and test.
+    """
     verdict = metrics.get("verdict") or {}
     grade = (metrics.get("grade") or {}).get("usefulness") or {}
     questions = {"did the votes help": "outcome", "did evolving beat one vote": "evolving"}
-    numbers = [("usefulness of 10", show(grade["value"], ".1f"))] if grade.get("value") is not None else []
-    numbers += [(what, verdict[key].replace("_", " ")) for what, key in questions.items() if verdict.get(key)]
+    numbers = (
+        [("usefulness of 10", show(grade["value"], ".1f"))]
+        if grade.get("value") is not None
+        else []
+    )
+    numbers += [
+        (what, verdict[key].replace("_", " "))
+        for what, key in questions.items()
+        if verdict.get(key)
+    ]
     numbers += [
         (f"accuracy, {name}", spread_of(sets["synthetic"]["accuracy"]))
         for name, sets in (metrics.get("utility") or {}).items()
@@ -405,7 +479,9 @@ def headline_numbers(metrics: Metrics) -> list[tuple[str, str]]:
 
 
 def distance_names(fidelity: Metrics) -> tuple[str, str]:
-    """Return the names of the Fréchet and the kernel distance: FID and KID if by the standard Inception network."""
+    """Return the names of the Fréchet and the kernel distance: FID and KID if by the standard
+    Inception network.
+    """
     return ("FID", "KID") if fidelity.get("standard_inception") is True else ("Fréchet", "kernel")
 
 
@@ -416,7 +492,8 @@ def spread_of(values: Metrics, error: str = "std", forms: tuple[str, str] = (".1
 
 
 def utility_rows(metrics: Metrics) -> Table:
-    """Return a table of accuracy, macro-F1 and AUC: a head, then a row for each set. * marks `chosen_classifier`.
+    """Return a table of accuracy, macro-F1 and AUC: a head, then a row for each set. * marks
+    `chosen_classifier`.
 
     A part of the metrics may be missing.
     """
@@ -437,7 +514,9 @@ def utility_rows(metrics: Metrics) -> Table:
 
 
 def fidelity_rows(fidelity: Metrics) -> Table:
-    """Return a table of distances and shares: its head, then a row for the synthetic data and for each control."""
+    """Return a table of distances and shares: its head, then a row for the synthetic data and for
+    each control.
+    """
     shares = ("precision", "recall", "density", "coverage")
     rows: Table = [("", *distance_names(fidelity), *shares)]
     for name, one in {"synthetic": fidelity, **(fidelity.get("controls") or {})}.items():
@@ -448,8 +527,15 @@ def fidelity_rows(fidelity: Metrics) -> Table:
 
 
 def table_rows(metrics: Metrics) -> Table:
-    """Return a table of how far a table's sets lie from the reference: its head, then a row for each; else none."""
-    names = {"one_way": "columns", "two_way": "pairs", "three_way": "triples", "association": "association"}
+    """Return a table of how far a table's sets lie from the reference: its head, then a row for
+    each; else none.
+    """
+    names = {
+        "one_way": "columns",
+        "two_way": "pairs",
+        "three_way": "triples",
+        "association": "association",
+    }
     rows: Table = [("", *names.values(), "farthest column", "pair")]
     for name, one in (metrics.get("table") or {"sets": {}})["sets"].items():
         column = max(one["columns"], key=lambda each: float(one["columns"][each]))
@@ -459,27 +545,52 @@ def table_rows(metrics: Metrics) -> Table:
 
 
 def constraint_rows(metrics: Metrics) -> Table:
-    """Return a table of the shares of rows that break each constraint, if there are any: a head, a row for each set."""
+    """Return a table of the shares of rows that break each constraint, if there are any: a head, a
+    row for each set.
+    """
     breaks = (metrics.get("table") or {}).get("breaks") or {}
     heads = [("", *each) for each in [*breaks.values()][:1]]
-    return [*heads, *((_title(name), *(f"{share:.1%}" for share in one.values())) for name, one in breaks.items())]
+    return [
+        *heads,
+        *(
+            (_title(name), *(f"{share:.1%}" for share in one.values()))
+            for name, one in breaks.items()
+        ),
+    ]
 
 
-def _most_confused(labels: Sequence[str], confusion: Sequence[Sequence[int]]) -> list[tuple[str, str, str]]:
-    rows = [(i, j, count / sum(row)) for i, row in enumerate(confusion) for j, count in enumerate(row) if count]
-    worst = sorted((each for each in rows if each[0] != each[1]), key=lambda each: -each[2])[:_WORST]
+def _most_confused(
+    labels: Sequence[str], confusion: Sequence[Sequence[int]]
+) -> list[tuple[str, str, str]]:
+    rows = [
+        (i, j, count / sum(row))
+        for i, row in enumerate(confusion)
+        for j, count in enumerate(row)
+        if count
+    ]
+    worst = sorted((each for each in rows if each[0] != each[1]), key=lambda each: -each[2])[
+        :_WORST
+    ]
     return [(labels[i], labels[j], f"{share:.1%}") for i, j, share in worst]
 
 
 def _nearest(memorisation: Metrics, names: Mapping[str, str]) -> list[Line]:
-    """A curve for each of `names`, key → name, that was measured: the distribution function of its distances."""
+    """A curve for each of `names`, key → name, that was measured: the distribution function of its
+    distances.
+    """
     curves = [(name, memorisation[key]) for key, name in names.items() if memorisation.get(key)]
-    return [(name, one["quantiles"], [100 * level for level in one["levels"]]) for name, one in curves]
+    return [
+        (name, one["quantiles"], [100 * level for level in one["levels"]]) for name, one in curves
+    ]
 
 
 def _pairs(run: Run, memorisation: Metrics, suffix: str) -> list[bytes]:
-    """The contents of the nearest pairs' files with this suffix, if they lie in the run's confidential folder."""
-    paths = [run.folder / name for name in (memorisation.get("nearest_pairs") or {}).get("files", [])]
+    """The contents of the nearest pairs' files with this suffix, if they lie in the run's
+    confidential folder.
+    """
+    paths = [
+        run.folder / name for name in (memorisation.get("nearest_pairs") or {}).get("files", [])
+    ]
     inside = [path for path in paths if path.resolve().is_relative_to(run.confidential.resolve())]
     return [read_bytes(path) for path in inside if path.is_file() and path.suffix == suffix]
 

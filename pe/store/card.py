@@ -1,4 +1,6 @@
-"""A data-set card, as Hugging Face's hub shows it, and Croissant metadata: both say what the certificate says."""
+"""A data-set card, as Hugging Face's hub shows it, and Croissant metadata: both say what the
+certificate says.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,14 @@ _CITATION = """\
   author    = {Lin, Zinan and Gopi, Sivakanth and Kulkarni, Janardhan and Nori, Harsha and Yekhanin, Sergey},
   booktitle = {International Conference on Learning Representations},
   year      = {2024}
-}"""
-_SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"))
+}"""  # noqa: E501
+_SIZES = (
+    (10**3, "n<1K"),
+    (10**4, "1K<n<10K"),
+    (10**5, "10K<n<100K"),
+    (10**6, "100K<n<1M"),
+    (10**7, "1M<n<10M"),
+)
 _TYPES = {
     "int64": "sc:Integer",
     "float64": "sc:Float",
@@ -31,7 +39,8 @@ _TYPES = {
     "date32": "sc:Date",
     "string": "sc:Text",
 }
-"""Type of a column in Hugging Face's data sets → its type in Croissant; a column of files is an image."""
+"""Type of a column in Hugging Face's data sets → its type in Croissant; a column of files is an
+image."""
 
 
 def write_card(
@@ -44,7 +53,8 @@ def write_card(
     features: Mapping[str, Mapping[str, Any]],
     columns: list[dict[str, Any]],
 ) -> None:
-    """Write README.md and croissant.json, by the `certificate`, for the Parquet files in `folder`/data.
+    """Write README.md and croissant.json, by the `certificate`, for the Parquet files in
+    `folder`/data.
 
     Args:
         folder: the exported folder.
@@ -62,10 +72,16 @@ def write_card(
     count = sum(pq.read_metadata(path).num_rows for path in files)
     head = {
         "pretty_name": printable(certificate["run"]),
-        "tags": ["synthetic", "private-evolution", *(["differential-privacy"] if certificate["holds"] else [])],
+        "tags": [
+            "synthetic",
+            "private-evolution",
+            *(["differential-privacy"] if certificate["holds"] else []),
+        ],
         "task_categories": [task],
         "size_categories": [next((name for most, name in _SIZES if count < most), "n>10M")],
-        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "data/*.parquet"}]}],
+        "configs": [
+            {"config_name": "default", "data_files": [{"split": "train", "path": "data/*.parquet"}]}
+        ],
     }
     values = {
         "head": yaml.safe_dump(head, sort_keys=False, allow_unicode=True),
@@ -77,14 +93,23 @@ def write_card(
         "guarantee": guarantee,
         "citation": _CITATION,
         "files": [(path.name, path.relative_to(folder).as_posix(), sha256(path)) for path in files],
-        "types": {name: _TYPES.get(one.get("dtype", ""), "sc:ImageObject") for name, one in features.items()},
+        "types": {
+            name: _TYPES.get(one.get("dtype", ""), "sc:ImageObject")
+            for name, one in features.items()
+        },
     }
     # neither page is HTML: names of others pass `code`, `sentence` or `json`
     pages = Environment(  # noqa: S701
-        loader=PackageLoader("pe.store", ""), trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
+        loader=PackageLoader("pe.store", ""),
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
     )
     in_json = partial(json.dumps, ensure_ascii=False)
     pages.filters |= {"code": code, "sentence": sentence, "printable": printable, "json": in_json}
-    for name, template in (("README.md", "card.md.jinja"), ("croissant.json", "croissant.json.jinja")):
+    for name, template in (
+        ("README.md", "card.md.jinja"),
+        ("croissant.json", "croissant.json.jinja"),
+    ):
         page = pages.get_template(template).render({**certificate, **values})
         (folder / name).write_text(page, encoding="utf-8")

@@ -27,24 +27,34 @@ def check_run(folder: Path) -> None:
 
 
 def is_export(folder: Path) -> bool:
-    """Return True if a finished run's folder is an export, or a copy of one, in which nobody has worked yet."""
-    return (folder / CERTIFICATE).is_file() and not any((folder / name).exists() for name in (CONFIDENTIAL, PURGED))
+    """Return True if a finished run's folder is an export, or a copy of one, in which nobody has
+    worked yet.
+    """
+    return (folder / CERTIFICATE).is_file() and not any(
+        (folder / name).exists() for name in (CONFIDENTIAL, PURGED)
+    )
 
 
 def check_has_samples(folder: Path) -> None:
-    """Raise RunError if a folder has no `synthetic.npz`: an unfinished run, or an export in another form."""
+    """Raise RunError if a folder has no `synthetic.npz`: an unfinished run, or an export in another
+    form.
+    """
     if (folder / SYNTHETIC).is_file():
         return
     if (folder / CERTIFICATE).is_file():
         raise RunError(
-            f"{folder} is an export in another form than npz, or has lost {SYNTHETIC}: name the run that it was made "
-            f"from, or an export with `--format npz`; `pe verify {quoted(folder)}` checks it."
+            f"{folder} is an export in another form than npz, or has lost {SYNTHETIC}: name the "
+            "run that it was made from, or an export with `--format npz`; `pe verify "
+            f"{quoted(folder)}` checks it."
         )
     raise RunError(f"{folder} is not finished: it has no {SYNTHETIC}.")
 
 
 def read_certificate(folder: Path) -> dict[str, Any]:
-    """Return the certificate in a run's folder, not verified. RunError unless it lists files and can be made a page."""
+    """Return the certificate in a run's folder, not verified.
+
+    RunError unless it lists files and can be made a page.
+    """
     certificate = read_json(read_finished(folder, CERTIFICATE.name), folder / CERTIFICATE)
     try:
         digests(certificate)
@@ -57,7 +67,9 @@ def read_certificate(folder: Path) -> dict[str, Any]:
 
 
 def read_finished(folder: Path, name: str) -> str:
-    """Return the text of a file of a finished run; raise RunError if the run is unfinished, or the file is no text."""
+    """Return the text of a file of a finished run; raise RunError if the run is unfinished, or the
+    file is no text.
+    """
     if not (folder / name).is_file():
         raise RunError(f"{folder} is not finished: it has no {name}.")
     try:
@@ -66,7 +78,9 @@ def read_finished(folder: Path, name: str) -> str:
         raise RunError(f"{folder / name} is damaged: restore it from a copy.") from error
 
 
-def write_certificate(folder: Path, certificate: Mapping[str, Any], files: Mapping[str, str]) -> None:
+def write_certificate(
+    folder: Path, certificate: Mapping[str, Any], files: Mapping[str, str]
+) -> None:
     """Put a certificate for `files` (name → SHA-256) into `folder`, as JSON and as Markdown.
 
     A signature of the certificate that stood there before is deleted.
@@ -78,10 +92,12 @@ def write_certificate(folder: Path, certificate: Mapping[str, Any], files: Mappi
 
 
 def reissue(folder: Path, names: Collection[str] | None = None) -> None:
-    """Issue a finished run's certificate anew for files that were added to it. One process at a time.
+    """Issue a finished run's certificate anew for files that were added to it.
 
-    `names` are files that are post-processing of the releases; None: all files that are not covered yet. Any other
-    covered file keeps its hash, so that a change to it is noticed.
+    One process at a time.
+
+    `names` are files that are post-processing of the releases; None: all files that are not covered
+    yet. Any other covered file keeps its hash, so that a change to it is noticed.
     """
     with folder_lock(folder):
         certificate = read_certificate(folder)
@@ -104,11 +120,16 @@ def extensions(folder: Path) -> dict[str, Population]:
     if not (folder / CERTIFICATE).is_file():
         return {}
     names = (name for name in digests(read_certificate(folder)) if name.startswith("extensions/"))
-    return {place: Population.load(folder / place) for place in map(extension_place, extension_numbers(names))}
+    return {
+        place: Population.load(folder / place)
+        for place in map(extension_place, extension_numbers(names))
+    }
 
 
 def extension_numbers(names: Iterable[str]) -> list[int]:
-    """Return, ascending, the numbers of the extensions to which the `names` of files or phases belong."""
+    """Return, ascending, the numbers of the extensions to which the `names` of files or phases
+    belong.
+    """
     matches = (re.match(r"extensions?[-/](\d+)", name) for name in names)
     return sorted({int(one[1]) for one in matches if one})
 
@@ -119,7 +140,10 @@ def read_json_file(path: Path) -> dict[str, Any]:
 
 
 def read_json(text: str, path: Path) -> dict[str, Any]:
-    """Return the JSON object in `text`, read from `path`. RunError if there is none, or it has a key twice or NaN."""
+    """Return the JSON object in `text`, read from `path`.
+
+    RunError if there is none, or it has a key twice or NaN.
+    """
     try:
         return json_object(text)
     except ValueError as error:

@@ -1,4 +1,6 @@
-"""Files that are whole or absent: written to a temporary name, synced, renamed, and the folder synced."""
+"""Files that are whole or absent: written to a temporary name, synced, renamed, and the folder
+synced.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,15 @@ Piece = bytes | memoryview
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an OSError of a write below `path` into a RunError: what was committed stands, so the run can go on."""
+    """Turn an OSError of a write below `path` into a RunError: what was committed stands, so the
+    run can go on.
+    """
     try:
         yield
     except OSError as error:
         raise RunError(
-            f"{path} cannot be written ({error.strerror or error}): see to the disk, then `pe run RUN` goes on."
+            f"{path} cannot be written ({error.strerror or error}): see to the disk, then `pe run "
+            "RUN` goes on."
         ) from error
 
 
@@ -38,7 +43,8 @@ def writing(path: Path) -> Iterator[None]:
 def durable_file(path: Path, by_way_of: Path | None = None) -> Iterator[BinaryIO]:
     """Open a file that appears at `path`, whole and durable, when the block ends.
 
-    Until then it lies in the folder `by_way_of`, which is on the file system of `path`; default: the folder of `path`.
+    Until then it lies in the folder `by_way_of`, which is on the file system of `path`; default:
+    the folder of `path`.
     """
     temporary = (by_way_of or path.parent) / (path.name + TEMPORARY)
     with writing(path):
@@ -52,7 +58,10 @@ def durable_file(path: Path, by_way_of: Path | None = None) -> Iterator[BinaryIO
 
 
 def write_durably(path: Path, data: bytes | list[Piece], by_way_of: Path | None = None) -> str:
-    """Put `data` at `path`, durable when this returns. Return its SHA-256 (hexadecimal). See `durable_file`."""
+    """Put `data` at `path`, durable when this returns.
+
+    Return its SHA-256 (hexadecimal). See `durable_file`.
+    """
     digest = hashlib.sha256()
     with durable_file(path, by_way_of) as file:
         for piece in [data] if isinstance(data, bytes) else data:
@@ -62,7 +71,10 @@ def write_durably(path: Path, data: bytes | list[Piece], by_way_of: Path | None 
 
 
 def publish_folder(temporary: Path, final: Path) -> None:
-    """Rename the folder `temporary`, whose files are complete, to `final`, durably. An older `final` is replaced."""
+    """Rename the folder `temporary`, whose files are complete, to `final`, durably.
+
+    An older `final` is replaced.
+    """
     with writing(final):
         for path in (temporary, *temporary.rglob("*")):
             sync(path)
@@ -73,7 +85,9 @@ def publish_folder(temporary: Path, final: Path) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Delete, durably, all that killed writers left under temporary names anywhere below `folder`."""
+    """Delete, durably, all that killed writers left under temporary names anywhere below
+    `folder`.
+    """
     for path in sorted(folder.rglob(f"*{TEMPORARY}"), reverse=True):
         if path.is_dir():
             shutil.rmtree(path)
@@ -99,7 +113,10 @@ _PAUSE = 0.02
 
 
 class RunLock:
-    """The lock of the one process that writes into a run. RunError names the process that holds it."""
+    """The lock of the one process that writes into a run.
+
+    RunError names the process that holds it.
+    """
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -110,10 +127,15 @@ class RunLock:
             except BlockingIOError as error:
                 time.sleep(_PAUSE)
                 if attempt == _ATTEMPTS:
-                    holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+                    holder = (
+                        os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip()
+                        or "unknown"
+                    )
                     self.release()
                     run = path.parent.parent
-                    raise RunError(f"{run} is being written by process {holder}: wait for it, or stop it.") from error
+                    raise RunError(
+                        f"{run} is being written by process {holder}: wait for it, or stop it."
+                    ) from error
         os.ftruncate(self._descriptor, 0)
         os.write(self._descriptor, f"{os.getpid()}\n".encode())
 
@@ -130,7 +152,10 @@ class RunLock:
 
 @contextmanager
 def folder_lock(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """Lock `folder` until the block ends. If it is locked already, wait, or without `wait` raise BlockingIOError."""
+    """Lock `folder` until the block ends.
+
+    If it is locked already, wait, or without `wait` raise BlockingIOError.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -141,7 +166,9 @@ def folder_lock(folder: Path, *, wait: bool = True) -> Iterator[None]:
 
 @contextmanager
 def folder_beside(target: Path) -> Iterator[Path]:
-    """Make a folder beside `target`, to be filled and renamed. It is deleted in the end if it is still there.
+    """Make a folder beside `target`, to be filled and renamed.
+
+    It is deleted in the end if it is still there.
 
     Folders that killed processes left there are deleted first.
     """
@@ -157,12 +184,22 @@ def folder_beside(target: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "ceph", "glusterfs", "lustre", "9p"})
-_NETWORK_FUSE = ("fuse.sshfs", "fuse.rclone", "fuse.s3fs", "fuse.gcsfuse", "fuse.glusterfs", "fuse.davfs")
+_NETWORK = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "ceph", "glusterfs", "lustre", "9p"}
+)
+_NETWORK_FUSE = (
+    "fuse.sshfs",
+    "fuse.rclone",
+    "fuse.s3fs",
+    "fuse.gcsfuse",
+    "fuse.glusterfs",
+    "fuse.davfs",
+)
 
 
 def check_local(folder: Path, mounts: Path = Path("/proc/mounts")) -> None:
-    """Raise RunError if a folder, which need not exist yet, is on a network mount: SQLite's journal is not safe there.
+    """Raise RunError if a folder, which need not exist yet, is on a network mount: SQLite's journal
+    is not safe there.
 
     Nothing is checked where there is no table of mounts (macOS).
     """
@@ -179,7 +216,8 @@ def check_local(folder: Path, mounts: Path = Path("/proc/mounts")) -> None:
             depth = len(mount.parts)
     if kind in _NETWORK or kind.startswith(_NETWORK_FUSE):
         raise RunError(
-            f"{folder} lies on a network file system ({kind}), where a run's journal is not safe: use a disk."
+            f"{folder} lies on a network file system ({kind}), where a run's journal is not safe: "
+            "use a disk."
         )
 
 
@@ -187,22 +225,30 @@ def check_local(folder: Path, mounts: Path = Path("/proc/mounts")) -> None:
 
 
 def publish(folder: Path) -> None:
-    """Replace each file in `releases/` by a fresh copy, and level all times of the shareable side of a locked run.
+    """Replace each file in `releases/` by a fresh copy, and level all times of the shareable side
+    of a locked run.
 
-    A release is stored when it is drawn, before its public deadline, and a birth time cannot be set. All other
-    shareable files are written once, after a generator's answer or at a deadline. See docs/privacy.md.
+    A release is stored when it is drawn, before its public deadline, and a birth time cannot be
+    set. All other shareable files are written once, after a generator's answer or at a deadline.
+    See docs/privacy.md.
 
-    Guarantee: birth times of releases follow from the moment of the call and from their names and sizes.
+    Guarantee: birth times of releases follow from the moment of the call and from their names and
+    sizes.
     """
     with writing(folder):
         for path in sorted((folder / RELEASES).iterdir()):
-            with path.open("rb") as source, durable_file(path, by_way_of=folder / CONFIDENTIAL) as copy:
+            with (
+                path.open("rb") as source,
+                durable_file(path, by_way_of=folder / CONFIDENTIAL) as copy,
+            ):
                 shutil.copyfileobj(source, copy)
     level_times(folder)
 
 
 def level_times(folder: Path) -> None:
-    """Set the times of a run's directory, and of everything shareable in it, to the second when the run began."""
+    """Set the times of a run's directory, and of everything shareable in it, to the second when the
+    run began.
+    """
     with writing(folder):
         began = _beginning(folder)
         for top in folder.iterdir():
@@ -215,14 +261,19 @@ def level_times(folder: Path) -> None:
 
 
 def level_confidential(folder: Path) -> None:
-    """Set the times of `confidential/` itself, which anybody who sees the run can read, to when the run began.
+    """Set the times of `confidential/` itself, which anybody who sees the run can read, to when the
+    run began.
 
     To be called after the last write into it: a journal that is closed removes files.
     """
     path = folder / CONFIDENTIAL
     with writing(folder):
         began = _beginning(folder)
-        if path.is_dir() and path.stat().st_mtime_ns != began * 10**9 and not os.statvfs(path).f_flag & os.ST_RDONLY:
+        if (
+            path.is_dir()
+            and path.stat().st_mtime_ns != began * 10**9
+            and not os.statvfs(path).f_flag & os.ST_RDONLY
+        ):
             os.utime(path, (began, began))
 
 

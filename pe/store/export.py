@@ -1,4 +1,6 @@
-"""Hand a run over: copy the files that its certificate covers to a new folder; and check such a folder."""
+"""Hand a run over: copy the files that its certificate covers to a new folder; and check such a
+folder.
+"""
 
 from __future__ import annotations
 
@@ -37,21 +39,25 @@ from pe.store.places import (
 
 
 def export(folder: Path, to: Path, form: Format = "npz") -> Path:
-    """Copy the shareable side of a finished run to the new folder `to`. It appears whole or not at all.
+    """Copy the shareable side of a finished run to the new folder `to`.
 
-    What the run's certificate covers is copied and verified, and nothing else: no stray file, no link and no
-    time stamp. In the copy, paths that the recipe names are cut to their last parts. The certificate is issued anew for
-    the files of the copy: that is post-processing of the same releases.
+    It appears whole or not at all.
+
+    What the run's certificate covers is copied and verified, and nothing else: no stray file, no
+    link and no time stamp. In the copy, paths that the recipe names are cut to their last parts.
+    The certificate is issued anew for the files of the copy: that is post-processing of the same
+    releases.
 
     Args:
         folder: the folder of a finished run, whose confidential side may have been purged.
         to: a folder that does not exist yet and does not lie inside the run.
         form: `npz` leaves the synthetic data as `synthetic.npz`, and what `pe extend` added as
-            `extension-<k>.npz`; any other format writes these samples, in this order, in other files (formats.py).
+            `extension-<k>.npz`; any other format writes these samples, in this order, in other
+            files (formats.py).
 
     Raises:
-        RunError: `to` exists or cannot be written, the run is not finished or is itself an export in another
-            form, or a file of it is not as certified.
+        RunError: `to` exists or cannot be written, the run is not finished or is itself an export
+            in another form, or a file of it is not as certified.
         RecipeError: an unknown format, or one that does not hold such samples.
         MissingDependency: Parquet without pyarrow.
     """
@@ -93,7 +99,9 @@ def examine(folder: Path) -> tuple[dict[str, Any], list[str]]:
         return {}, [str(error)]
     problems = verify(certificate, folder)
     page = folder / PAGE
-    text = read_bytes(page).replace(b"`pe privacy`", b"`pe verify`") if page.is_file() else b""  # its former name
+    text = (
+        read_bytes(page).replace(b"`pe privacy`", b"`pe verify`") if page.is_file() else b""
+    )  # its former name
     if text != certificate_files(certificate)[PAGE]:
         problems.append(f"'{PAGE}' is missing, or does not say what {CERTIFICATE} says.")
     return certificate, problems
@@ -117,7 +125,9 @@ def _copy(folder: Path, target: Path, certificate: Mapping[str, Any]) -> None:
             path = target / name
             path.write_text(shorten(path.read_text(encoding="utf-8")), encoding="utf-8")
             files[name] = sha256(path)
-    if files.pop(PURGED, None):  # else this machine would take whatever comes back with it for a run of its own
+    if files.pop(
+        PURGED, None
+    ):  # else this machine would take whatever comes back with it for a run of its own
         (target / PURGED).unlink()
     write_certificate(target, certificate, files)
 

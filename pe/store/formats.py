@@ -1,4 +1,6 @@
-"""Formats of exported data: for the name of each format, a function that writes the samples into a folder."""
+"""Formats of exported data: for the name of each format, a function that writes the samples into a
+folder.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ import yaml
 
 from pe.data.bounded import read_bytes
 from pe.data.population import NO_PARENT, Population
-from pe.data.samples import CAPTION, SOFT_LABEL, Conditions, Samples, columns_of, kind_among, modality
+from pe.data.samples import (
+    CAPTION,
+    SOFT_LABEL,
+    Conditions,
+    Samples,
+    columns_of,
+    kind_among,
+    modality,
+)
 from pe.errors import ContractError, RecipeError, RunError
 from pe.plugins.devices import import_library
 from pe.store.card import write_card
@@ -37,7 +47,8 @@ _LABEL = "label"
 _OF_TEXTS = ("csv", "jsonl")
 _TEXT: dict[str, Any] = {"dtype": "string", "_type": "Value"}
 _DTYPES = {"integer": "int64", "real": "float64", "boolean": "bool", "date": "date32"}
-"""Kind of a column of rows → its type in Arrow and in Hugging Face's data sets; others are strings."""
+"""Kind of a column of rows → its type in Arrow and in Hugging Face's data sets; others are
+strings."""
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 _ROWS_TOGETHER = 500
 _SHARD = 200_000_000
@@ -59,7 +70,9 @@ class Table:
     """All samples of a run and of its extensions."""
 
     names: list[str]  # of the labels
-    parts: list[Population]  # of the run, then of each extension; soft labels and captions are conditions
+    parts: list[
+        Population
+    ]  # of the run, then of each extension; soft labels and captions are conditions
     label: str  # the name of the labels' column
     columns: Any  # of samples that are rows, as `columns_of` returns them; None for others
 
@@ -79,18 +92,25 @@ class Table:
         return self.kind.feature.get("dtype") == "string"
 
     def sample_features(self) -> dict[str, dict[str, Any]]:
-        """Return the type of each of the sample's columns and of the label's, as Hugging Face's data sets have it."""
+        """Return the type of each of the sample's columns and of the label's, as Hugging Face's
+        data sets have it.
+        """
         if self.columns is None:
             features = {self.column: dict(self.kind.feature)}
         else:
-            features = {name: _TEXT | {"dtype": _dtype(column)} for name, column in self.columns.items()}
+            features = {
+                name: _TEXT | {"dtype": _dtype(column)} for name, column in self.columns.items()
+            }
         return features | {self.label: _TEXT}
 
     def features(self) -> dict[str, dict[str, Any]]:
         """Return the type of every column, as Hugging Face's data sets have it."""
         features = self.sample_features()
         if SOFT_LABEL in self.parts[0].conditions:
-            features["soft_label"] = {"feature": {"dtype": "float32", "_type": "Value"}, "_type": "Sequence"}
+            features["soft_label"] = {
+                "feature": {"dtype": "float32", "_type": "Value"},
+                "_type": "Sequence",
+            }
         if CAPTION in self.parts[0].conditions:
             features[CAPTION] = _TEXT
         return features
@@ -110,14 +130,18 @@ class Table:
                     about[CAPTION] = str(part.conditions[CAPTION][i])
                 file = f"{folders[label]}/{next(index):06d}{part.samples.suffix}"
                 cell = data.decode() if self.of_strings else {"bytes": data, "path": file}
-                yield Row(file, label, data, {self.column: cell} if rows is None else next(rows), about)
+                yield Row(
+                    file, label, data, {self.column: cell} if rows is None else next(rows), about
+                )
 
     def entries(self) -> Iterator[dict[str, Any]]:
         """Yield each sample and what is said about it, for a row of Parquet or JSON lines."""
         return (row.cells | row.about for row in self.rows())
 
     def flat(self, about: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what is said about a sample, for a row of CSV: each label's probability has a column."""
+        """Return what is said about a sample, for a row of CSV: each label's probability has a
+        column.
+        """
         columns: dict[str, Any] = {}
         for key, value in about.items():
             if key == "soft_label":
@@ -127,11 +151,17 @@ class Table:
         return columns
 
     def dictionary(self) -> list[dict[str, Any]]:
-        """Return what is declared in public of each column of rows, and of the label. Empty for other samples."""
+        """Return what is declared in public of each column of rows, and of the label.
+
+        Empty for other samples.
+        """
         if self.columns is None:
             return []
         entries = [{"name": name} | _declared(column) for name, column in self.columns.items()]
-        return [*entries, {"name": self.label, "kind": "category", "values": self.names, "note": "the label"}]
+        return [
+            *entries,
+            {"name": self.label, "kind": "category", "values": self.names, "note": "the label"},
+        ]
 
 
 def _dtype(column: Any) -> str:
@@ -144,12 +174,19 @@ def _declared(column: Any) -> dict[str, Any]:
         values = {"values": [column.value(code) for code in range(column.size)]}
     elif column.min is not None:
         values = {"min": column.value(0), "max": column.value(column.size - 1), "unit": column.unit}
-    about = {"missing": column.missing, "declared": "in public, by the owner of the records", "note": column.note}
+    about = {
+        "missing": column.missing,
+        "declared": "in public, by the owner of the records",
+        "note": column.note,
+    }
     return {"kind": column.kind, **values, **about}
 
 
 def _cells(columns: Any, samples: Samples) -> Iterator[dict[str, Any]]:
-    """Yield each row's values, of their columns' types. One that its column does not declare is missing."""
+    """Yield each row's values, of their columns' types.
+
+    One that its column does not declare is missing.
+    """
     codes = columns.codes(samples)
     values = [
         {code: column.cell(code) for code in {*own}}
@@ -163,7 +200,10 @@ def _cells(columns: Any, samples: Samples) -> Iterator[dict[str, Any]]:
 
 
 def read_table(folder: Path) -> Table:
-    """Return the samples of a finished run or of its export. Raise RunError if a file is damaged."""
+    """Return the samples of a finished run or of its export.
+
+    Raise RunError if a file is damaged.
+    """
     names, first = _read_samples(folder / SYNTHETIC)
     parts = {SYNTHETIC: first} | extensions(folder)
     for place, part in parts.items():
@@ -173,7 +213,9 @@ def read_table(folder: Path) -> Table:
 
 
 def declarations(folder: Path, samples: Samples) -> tuple[Any, str]:
-    """Return the columns of samples that are rows, None for others; and the name of the labels' column."""
+    """Return the columns of samples that are rows, None for others; and the name of the labels'
+    column.
+    """
     private = _private(folder)
     if (columns := columns_of(samples, private)) is None:
         return None, _LABEL
@@ -190,17 +232,27 @@ def _private(folder: Path) -> dict[str, Any]:
 
 
 def _read_samples(path: Path) -> tuple[list[str], Population]:
-    """Return the label names and the samples of a run's .npz file. They take no more memory than its size."""
+    """Return the label names and the samples of a run's .npz file.
+
+    They take no more memory than its size.
+    """
     try:
         with ZipFile(path) as members:
             if any(member.compress_type != ZIP_STORED for member in members.infolist()):
-                raise RunError(f"{path.name} is compressed, which this software does not do: unpack and store it.")
+                raise RunError(
+                    f"{path.name} is compressed, which this software does not do: unpack and store "
+                    "it."
+                )
         with np.load(path, allow_pickle=False) as archive:
             samples = modality(kind_among(archive.files))(archive[kind_among(archive.files)])
             more = {SOFT_LABEL: archive.get("soft_labels"), CAPTION: archive.get("captions")}
-            conditions = Conditions({name: column for name, column in more.items() if column is not None})
+            conditions = Conditions(
+                {name: column for name, column in more.items() if column is not None}
+            )
             parents = np.full(len(samples), NO_PARENT)
-            return archive["label_names"].tolist(), Population(samples, archive["labels"], conditions, parents)
+            return archive["label_names"].tolist(), Population(
+                samples, archive["labels"], conditions, parents
+            )
     except (
         ArithmeticError,
         BadZipFile,
@@ -215,7 +267,9 @@ def _read_samples(path: Path) -> tuple[list[str], Population]:
 
 
 def _check(place: str, part: Population, kind: type[Samples], names: Sequence[object]) -> None:
-    """Raise RunError if a part's samples, label names, labels, soft labels and captions do not fit together."""
+    """Raise RunError if a part's samples, label names, labels, soft labels and captions do not fit
+    together.
+    """
     labels = part.labels
     soft = part.conditions.get(SOFT_LABEL)
     captions = part.conditions.get(CAPTION)
@@ -238,20 +292,32 @@ def _check(place: str, part: Population, kind: type[Samples], names: Sequence[ob
 
 _LONGEST = 200
 _BYTES_KEPT = 180  # with a hash behind it, a name that is cut is longer than any that is not
-_NOWHERE = re.compile(r"%(?=[0-9A-Fa-f]{2})|\A[. ]|[. ]\Z|[/\\<>:\"|?*]")  # and a % that would read as an escape
-_TAKEN = re.compile(r"(con|prn|aux|nul|com[\d¹²³]|lpt[\d¹²³])(\..*)?|labels\.csv", re.IGNORECASE | re.DOTALL)
-_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, format characters, halves of characters, ends of lines
+_NOWHERE = re.compile(
+    r"%(?=[0-9A-Fa-f]{2})|\A[. ]|[. ]\Z|[/\\<>:\"|?*]"
+)  # and a % that would read as an escape
+_TAKEN = re.compile(
+    r"(con|prn|aux|nul|com[\d¹²³]|lpt[\d¹²³])(\..*)?|labels\.csv", re.IGNORECASE | re.DOTALL
+)
+_UNSEEN = (
+    "Cc",
+    "Cf",
+    "Cs",
+    "Zl",
+    "Zp",
+)  # controls, format characters, halves of characters, ends of lines
 _JOINERS = "\u200c\u200d"  # which words and emoji are written with
 
 
 def file_names(labels: Sequence[str]) -> list[str]:
-    r"""Return a folder's name for each label: the label itself, as far as every file system allows it.
+    r"""Return a folder's name for each label: the label itself, as far as every file system allows
+     it.
 
-    Percent-escapes of their UTF-8 replace `/`, control characters, characters that turn the direction of writing or are
-    not seen, `<>:"\|?*`, a dot or space at an end, the first letter of a name that Windows gives to a device or that
-    labels.csv has, and a `%` that would read as such an escape. If labels differ only in upper and lower case, their
-    upper-case letters are escaped. A name of more than 200 bytes is cut, and a hash of the label stands behind it.
-    Different labels get different names, also on a file system that ignores case.
+    Percent-escapes of their UTF-8 replace `/`, control characters, characters that turn the
+    direction of writing or are not seen, `<>:"\|?*`, a dot or space at an end, the first letter of
+    a name that Windows gives to a device or that labels.csv has, and a `%` that would read as such
+    an escape. If labels differ only in upper and lower case, their upper-case letters are escaped.
+    A name of more than 200 bytes is cut, and a hash of the label stands behind it. Different labels
+    get different names, also on a file system that ignores case.
     """
     lower = Counter(label.casefold() for label in labels)
     return [_file_name(label, escapes_case=lower[label.casefold()] > 1) for label in labels]
@@ -260,17 +326,21 @@ def file_names(labels: Sequence[str]) -> list[str]:
 def _file_name(label: str, escapes_case: bool) -> str:
     name = _NOWHERE.sub(lambda match: _escape(match[0]), label)
     name = "".join(
-        _escape(char) if unicodedata.category(char) in _UNSEEN and char not in _JOINERS else char for char in name
+        _escape(char) if unicodedata.category(char) in _UNSEEN and char not in _JOINERS else char
+        for char in name
     )
     if escapes_case:
         pieces = re.findall("%[0-9A-F]{2}|.", name)  # escapes, and single characters
-        name = "".join(one if len(one) > 1 or one.casefold() == one else _escape(one) for one in pieces)
+        name = "".join(
+            one if len(one) > 1 or one.casefold() == one else _escape(one) for one in pieces
+        )
     if _TAKEN.fullmatch(name):
         name = _escape(name[0]) + name[1:]
     data = name.encode()
     if len(data) <= _LONGEST:
         return name
-    return f"{data[:_BYTES_KEPT].decode(errors='ignore')}%{hashlib.sha256(label.encode()).hexdigest()[:32]}"
+    kept = data[:_BYTES_KEPT].decode(errors="ignore")
+    return f"{kept}%{hashlib.sha256(label.encode()).hexdigest()[:32]}"
 
 
 def _escape(char: str) -> str:
@@ -281,11 +351,14 @@ def _escape(char: str) -> str:
 
 
 def convert(folder: Path, form: Format, certificate: Mapping[str, Any]) -> None:
-    """Replace `synthetic.npz`, and the extensions' files, in an exported `folder` by the same samples in `form`."""
+    """Replace `synthetic.npz`, and the extensions' files, in an exported `folder` by the same
+    samples in `form`.
+    """
     table = read_table(folder)
     if form in _OF_TEXTS and not table.of_strings:
         raise RecipeError(
-            f"format: '{form}' holds texts or rows, not {table.kind.noun}: choose folder, parquet or webdataset."
+            f"format: '{form}' holds texts or rows, not {table.kind.noun}: choose folder, parquet "
+            "or webdataset."
         )
     _WRITERS[form](folder, table)
     if form == "huggingface":
@@ -299,7 +372,10 @@ def convert(folder: Path, form: Format, certificate: Mapping[str, Any]) -> None:
             columns=table.dictionary(),
         )
     if table.columns is not None:
-        declared = {"columns": table.dictionary(), "constraints": _private(folder).get("constraints") or []}
+        declared = {
+            "columns": table.dictionary(),
+            "constraints": _private(folder).get("constraints") or [],
+        }
         content = json.dumps(declared, indent=1, ensure_ascii=False)
         (folder / DICTIONARY).write_text(content + "\n", encoding="utf-8")
     for path in (folder / SYNTHETIC, *folder.glob("extension-*.npz")):
@@ -307,7 +383,9 @@ def convert(folder: Path, form: Format, certificate: Mapping[str, Any]) -> None:
 
 
 def _write_folder(folder: Path, table: Table) -> None:
-    """Write `synthetic/<label>/<index>.png`, as torchvision and Keras read it, and `synthetic/labels.csv`."""
+    """Write `synthetic/<label>/<index>.png`, as torchvision and Keras read it, and
+    `synthetic/labels.csv`.
+    """
     top = folder / "synthetic"
     top.mkdir()
 
@@ -322,13 +400,17 @@ def _write_folder(folder: Path, table: Table) -> None:
 
 
 def _write_csv(folder: Path, table: Table) -> None:
-    """Write `synthetic.csv`: texts and labels in columns, or rows. An apostrophe keeps a cell from being a formula.
+    """Write `synthetic.csv`: texts and labels in columns, or rows.
+
+    An apostrophe keeps a cell from being a formula.
 
     Texts are written as they are: spreadsheets take one that begins with = for a formula.
     """
     lines = (row.cells | table.flat(row.about) for row in table.rows())
     if table.columns is not None:
-        lines = ({_harmless(name): _harmless(cell) for name, cell in line.items()} for line in lines)
+        lines = (
+            {_harmless(name): _harmless(cell) for name, cell in line.items()} for line in lines
+        )
     _write_lines(folder / "synthetic.csv", lines)
 
 
@@ -350,11 +432,15 @@ def _harmless(cell: Any) -> Any:
 def _write_jsonl(folder: Path, table: Table) -> None:
     """Write `synthetic.jsonl`: one JSON object per line."""
     with (folder / "synthetic.jsonl").open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(entry, ensure_ascii=False, default=str) + "\n" for entry in table.entries())
+        file.writelines(
+            json.dumps(entry, ensure_ascii=False, default=str) + "\n" for entry in table.entries()
+        )
 
 
 def _write_parquet(folder: Path, table: Table) -> None:
-    """Write `synthetic.parquet`: samples, label and any soft_label (in the order of the label names) and caption."""
+    """Write `synthetic.parquet`: samples, label and any soft_label (in the order of the label
+    names) and caption.
+    """
     _write_rows(folder / PARQUET, table, table.rows())
 
 
@@ -366,14 +452,20 @@ def _write_hub(folder: Path, table: Table) -> None:
 
 
 def _write_webdataset(folder: Path, table: Table) -> None:
-    """Write WebDataset's `synthetic/<shard>.tar`: each sample's file, label number (.cls) and description (.json)."""
+    """Write WebDataset's `synthetic/<shard>.tar`: each sample's file, label number (.cls) and
+    description (.json).
+    """
     (folder / "synthetic").mkdir()
     keys = count()
     for index, shard in enumerate(_shards(table.rows())):
         with tarfile.open(folder / "synthetic" / f"{index:05d}.tar", "w") as tar:
             for row, key in zip(shard, keys, strict=False):
                 description = json.dumps(row.about, ensure_ascii=False).encode()
-                members = {table.kind.suffix: row.data, ".cls": str(row.label).encode(), ".json": description}
+                members = {
+                    table.kind.suffix: row.data,
+                    ".cls": str(row.label).encode(),
+                    ".json": description,
+                }
                 for suffix, data in members.items():
                     entry = tarfile.TarInfo(f"{key:06d}{suffix}")  # without time or owner
                     entry.size = len(data)
@@ -406,7 +498,9 @@ def _shards(rows: Iterator[Row]) -> Iterator[list[Row]]:
 
 
 def _write_rows(path: Path, table: Table, rows: Iterable[Row]) -> None:
-    """Write a Parquet file in groups of rows, with the metadata by which Hugging Face decodes the samples."""
+    """Write a Parquet file in groups of rows, with the metadata by which Hugging Face decodes the
+    samples.
+    """
     pa = import_library("pyarrow", "parquet", "Exporting Parquet")
     import pyarrow.parquet as pq
 
@@ -414,11 +508,15 @@ def _write_rows(path: Path, table: Table, rows: Iterable[Row]) -> None:
     rows = iter(rows)
     with pq.ParquetWriter(path, schema) as writer:
         while group := list(islice(rows, _ROWS_TOGETHER)):
-            writer.write_table(pa.Table.from_pylist([row.cells | row.about for row in group], schema))
+            writer.write_table(
+                pa.Table.from_pylist([row.cells | row.about for row in group], schema)
+            )
 
 
 def arrow_schema(table: Table) -> Any:
-    """Return pyarrow's schema of the table, with the metadata by which Hugging Face decodes the samples."""
+    """Return pyarrow's schema of the table, with the metadata by which Hugging Face decodes the
+    samples.
+    """
     import pyarrow as pa
 
     features = table.features()
@@ -430,4 +528,6 @@ def arrow_schema(table: Table) -> Any:
             columns[name] = pa.type_for_alias(feature["dtype"])
         else:  # files, such as images
             columns[name] = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    return pa.schema(columns, metadata={"huggingface": json.dumps({"info": {"features": features}})})
+    return pa.schema(
+        columns, metadata={"huggingface": json.dumps({"info": {"features": features}})}
+    )

@@ -1,6 +1,8 @@
-"""The journal of a run: one SQLite file in which every chunk of API work, charge and release is a row.
+"""The journal of a run: one SQLite file in which every chunk of API work, charge and release is a
+row.
 
-A row is committed only after the file that it names is durable, so every file that the journal names exists.
+A row is committed only after the file that it names is durable, so every file that the journal
+names exists.
 """
 
 from __future__ import annotations
@@ -118,44 +120,62 @@ class Totals:
     answers: int = 0
 
     def __add__(self, other: Totals) -> Totals:
-        return Totals(self.usage + other.usage, self.refusals + other.refusals, self.answers + other.answers)
+        return Totals(
+            self.usage + other.usage, self.refusals + other.refusals, self.answers + other.answers
+        )
 
 
 @contextmanager
 def _in_a_sentence(path: Path, participle: str) -> Iterator[None]:
-    """Turn SQLite's errors into a RunError that says that the journal at `path` cannot be `participle` (read, say)."""
+    """Turn SQLite's errors into a RunError that says that the journal at `path` cannot be
+    `participle` (read, say).
+    """
     try:
         yield
     except sqlite3.Error as error:
         remedy = "then resume the run" if participle == "written" else "or restore it from a copy"
-        raise RunError(f"The journal {path} cannot be {participle} ({error}): see to the disk, {remedy}.") from error
+        raise RunError(
+            f"The journal {path} cannot be {participle} ({error}): see to the disk, {remedy}."
+        ) from error
 
 
 def has_tables(path: Path) -> bool:
-    """Return True if the journal has its tables. Until its writer has made them, nobody can read it."""
+    """Return True if the journal has its tables.
+
+    Until its writer has made them, nobody can read it.
+    """
     if not path.exists() or not path.stat().st_size:
         return False
     address = _read_only_address(path) or f"{path.absolute().as_uri()}?mode=ro"
     with _in_a_sentence(path, "read"), closing(sqlite3.connect(address, uri=True)) as connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        views = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('view', 'trigger')").fetchall()
+        views = connection.execute(
+            "SELECT name FROM sqlite_master WHERE type IN ('view', 'trigger')"
+        ).fetchall()
     if views:  # in the place of a table, a view may have rows without end
         raise RunError(f"{path} is no journal of a run: it holds a view named '{views[0][0]}'.")
     return bool(version)
 
 
 def _read_only_address(path: Path) -> str:
-    """Return the address of a journal on a read-only medium, where SQLite can make no files beside it; else empty."""
+    """Return the address of a journal on a read-only medium, where SQLite can make no files beside
+    it; else empty.
+    """
     log = path.with_name(f"{path.name}-wal")
     is_whole = not log.exists() or not log.stat().st_size
-    return f"{path.absolute().as_uri()}?immutable=1" if is_whole and os.statvfs(path).f_flag & os.ST_RDONLY else ""
+    return (
+        f"{path.absolute().as_uri()}?immutable=1"
+        if is_whole and os.statvfs(path).f_flag & os.ST_RDONLY
+        else ""
+    )
 
 
 class Journal:
     """The journal file. One writer at a time. Any thread may use it.
 
-    A reader sees the journal as it was when the reader opened it; no writer waits for a reader. Every method raises
-    RunError for a bad disk, and so does opening a journal that is damaged or of another version.
+    A reader sees the journal as it was when the reader opened it; no writer waits for a reader.
+    Every method raises RunError for a bad disk, and so does opening a journal that is damaged or of
+    another version.
     """
 
     def __init__(self, path: Path, *, reading: bool = False) -> None:
@@ -164,7 +184,9 @@ class Journal:
         self._lock = Lock()
         with _in_a_sentence(path, "opened"):
             address = (_read_only_address(path) if reading else "") or path.absolute().as_uri()
-            self._connection = sqlite3.connect(address, isolation_level=None, check_same_thread=False, uri=True)
+            self._connection = sqlite3.connect(
+                address, isolation_level=None, check_same_thread=False, uri=True
+            )
         try:
             with _in_a_sentence(path, "read"):
                 self._prepare(reading)
@@ -188,7 +210,8 @@ class Journal:
             version = SCHEMA_VERSION
         if version != SCHEMA_VERSION:
             raise RunError(
-                f"{self._path} has journal version {version}, this software writes {SCHEMA_VERSION}: use its own."
+                f"{self._path} has journal version {version}, this software writes "
+                f"{SCHEMA_VERSION}: use its own."
             )
         if not reading:
             execute(JOBS)
@@ -231,8 +254,11 @@ class Journal:
 
     # Answers of the generator.
 
-    def add_chunks(self, chunks: list[tuple[ChunkRow, list[Miss]]], requests: Sequence[str] = ()) -> None:
-        """Commit answers whose files are durable already, with the items that each left without a sample: all or none.
+    def add_chunks(
+        self, chunks: list[tuple[ChunkRow, list[Miss]]], requests: Sequence[str] = ()
+    ) -> None:
+        """Commit answers whose files are durable already, with the items that each left without a
+        sample: all or none.
 
         The jobs of `requests`, to which these are the answers, are forgotten.
         """
@@ -241,9 +267,18 @@ class Journal:
                 connection.execute("DELETE FROM jobs WHERE request = ?", (request,))
             for row, misses in chunks:
                 usage = astuple(row.usage)
-                values = (row.phase, row.file, row.sha256, row.answers, *usage[:3], row.seconds, *usage[3:])
+                values = (
+                    row.phase,
+                    row.file,
+                    row.sha256,
+                    row.answers,
+                    *usage[:3],
+                    row.seconds,
+                    *usage[3:],
+                )
                 cursor = connection.execute(
-                    "INSERT INTO chunks VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values
+                    "INSERT INTO chunks VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    values,
                 )
                 for one in misses:
                     bits = one.retryable + 4 * one.rejected
@@ -261,42 +296,65 @@ class Journal:
         query = f"SELECT {columns} FROM chunks WHERE phase = ? ORDER BY id"  # noqa: S608
         for chunk, file, digest, answers, seconds, *usage in self.read(query, (phase,)):
             if file is not None and Path(file).name != file:
-                raise RunError(f"The journal names a chunk '{file}', which lies elsewhere: it is not a run's own.")
+                raise RunError(
+                    f"The journal names a chunk '{file}', which lies elsewhere: it is not a run's "
+                    "own."
+                )
             rows.append(ChunkRow(chunk, phase, file, digest, answers, seconds, Usage(*usage)))
         return rows
 
     def phases(self) -> list[str]:
         """Return the phases that have answers, in the order of their first answers."""
-        return [phase for (phase,) in self.read("SELECT phase FROM chunks GROUP BY phase ORDER BY MIN(id)")]
+        return [
+            phase
+            for (phase,) in self.read("SELECT phase FROM chunks GROUP BY phase ORDER BY MIN(id)")
+        ]
 
     def misses(self, phase: str) -> list[Miss]:
-        """Return the items of a phase that answers left without a sample, in the order of their commits."""
+        """Return the items of a phase that answers left without a sample, in the order of their
+        commits.
+        """
         rows = self.read(
-            "SELECT item, outcome, retryable, reason FROM misses JOIN chunks ON chunk = id"
-            " WHERE phase = ? ORDER BY misses.rowid",
+            "SELECT item, outcome, retryable, reason FROM misses JOIN chunks ON chunk = id WHERE "
+            "phase = ? ORDER BY misses.rowid",
             (phase,),
         )
-        return [Miss(item, outcome, bool(bits & 1), reason, bits > 3) for item, outcome, bits, reason in rows]
+        return [
+            Miss(item, outcome, bool(bits & 1), reason, bits > 3)
+            for item, outcome, bits, reason in rows
+        ]
 
     def totals(self) -> Totals:
         """Return what was billed, refused and answered in all phases so far."""
         if self._totals is None:
-            sums = ", ".join(f"TOTAL({name})" for name in ("answered", *_BILLED))  # SUM may overflow
+            sums = ", ".join(
+                f"TOTAL({name})" for name in ("answered", *_BILLED)
+            )  # SUM may overflow
             [(*counts, megapixels, cost)] = self.read(f"SELECT {sums} FROM chunks")  # noqa: S608
             answers, *usage = map(int, counts)
             [(refusals,)] = self.read("SELECT COUNT(*) FROM misses WHERE outcome = 'refused'")
-            self._totals = Totals(replace(Usage(*usage), megapixels=megapixels, cost=cost), refusals, answers)
+            self._totals = Totals(
+                replace(Usage(*usage), megapixels=megapixels, cost=cost), refusals, answers
+            )
         return self._totals
 
     def samples_per_second(self) -> float | None:
-        """Return the samples per second if requests are made one at a time. None if nothing was answered yet."""
+        """Return the samples per second if requests are made one at a time.
+
+        None if nothing was answered yet.
+        """
         [(images, seconds)] = self.read("SELECT TOTAL(images), TOTAL(seconds) FROM chunks")
         return images / seconds if images and seconds else None
 
     def forget_chunks(self, phase: str, ids: list[int]) -> None:
-        """Empty the rows of answers whose files are lost, so that their items are asked for again. Their cost stays."""
+        """Empty the rows of answers whose files are lost, so that their items are asked for again.
+
+        Their cost stays.
+        """
         self._totals = None
-        statement = "UPDATE chunks SET file = NULL, sha256 = NULL, answered = 0 WHERE phase = ? AND id = ?"
+        statement = (
+            "UPDATE chunks SET file = NULL, sha256 = NULL, answered = 0 WHERE phase = ? AND id = ?"
+        )
         self.write(statement, *((phase, chunk) for chunk in ids))
 
     # Files and changes of state.
@@ -327,10 +385,14 @@ class Journal:
 
     def charge(self, name: str, terms: str, unsafe: bool) -> None:
         """Commit a charge, before the release is drawn."""
-        self.write("INSERT INTO charges (name, declared, unsafe) VALUES (?, ?, ?)", (name, terms, unsafe))
+        self.write(
+            "INSERT INTO charges (name, declared, unsafe) VALUES (?, ?, ?)", (name, terms, unsafe)
+        )
 
     def charges(self) -> list[tuple[str, str, bool]]:
-        """Return all charges, in order: the release's name, its declaration as JSON, and True if it is unsafe."""
+        """Return all charges, in order: the release's name, its declaration as JSON, and True if it
+        is unsafe.
+        """
         rows = self.read("SELECT name, declared, unsafe FROM charges ORDER BY id")
         return [(name, terms, bool(unsafe)) for name, terms, unsafe in rows]
 
@@ -344,7 +406,9 @@ class Journal:
 
     def release(self, name: str) -> tuple[str, str] | None:
         """Return the file and SHA-256 of a drawn release. None if it has not been drawn."""
-        return next(iter(self.read("SELECT file, sha256 FROM releases WHERE name = ?", (name,))), None)
+        return next(
+            iter(self.read("SELECT file, sha256 FROM releases WHERE name = ?", (name,))), None
+        )
 
     # Jobs that a generator's host works on, each committed before anyone waits for it.
 
@@ -360,6 +424,7 @@ class Journal:
     def jobs(self, phase: str) -> list[tuple[str, bytes]]:
         """Return the requests of a phase that have jobs, each with its items."""
         return self.read(
-            "SELECT request, items FROM jobs WHERE substr(request, 1, ?) = ? AND job != '' ORDER BY rowid",
+            "SELECT request, items FROM jobs WHERE substr(request, 1, ?) = ? AND job != '' ORDER "
+            "BY rowid",
             (len(phase) + 1, f"{phase} "),
         )

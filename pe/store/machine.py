@@ -1,7 +1,9 @@
-"""Bind runs to this machine, so that a folder that somebody else made can be told from the user's own.
+"""Bind runs to this machine, so that a folder that somebody else made can be told from the user's
+own.
 
-The state directory holds a random secret that no run contains. A run that begins notes a keyed hash of its two recipes
-in `confidential/`. The hash covers content and not the place, so the run may be moved or copied on this machine.
+The state directory holds a random secret that no run contains. A run that begins notes a keyed hash
+of its two recipes in `confidential/`. The hash covers content and not the place, so the run may be
+moved or copied on this machine.
 """
 
 from __future__ import annotations
@@ -17,19 +19,25 @@ from pe.data.bounded import read_bytes
 from pe.errors import PEError, RunError
 from pe.store.places import BINDING, FULL_RECIPE, PURGED, RECIPE
 
-ELSEWHERE = "was made on another machine or by an earlier version, or has another recipe than it began with"
+ELSEWHERE = (
+    "was made on another machine or by an earlier version, or has another recipe than it began with"
+)
 """Continues a sentence on a run that `is_own` does not know."""
 
 NO_STATE = (
-    "The run is not bound to this machine, because no secret can be kept in the state directory: `pe run RUN` and `pe "
-    "extend` will want its addresses and keys named again. Set XDG_STATE_HOME to a folder that can be written."
+    "The run is not bound to this machine, because no secret can be kept in the state directory: "
+    "`pe run RUN` and `pe extend` will want its addresses and keys named again. Set XDG_STATE_HOME "
+    "to a folder that can be written."
 )
 
 _BYTES = 32
 
 
 def bind(*recipes: bytes) -> bytes:
-    """Return a line for each recipe, by which this machine knows it as its own. Empty if it can keep no secret."""
+    """Return a line for each recipe, by which this machine knows it as its own.
+
+    Empty if it can keep no secret.
+    """
     with suppress(OSError, RuntimeError):
         path = _secret_file()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -41,7 +49,9 @@ def bind(*recipes: bytes) -> bytes:
 
 
 def is_own(folder: Path, name: str = RECIPE) -> bool:
-    """Return True if this user's machine wrote the recipe `name` of the run in `folder` as it is."""
+    """Return True if this user's machine wrote the recipe `name` of the run in `folder` as
+    it is.
+    """
     notes = [folder / place for place in (BINDING, PURGED) if (folder / place).is_file()]
     with suppress(OSError, PEError):
         line = _line(read_bytes(folder / name))
@@ -50,19 +60,28 @@ def is_own(folder: Path, name: str = RECIPE) -> bool:
 
 
 def is_ours(folder: Path) -> bool:
-    """Return True if `is_own` knows the whole recipe of a run, or its shareable one after a purge."""
+    """Return True if `is_own` knows the whole recipe of a run, or its shareable one after a
+    purge.
+    """
     return is_own(folder, FULL_RECIPE if (folder / FULL_RECIPE).exists() else RECIPE)
 
 
 def check_no_links(folder: Path) -> None:
-    """Raise RunError if a run that was made elsewhere holds a link out of the run, or a pipe, which never ends."""
+    """Raise RunError if a run that was made elsewhere holds a link out of the run, or a pipe, which
+    never ends.
+    """
     for path in () if is_ours(folder) else folder.rglob("*"):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            raise RunError(f"{path} is a link or a pipe, in a run which {ELSEWHERE}: put the file itself in its place.")
+            raise RunError(
+                f"{path} is a link or a pipe, in a run which {ELSEWHERE}: put the file itself in "
+                "its place."
+            )
 
 
 def _secret_file() -> Path:
-    """Return the file of the secret in the user's state directory; raise RuntimeError if the user has no home."""
+    """Return the file of the secret in the user's state directory; raise RuntimeError if the user
+    has no home.
+    """
     given = Path(os.environ.get("XDG_STATE_HOME", ""))
     place = given if given.is_absolute() else Path("~/.local/state").expanduser()
     return place / "private-evolution-toolkit" / "machine-secret"
@@ -73,4 +92,8 @@ def _line(recipe: bytes) -> bytes:
     secret = b""
     with suppress(OSError, RuntimeError):
         secret = _secret_file().read_bytes()
-    return hmac.digest(secret, recipe, "sha256").hex().encode() + b"\n" if len(secret) == _BYTES else b""
+    return (
+        hmac.digest(secret, recipe, "sha256").hex().encode() + b"\n"
+        if len(secret) == _BYTES
+        else b""
+    )

@@ -17,7 +17,8 @@ RECIPE = "recipe.yaml"
 SYNTHETIC = "synthetic.npz"
 EVOLUTION = "evolution.png"
 PUBLIC_SAMPLES = "public_samples.json"
-"""Holds the number of public samples that the run's `api` and `embedding` read, and the SHA-256 of all, in order."""
+"""Holds the number of public samples that the run's `api` and `embedding` read, and the SHA-256 of
+all, in order."""
 DEGREE = "degree.json"
 """Holds the result of the trial of the generator's variations."""
 CERTIFICATE = Path("certificate.json")
@@ -27,7 +28,8 @@ PURGED = "purged.txt"
 FULL_RECIPE = f"{CONFIDENTIAL}/recipe.yaml"
 """The recipe with the place of the private records, which the shareable one withholds."""
 BINDING = f"{CONFIDENTIAL}/binding.txt"
-"""Tells whether the run was begun on this machine, with the recipes that it has now: see pe/store/machine.py."""
+"""Tells whether the run was begun on this machine, with the recipes that it has now: see
+pe/store/machine.py."""
 FOUNDERS = "populations/founders"
 """Random samples of a run whose S_0 holds variations of them."""
 WAITING = f"{CONFIDENTIAL}/waiting.txt"
@@ -52,14 +54,21 @@ def claims_file(t: int) -> str:
 
 
 def extension_place(index: int) -> str:
-    """Return the folder of an extension, 1 being the first. Its .npz file is `extension-<index>.npz`."""
+    """Return the folder of an extension, 1 being the first.
+
+    Its .npz file is `extension-<index>.npz`.
+    """
     return f"extensions/{index:03d}"
 
 
 def check_absent(folder: Path) -> None:
     """Raise RunError if a folder exists."""
     if folder.exists():
-        remedy = f", or go on with that run (pe run {quoted(folder)})" if (folder / CONFIDENTIAL).is_dir() else ""
+        remedy = (
+            f", or go on with that run (pe run {quoted(folder)})"
+            if (folder / CONFIDENTIAL).is_dir()
+            else ""
+        )
         raise RunError(f"{folder} exists already: name another one{remedy}.")
 
 
@@ -69,9 +78,11 @@ def new_name(recipe_name: str) -> str:
 
 
 def without_folders(text: str) -> str:
-    """Cut each full path in a recipe's YAML to its last part: the folders above it exist on this machine alone.
+    """Cut each full path in a recipe's YAML to its last part: the folders above it exist on this
+    machine alone.
 
-    Hashes still identify what lay there: public samples by `public_samples.json`, a fitted model by the certificate.
+    Hashes still identify what lay there: public samples by `public_samples.json`, a fitted model by
+    the certificate.
     """
     content = yaml.safe_load(text)
     short = without_paths(content)
@@ -84,5 +95,10 @@ def without_paths(value: Any) -> Any:
         return {key: without_paths(one) for key, one in value.items()}
     if isinstance(value, list):
         return [without_paths(one) for one in value]
-    is_path = isinstance(value, str) and "\n" not in value and Path(value).is_absolute() and len(Path(value).parts) > 2
+    is_path = (
+        isinstance(value, str)
+        and "\n" not in value
+        and Path(value).is_absolute()
+        and len(Path(value).parts) > 2
+    )
     return Path(value).name if is_path else value

@@ -45,15 +45,18 @@ class Run:
 
     @classmethod
     def open_own(cls, folder: str | Path, command: str) -> Run:
-        """Return the run in `folder` for a `command` that writes into it. RunError for an export: nobody changes it."""
+        """Return the run in `folder` for a `command` that writes into it.
+
+        RunError for an export: nobody changes it.
+        """
         run = cls.open(folder)
         check_no_links(run.folder)
         if certified.is_export(run.folder):
             raise RunError(
-                f"{run.folder} is an export (it has no {places.CONFIDENTIAL}/), and `{command}` would write into it: "
-                "name the run that it was made from, or, if you received it, "
-                f"`mkdir -m 700 {quoted(run.confidential)}` before you go on; `pe verify {quoted(run.folder)}` checks "
-                "an export."
+                f"{run.folder} is an export (it has no {places.CONFIDENTIAL}/), and `{command}` "
+                "would write into it: name the run that it was made from, or, if you received it, "
+                f"`mkdir -m 700 {quoted(run.confidential)}` before you go on; `pe verify "
+                f"{quoted(run.folder)}` checks an export."
             )
         return run
 
@@ -64,7 +67,10 @@ class Run:
 
     @property
     def confidential(self) -> Path:
-        """The folder of times, and of all that comes from private data without noise. `pe purge` removes it."""
+        """The folder of times, and of all that comes from private data without noise.
+
+        `pe purge` removes it.
+        """
         return self.folder / places.CONFIDENTIAL
 
     @property
@@ -83,19 +89,25 @@ class Run:
         return Population.load(folder) if folder.is_dir() else None
 
     def founders(self) -> Population | None:
-        """Load the random samples that S_0 holds, or holds variations of, memory-mapped. None if there are none yet."""
+        """Load the random samples that S_0 holds, or holds variations of, memory-mapped.
+
+        None if there are none yet.
+        """
         folder = self.folder / places.FOUNDERS
         return Population.load(folder) if folder.is_dir() else self.population(0)
 
     def populations(self, labels: int | None = None) -> list[Population]:
         """Load S_0, S_1, …, as far as they are finished, memory-mapped.
 
-        Raise DamagedFile if one does not follow from the one before, or has labels beyond the first `labels`.
+        Raise DamagedFile if one does not follow from the one before, or has labels beyond the first
+        `labels`.
         """
         populations: list[Population] = []
         while (one := self.population(len(populations))) is not None:
             before = populations[-1] if populations else None
-            fits = before is None or (before.samples.shape == one.samples.shape and one.parents.max() < len(before))
+            fits = before is None or (
+                before.samples.shape == one.samples.shape and one.parents.max() < len(before)
+            )
             if not fits or (labels is not None and one.labels.max() >= labels):
                 place = self.folder / places.population_place(len(populations))
                 raise DamagedFile(f"{place} is damaged: restore it from a copy.")
@@ -113,35 +125,53 @@ class Run:
 
     @property
     def degree(self) -> str | None:
-        """A clause on how the generator varied its parents in the run's trial. None if there was no trial yet."""
+        """A clause on how the generator varied its parents in the run's trial.
+
+        None if there was no trial yet.
+        """
         path = self.folder / places.DEGREE
-        return printable(str(certified.read_json_file(path).get("told", ""))) if path.is_file() else None
+        return (
+            printable(str(certified.read_json_file(path).get("told", "")))
+            if path.is_file()
+            else None
+        )
 
     def extensions(self) -> list[Population]:
-        """Load the populations that `pe extend` added and the certificate covers, in order, memory-mapped."""
+        """Load the populations that `pe extend` added and the certificate covers, in order,
+        memory-mapped.
+        """
         return list(certified.extensions(self.folder).values())
 
     @property
     def certificate(self) -> Page:
-        """The certificate of a finished run as a page of Markdown, a `str`. A notebook shows it as it is printed."""
+        """The certificate of a finished run as a page of Markdown, a `str`.
+
+        A notebook shows it as it is printed.
+        """
         return Page(certified.read_finished(self.folder, certified.PAGE))
 
     @property
     def guarantee(self) -> dict[str, Any]:
-        """The certificate of a finished run as JSON values: epsilon, delta, releases, covered files and so on."""
+        """The certificate of a finished run as JSON values: epsilon, delta, releases, covered files
+        and so on.
+        """
         return certified.read_certificate(self.folder)
 
     def export(self, to: str | Path, form: Format = "npz") -> Path:
-        """Copy what may be shared of the run to the new folder `to`; see `pe.store.export.export`."""
+        """Copy what may be shared of the run to the new folder `to`; see
+        `pe.store.export.export`.
+        """
         return export(self.folder, Path(to), form)
 
     def to_torch(self) -> Any:
-        """Return the final samples, with those of `pe extend`, as a data set of torch: (sample, label).
+        """Return the final samples, with those of `pe extend`, as a data set of torch: (sample,
+        label).
 
-        Images are float32, c×h×w in [0, 1], texts strings, other samples as stored; labels are int64, and index the
-        label names, `classes` of the data set. A row is a mapping of columns to scalars: numbers, and days since
-        1970-01-01, are float64, NaN where they are missing; a category, ordinal or boolean is int64, its place among
-        the declared values, and a missing one has the place after the last. Raise RunError before the run is finished,
+        Images are float32, c×h×w in [0, 1], texts strings, other samples as stored; labels are
+        int64, and index the label names, `classes` of the data set. A row is a mapping of columns
+        to scalars: numbers, and days since 1970-01-01, are float64, NaN where they are missing; a
+        category, ordinal or boolean is int64, its place among the declared values, and a missing
+        one has the place after the last. Raise RunError before the run is finished,
         MissingDependency without torch; so do the two methods below.
         """
         torch = self._library("torch")
@@ -150,7 +180,9 @@ class Run:
         labels = np.concatenate([part.labels for part in table.parts]).astype(np.int64)
         if table.columns is not None:
             pairs = zip(table.columns.items(), table.columns.codes(samples).T, strict=True)
-            numbers = {name: torch.from_numpy(_numbers(column, codes)) for (name, column), codes in pairs}
+            numbers = {
+                name: torch.from_numpy(_numbers(column, codes)) for (name, column), codes in pairs
+            }
             content: Any = torch.utils.data.StackDataset(**numbers)
         elif samples.is_text:
             content = samples.strings
@@ -163,7 +195,9 @@ class Run:
         return dataset
 
     def to_datasets(self) -> Any:
-        """Return these samples as a `datasets.Dataset` with the columns of an export and a ClassLabel for the label."""
+        """Return these samples as a `datasets.Dataset` with the columns of an export and a
+        ClassLabel for the label.
+        """
         datasets = self._library("datasets")
         table = read_table(self.folder)
         features = datasets.Features.from_arrow_schema(arrow_schema(table))
@@ -171,10 +205,11 @@ class Run:
         return datasets.Dataset.from_list(list(table.entries()), features=features)
 
     def to_pandas(self) -> Any:
-        """Return these samples as a data frame: `text`, `image` (bytes of a PNG file, path), or columns. The label.
+        """Return these samples as a data frame: `text`, `image` (bytes of a PNG file, path), or
+        columns. The label.
 
-        The label, categories and ordinals are categorical; integers and booleans have pandas's nullable types where
-        one is missing.
+        The label, categories and ordinals are categorical; integers and booleans have pandas's
+        nullable types where one is missing.
         """
         pandas = self._library("pandas")
         table = read_table(self.folder)
@@ -190,7 +225,10 @@ class Run:
         return frame
 
     def _library(self, name: str) -> Any:
-        """Import a library for these samples. RunError if there are none, MissingDependency without the library."""
+        """Import a library for these samples.
+
+        RunError if there are none, MissingDependency without the library.
+        """
         certified.check_has_samples(self.folder)
         try:
             return import_module(name)
@@ -200,21 +238,31 @@ class Run:
             ) from error
 
     def _repr_html_(self) -> str:
-        """Show the evolution, the guarantee and the labels in a notebook, or how far an unfinished run is."""
+        """Show the evolution, the guarantee and the labels in a notebook, or how far an unfinished
+        run is.
+        """
         name = self.folder.name
         if not self.is_finished:
             populations = self.populations()
             last = populations[-1]._repr_html_() if populations else ""
-            state = f"it has S_0 to S_{len(populations) - 1}, the last of them below" if populations else "it is empty"
+            state = (
+                f"it has S_0 to S_{len(populations) - 1}, the last of them below"
+                if populations
+                else "it is empty"
+            )
             return paragraph(f"Run {name} is not finished: {state}. `pe run RUN` goes on.") + last
         parts = [paragraph(f"Run {name}. {self.guarantee['statement']}")]
         if (evolution := self.folder / places.EVOLUTION).is_file():
-            parts.append(picture(read_bytes(evolution), "one row per iteration, one column per label"))
+            parts.append(
+                picture(read_bytes(evolution), "one row per iteration, one column per label")
+            )
         if (self.folder / places.SYNTHETIC).is_file():  # not in an export in another form
             with np.load(self.folder / places.SYNTHETIC, allow_pickle=False) as archive:
                 names = archive["label_names"].tolist()
                 counts = Counter(archive["labels"].tolist())
-            rows = ((f"<bdi>{escape(label)}</bdi>", f"{counts[i]:,}") for i, label in enumerate(names))
+            rows = (
+                (f"<bdi>{escape(label)}</bdi>", f"{counts[i]:,}") for i, label in enumerate(names)
+            )
             parts.append(table(("label", "samples"), rows))
         return "".join(parts)
 
@@ -247,17 +295,21 @@ _NOTE = (
 def purge(run: Run) -> None:
     """Delete `confidential/` of a finished run, and record, once all is deleted, that it was done.
 
-    The list of unreadable private files beside the data, which a refused start may have left, is deleted, too, if the
-    run is this machine's own.
-    Export, certificate and report work as before; noise can no longer be drawn, nor the private embeddings used again.
-    A call that a crash interrupts is finished by another call. Deleting removes names: what a disk, its snapshots and
+    The list of unreadable private files beside the data, which a refused start may have left, is
+    deleted, too, if the run is this machine's own. Export, certificate and report work as before;
+    noise can no longer be drawn, nor the private embeddings used again. A call that a crash
+    interrupts is finished by another call. Deleting removes names: what a disk, its snapshots and
     backups still hold is not this software's to erase.
     """
     certified.read_certificate(run.folder)
     if run.confidential.is_symlink():
-        raise RunError(f"{run.confidential} is a link: delete what it points to, and the link, by hand.")
+        raise RunError(
+            f"{run.confidential} is a link: delete what it points to, and the link, by hand."
+        )
     if not run.confidential.is_dir():
-        raise RunError(f"{run.folder} has no confidential side: it was purged before, or is an export.")
+        raise RunError(
+            f"{run.folder} has no confidential side: it was purged before, or is an export."
+        )
     path = run.confidential / "lock"
     with RunLock(path):
         try:
@@ -272,7 +324,9 @@ def purge(run: Run) -> None:
             sync(run.folder)
             level_times(run.folder)
         except OSError as error:
-            raise RunError(f"{error.filename or run.confidential} is not deleted: {error.strerror}.") from error
+            raise RunError(
+                f"{error.filename or run.confidential} is not deleted: {error.strerror}."
+            ) from error
 
 
 def _delete_list(recipe: Path) -> None:
@@ -288,8 +342,8 @@ def _delete_list(recipe: Path) -> None:
 
 def _delete(run: Run, lock: Path) -> None:
     """Delete, durably, everything confidential but the lock."""
-    # The recipe goes first, and without it a run is not resumed: a half-deleted journal must never be gone on with,
-    # because the charges that it has forgotten would be drawn anew.
+    # The recipe goes first, and without it a run is not resumed: a half-deleted journal must never
+    # be gone on with, because the charges that it has forgotten would be drawn anew.
     (run.folder / places.FULL_RECIPE).unlink(missing_ok=True)
     sync(run.confidential)
     for path in sorted(run.confidential.rglob("*"), reverse=True):

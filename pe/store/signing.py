@@ -1,8 +1,10 @@
-"""Sign a certificate, as an in-toto statement in a DSSE envelope beside it, by an Ed25519 key. Push an export to a hub.
+"""Sign a certificate, as an in-toto statement in a DSSE envelope beside it, by an Ed25519 key.
 
-The envelope follows https://github.com/secure-systems-lab/dsse (protocol 1.0.2), and the statement in it
-https://in-toto.io/Statement/v1: the subjects of the statement are the certified files and the certificate itself, its
-predicate is the certificate. Any DSSE tool checks the signature.
+Push an export to a hub.
+
+The envelope follows https://github.com/secure-systems-lab/dsse (protocol 1.0.2), and the statement
+in it https://in-toto.io/Statement/v1: the subjects of the statement are the certified files and the
+certificate itself, its predicate is the certificate. Any DSSE tool checks the signature.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ from pe.store.export import examine
 from pe.store.places import CERTIFICATE, CONFIDENTIAL
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
@@ -34,27 +39,37 @@ PREDICATE = "urn:private-evolution-toolkit:certificate"
 
 
 def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
-    """Sign the certificate of `folder` into `certificate.dsse.json`. A signature that is there is replaced.
+    """Sign the certificate of `folder` into `certificate.dsse.json`.
+
+    A signature that is there is replaced.
 
     An evaluation, an extension or an export issues the certificate anew, unsigned.
 
     Args:
         folder: an export, or the folder of a finished run whose confidential side was purged.
-        key: an Ed25519 private key, as PEM or as OpenSSH writes it, not in the folder that is to be handed over.
+        key: an Ed25519 private key, as PEM or as OpenSSH writes it, not in the folder that is to be
+            handed over.
         passphrase: called to ask for the key's passphrase, if the key has one.
 
     Returns:
         The key's id: the SHA-256 of its public half, in hexadecimal.
     """
     if key.resolve().is_relative_to(folder.resolve()):
-        raise RecipeError(f"--sign-with: {key} lies inside {folder}, which is to be handed over: move it elsewhere.")
+        raise RecipeError(
+            f"--sign-with: {key} lies inside {folder}, which is to be handed over: move it "
+            "elsewhere."
+        )
     if (folder / CONFIDENTIAL).exists():
-        raise RunError(f"{folder} has a {CONFIDENTIAL}/, of which no signature speaks: sign an export.")
+        raise RunError(
+            f"{folder} has a {CONFIDENTIAL}/, of which no signature speaks: sign an export."
+        )
     secret: Ed25519PrivateKey = _load_key(key, "private", passphrase)
     with folder_lock(folder):
         certificate, problems = examine(folder)
         if problems:
-            raise RunError(f"{folder} is not as it was certified and cannot be signed: {problems[0]}")
+            raise RunError(
+                f"{folder} is not as it was certified and cannot be signed: {problems[0]}"
+            )
         payload = json.dumps(_statement(folder, certificate), ensure_ascii=False).encode()
         keyid = _key_id(secret.public_key())
         signature = base64.b64encode(secret.sign(_encoding(PAYLOAD_TYPE, payload))).decode()
@@ -69,9 +84,11 @@ def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
 
 
 def verify_signed(folder: Path, key: Path) -> tuple[str, dict[str, Any], list[str]]:
-    """Check that the holder of `key` signed the certificate of `folder`, and all that `examine` checks.
+    """Check that the holder of `key` signed the certificate of `folder`, and all that `examine`
+    checks.
 
-    `key` is the signer's Ed25519 public key, as PEM or as OpenSSH writes it, received apart from `folder`.
+    `key` is the signer's Ed25519 public key, as PEM or as OpenSSH writes it, received apart from
+    `folder`.
 
     Returns:
         The key's id, the certificate ({} if it cannot be read), and one sentence for each problem.
@@ -80,10 +97,16 @@ def verify_signed(folder: Path, key: Path) -> tuple[str, dict[str, Any], list[st
     certificate, problems = examine(folder)
     if (folder / CONFIDENTIAL).exists():
         problems.append(f"'{CONFIDENTIAL}' is there, and no signature speaks of what is in it.")
-    return _key_id(public), certificate, [*_signature_problems(folder, public, certificate), *problems]
+    return (
+        _key_id(public),
+        certificate,
+        [*_signature_problems(folder, public, certificate), *problems],
+    )
 
 
-def _signature_problems(folder: Path, key: Ed25519PublicKey, certificate: Mapping[str, Any]) -> list[str]:
+def _signature_problems(
+    folder: Path, key: Ed25519PublicKey, certificate: Mapping[str, Any]
+) -> list[str]:
     if not (folder / SIGNED).is_file():
         return [f"It is not signed: it has no {SIGNED}."]
     try:
@@ -104,11 +127,15 @@ def _signature_problems(folder: Path, key: Ed25519PublicKey, certificate: Mappin
 
 
 def _statement(folder: Path, certificate: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is signed: the SHA-256 of each file, the certificate's two included, and the certificate."""
+    """Return what is signed: the SHA-256 of each file, the certificate's two included, and the
+    certificate.
+    """
     files = digests(certificate) | _certificate_files(folder)
     return {
         "_type": STATEMENT,
-        "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(files.items())],
+        "subject": [
+            {"name": name, "digest": {"sha256": digest}} for name, digest in sorted(files.items())
+        ],
         "predicateType": f"{PREDICATE}:{certificate['format']}",
         "predicate": dict(certificate),
     }
@@ -125,7 +152,10 @@ def _encoding(payload_type: str, payload: bytes) -> bytes:
 
 
 def _signed_by(key: Ed25519PublicKey, envelope: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the statement in `envelope`. None if no signature in it is by `key`, whatever their key ids say."""
+    """Return the statement in `envelope`.
+
+    None if no signature in it is by `key`, whatever their key ids say.
+    """
     from cryptography.exceptions import InvalidSignature
 
     payload = _base64(envelope["payload"])
@@ -141,17 +171,24 @@ def _signed_by(key: Ed25519PublicKey, envelope: Mapping[str, Any]) -> dict[str, 
 
 
 def _base64(text: str) -> bytes:
-    """Decode standard or URL-safe base64 (DSSE allows both). Raise ValueError if `text` is neither."""
+    """Decode standard or URL-safe base64 (DSSE allows both).
+
+    Raise ValueError if `text` is neither.
+    """
     return base64.b64decode(text.translate(str.maketrans("-_", "+/")), validate=True)
 
 
 def _key_id(key: Ed25519PublicKey) -> str:
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+    return hashlib.sha256(
+        key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    ).hexdigest()
 
 
-def _load_key(path: Path, half: Literal["private", "public"], passphrase: Callable[[], str] = str) -> Any:
+def _load_key(
+    path: Path, half: Literal["private", "public"], passphrase: Callable[[], str] = str
+) -> Any:
     """Load an Ed25519 key, as PEM or as OpenSSH writes it."""
     import_library("cryptography", "sign", "A signature")
     from cryptography.exceptions import UnsupportedAlgorithm
@@ -161,7 +198,9 @@ def _load_key(path: Path, half: Literal["private", "public"], passphrase: Callab
     named = f"{'--key' if half == 'public' else '--sign-with'}: {path}"
 
     def refusal(why: str) -> RecipeError:
-        return RecipeError(f"{named} is no Ed25519 {half} key, {why}: docs/handing-on.md says how to make one.")
+        return RecipeError(
+            f"{named} is no Ed25519 {half} key, {why}: docs/handing-on.md says how to make one."
+        )
 
     try:
         data = path.read_bytes()
@@ -171,18 +210,26 @@ def _load_key(path: Path, half: Literal["private", "public"], passphrase: Callab
         key: object
         if half == "public":
             is_ssh = data.startswith(b"ssh-")
-            key = (serialization.load_ssh_public_key if is_ssh else serialization.load_pem_public_key)(data)
+            key = (
+                serialization.load_ssh_public_key if is_ssh else serialization.load_pem_public_key
+            )(data)
         else:
             is_ssh = b"BEGIN OPENSSH" in data
-            load = serialization.load_ssh_private_key if is_ssh else serialization.load_pem_private_key
+            load = (
+                serialization.load_ssh_private_key if is_ssh else serialization.load_pem_private_key
+            )
             try:
                 key = load(data, None)
             except TypeError:  # it has a passphrase
                 key = load(data, passphrase().encode())
     except (ValueError, UnsupportedAlgorithm) as error:
-        remedy = "in PEM or OpenSSH's form" if half == "public" else "or its passphrase is another one"
+        remedy = (
+            "in PEM or OpenSSH's form" if half == "public" else "or its passphrase is another one"
+        )
         raise refusal(remedy) from error
-    if not isinstance(key, ed25519.Ed25519PublicKey if half == "public" else ed25519.Ed25519PrivateKey):
+    if not isinstance(
+        key, ed25519.Ed25519PublicKey if half == "public" else ed25519.Ed25519PrivateKey
+    ):
         raise refusal(f"but {type(key).__name__.lstrip('_')}")
     return key
 
@@ -194,21 +241,34 @@ _EMPTY = frozenset({".gitattributes"})
 
 
 def push(folder: Path, to: str, *, public: bool = False) -> str:
-    """Put the export in `folder` into the new or empty data-set repository `to`, whole, in one commit.
+    """Put the export in `folder` into the new or empty data-set repository `to`, whole, in one
+    commit.
 
-    All that `examine` checks is checked first; then the covered files, the certificate and its signature are
-    pushed, and no other file. The token comes from HF_TOKEN or `hf auth login`, the hub's address from HF_ENDPOINT.
+    All that `examine` checks is checked first; then the covered files, the certificate and its
+    signature are pushed, and no other file. The token comes from HF_TOKEN or `hf auth login`, the
+    hub's address from HF_ENDPOINT.
 
-    `to` is `owner/name`; `public`: everybody may read the repository at once, not only its owner. Return its address.
+    `to` is `owner/name`; `public`: everybody may read the repository at once, not only its owner.
+    Return its address.
     """
     if not is_export(folder):
         raise RunError(f"{folder} is no export: `pe export RUN TO --format huggingface` makes one.")
     certificate, problems = examine(folder)
     if problems:
         raise RunError(f"{folder} is not as it was certified and is not pushed: {problems[0]}")
-    names = [*digests(certificate), *CERTIFICATES, *([SIGNED] if (folder / SIGNED).is_file() else [])]
-    total = guarantee(certificate["epsilon"], certificate["delta"]) if certificate["holds"] else "no guarantee"
-    httpx2, hub_client = (import_library(name, "http", "Pushing to the hub") for name in ("httpx2", "huggingface_hub"))
+    names = [
+        *digests(certificate),
+        *CERTIFICATES,
+        *([SIGNED] if (folder / SIGNED).is_file() else []),
+    ]
+    total = (
+        guarantee(certificate["epsilon"], certificate["delta"])
+        if certificate["holds"]
+        else "no guarantee"
+    )
+    httpx2, hub_client = (
+        import_library(name, "http", "Pushing to the hub") for name in ("httpx2", "huggingface_hub")
+    )
     token = hub_client.get_token()
     if token is None:
         raise RecipeError("There is no token for the hub: set HF_TOKEN, or call `hf auth login`.")
@@ -220,12 +280,18 @@ def push(folder: Path, to: str, *, public: bool = False) -> str:
             raise APIError(f"{address} is public already: say --public, or name a new repository.")
         there = {one.rfilename for one in repository.siblings or ()} - _EMPTY
         if there:
-            raise APIError(f"{address} has files already ({printable(sorted(there)[0])}): name a new repository.")
+            raise APIError(
+                f"{address} has files already ({printable(sorted(there)[0])}): name a new "
+                "repository."
+            )
         add = hub_client.CommitOperationAdd
-        additions = [add(path_in_repo=name, path_or_fileobj=folder / name) for name in sorted(names)]
+        additions = [
+            add(path_in_repo=name, path_or_fileobj=folder / name) for name in sorted(names)
+        ]
         message = f"Add {printable(certificate['run'])} ({total})"
         hub.create_commit(to, additions, commit_message=message, repo_type="dataset")
-    # of names and of the card's head: ValueError; of answers, and of HF_HUB_OFFLINE: OSError; of uploads: RuntimeError
+    # of names and of the card's head: ValueError; of answers, and of HF_HUB_OFFLINE: OSError; of
+    # uploads: RuntimeError
     except (ValueError, OSError, RuntimeError, httpx2.HTTPError) as error:
         raise _hub_error(error, to) from error
     return address
@@ -235,10 +301,15 @@ def _hub_error(error: Exception, to: str) -> APIError | RecipeError:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     if isinstance(error, HFValidationError):
-        return RecipeError(f"--push: '{printable(to)}' is no name of a repository: give owner/name.")
+        return RecipeError(
+            f"--push: '{printable(to)}' is no name of a repository: give owner/name."
+        )
     if isinstance(error, HfHubHTTPError):
         reason = printable(error.server_message or "without a reason")
         status = error.response.status_code
-        return APIError(f"The hub answered {status} ({reason}): see whether the token may write to {printable(to)}.")
+        return APIError(
+            f"The hub answered {status} ({reason}): see whether the token may write to "
+            f"{printable(to)}."
+        )
     first = str(error.__cause__ or error).split("\n")[0] or type(error).__name__
     return APIError(f"Nothing was committed to {printable(to)} ({printable(first)}): push again.")

@@ -1,4 +1,6 @@
-"""A run that this process writes: its lock, its journal, its stored releases, and files that are whole or absent."""
+"""A run that this process writes: its lock, its journal, its stored releases, and files that are
+whole or absent.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,10 @@ class RunWriter:
 
     @classmethod
     def create(cls, folder: Path, files: Mapping[str, bytes]) -> RunWriter:
-        """Make a run in the new folder `folder` that holds `files` (name → content). It appears whole or not at all."""
+        """Make a run in the new folder `folder` that holds `files` (name → content).
+
+        It appears whole or not at all.
+        """
         places.check_absent(folder)
         check_local(folder)
         with writing(folder), folder_beside(folder) as temporary:
@@ -66,7 +71,10 @@ class RunWriter:
 
     @classmethod
     def reopen(cls, folder: Path) -> RunWriter:
-        """Open the run in `folder` to go on with it. After `pe purge` it begins a new confidential side."""
+        """Open the run in `folder` to go on with it.
+
+        After `pe purge` it begins a new confidential side.
+        """
         Run.open(folder)
         check_no_links(folder)
         check_local(folder)
@@ -131,23 +139,37 @@ class RunWriter:
             (self.folder / places.WAITING).unlink(missing_ok=True)
 
     def population(self, place: str) -> Population | None:
-        """Load the finished population in the run's folder `place`, after `check_files`. None while unfinished."""
+        """Load the finished population in the run's folder `place`, after `check_files`.
+
+        None while unfinished.
+        """
         if not self.journal.files(f"{place}/"):
             return None
         self.check_files(f"{place}/")
         return Population.load(self.folder / place)
 
     def check_files(self, prefix: str) -> None:
-        """Raise DamagedFile if a file whose name starts with `prefix` is missing or is not what was written."""
+        """Raise DamagedFile if a file whose name starts with `prefix` is missing or is not what was
+        written.
+        """
         for name, digest in self.journal.files(prefix).items():
             path = self.folder / name
             if not path.is_file() or sha256(path) != digest:
-                raise DamagedFile(f"{path} is missing or was changed after it was written: restore it from a copy.")
+                raise DamagedFile(
+                    f"{path} is missing or was changed after it was written: restore it from a "
+                    "copy."
+                )
 
     def add_population(
-        self, place: str, labels: Array, parents: Array, parts: Iterable[tuple[Indices, Mapping[str, Any]]]
+        self,
+        place: str,
+        labels: Array,
+        parents: Array,
+        parts: Iterable[tuple[Indices, Mapping[str, Any]]],
     ) -> Population:
-        """Make a population durable in the run's folder `place` from its parts, each (rows, columns)."""
+        """Make a population durable in the run's folder `place` from its parts, each (rows,
+        columns).
+        """
         final = self.folder / place
         with self._folder_to_fill(final) as temporary:
             writer = ColumnWriter(temporary, len(labels))
@@ -160,24 +182,29 @@ class RunWriter:
             before = self.journal.files(f"{place}/")
             if before and before != digests:
                 raise DamagedFile(
-                    f"{final} was damaged, and made anew it is not the same to the last bit (on a GPU or another "
-                    "machine numbers may be rounded otherwise): restore it from a copy."
+                    f"{final} was damaged, and made anew it is not the same to the last bit (on a "
+                    "GPU or another machine numbers may be rounded otherwise): restore it from a "
+                    "copy."
                 )
         self.journal.add_files(digests)
         return Population.load(final)
 
     @contextmanager
     def new_folder(self, name: str) -> Iterator[Path]:
-        """Make a folder to be filled, which appears in the run under `name` whole and durable, or not at all.
+        """Make a folder to be filled, which appears in the run under `name` whole and durable, or
+        not at all.
 
-        Whoever may read the run may read its files, whatever mode a library (safetensors: 0600) gave them.
+        Whoever may read the run may read its files, whatever mode a library (safetensors: 0600)
+        gave them.
         """
         with self._folder_to_fill(self.folder / name) as temporary:
             yield temporary
             files = [path for path in temporary.rglob("*") if path.is_file()]
             for path in files:
                 path.chmod(temporary.stat().st_mode & 0o666)
-            digests = {f"{name}/{path.relative_to(temporary).as_posix()}": sha256(path) for path in files}
+            digests = {
+                f"{name}/{path.relative_to(temporary).as_posix()}": sha256(path) for path in files
+            }
         self.journal.add_files(digests)
 
     @contextmanager
@@ -190,16 +217,36 @@ class RunWriter:
             publish_folder(temporary, final)
 
     def shareable_files(self) -> dict[str, str]:
-        """Return name → SHA-256 of each shareable file that the run wrote, except the certificate. No stray file."""
-        names = (places.RECIPE, places.BANNER, places.SYNTHETIC, places.EVOLUTION, places.PUBLIC_SAMPLES, places.DEGREE)
+        """Return name → SHA-256 of each shareable file that the run wrote, except the certificate.
+
+        No stray file.
+        """
+        names = (
+            places.RECIPE,
+            places.BANNER,
+            places.SYNTHETIC,
+            places.EVOLUTION,
+            places.PUBLIC_SAMPLES,
+            places.DEGREE,
+        )
         own = {name: sha256(self.folder / name) for name in names if (self.folder / name).is_file()}
         entries = {**own, **self.journal.releases(), **self.journal.files("")}
-        return {name: entries[name] for name in sorted(entries) if not name.startswith(f"{places.CONFIDENTIAL}/")}
+        return {
+            name: entries[name]
+            for name in sorted(entries)
+            if not name.startswith(f"{places.CONFIDENTIAL}/")
+        }
 
     def write_samples(self, name: str, population: Population, classes: Sequence[str]) -> None:
-        """Put a population into the run as the .npz file `name`: samples, labels, names, soft labels and captions."""
+        """Put a population into the run as the .npz file `name`: samples, labels, names, soft
+        labels and captions.
+        """
         names = np.array(classes)
-        columns = {population.samples.kind: population.samples.array, "labels": population.labels, "label_names": names}
+        columns = {
+            population.samples.kind: population.samples.array,
+            "labels": population.labels,
+            "label_names": names,
+        }
         if SOFT_LABEL in population.conditions:
             columns["soft_labels"] = population.conditions[SOFT_LABEL]
         if CAPTION in population.conditions:
@@ -215,7 +262,9 @@ def has_journal(run: Run) -> bool:
 
 @contextmanager
 def read_journal(run: Run) -> Iterator[Journal]:
-    """Open the journal of a run to read it, while another process may write it; raise RunError after a purge."""
+    """Open the journal of a run to read it, while another process may write it; raise RunError
+    after a purge.
+    """
     if not has_journal(run):
         raise RunError(f"{run.folder} has no journal: its confidential side was purged.")
     journal = Journal(run.confidential / _JOURNAL, reading=True)
@@ -227,15 +276,18 @@ def read_journal(run: Run) -> Iterator[Journal]:
 
 
 class JournalReleases:
-    """A `pe.privacy.ledger.ReleaseStore` in a run, whose every record survives a crash of the process and the machine.
+    """A `pe.privacy.ledger.ReleaseStore` in a run, whose every record survives a crash of the
+    process and the machine.
 
-    Charges are in the journal, noisy arrays in the shareable folder `releases/`. An array is written on the
-    confidential side, synced and moved to `releases/`, and then entered as a row. A file that a crash left in
-    `releases/` without its row is whole, so it counts as the draw. A file that was not moved yet was never shareable,
-    and is deleted when the run is reopened. So no draw that was not kept leaves a trace.
+    Charges are in the journal, noisy arrays in the shareable folder `releases/`. An array is
+    written on the confidential side, synced and moved to `releases/`, and then entered as a row. A
+    file that a crash left in `releases/` without its row is whole, so it counts as the draw. A file
+    that was not moved yet was never shareable, and is deleted when the run is reopened. So no draw
+    that was not kept leaves a trace.
 
-    `note` is called before the first charge, and whenever one more array has been stored; if it raises, the release
-    stops. RunError: a stored array is gone or changed; or a file was never charged, as when the journal was lost.
+    `note` is called before the first charge, and whenever one more array has been stored; if it
+    raises, the release stops. RunError: a stored array is gone or changed; or a file was never
+    charged, as when the journal was lost.
     """
 
     def __init__(self, run: RunWriter, note: Callable[[], None] = lambda: None) -> None:
@@ -244,17 +296,22 @@ class JournalReleases:
         self._rows: dict[str, StoredRelease] = {}
         for release, unsafe in stored_charges(run.journal):
             self._count(release, unsafe)
-            self._rows[release.name] = replace(self._rows[release.name], array=self._read(release.name))
+            self._rows[release.name] = replace(
+                self._rows[release.name], array=self._read(release.name)
+            )
         charged_files = {release_file(name) for name in self._rows}
         for path in sorted((run.folder / RELEASES).iterdir()):
             if f"{RELEASES}/{path.name}" not in charged_files:
                 raise RunError(
-                    f"{path} was released, and the journal does not know of it, so it was lost: start a new run, "
-                    "whose ε adds to this one's."
+                    f"{path} was released, and the journal does not know of it, so it was lost: "
+                    "start a new run, whose ε adds to this one's."
                 )
 
     def find(self, name: str) -> StoredRelease | None:
-        """Return the release `name`, with an array whose file a crash left without a row, too. None if not charged."""
+        """Return the release `name`, with an array whose file a crash left without a row, too.
+
+        None if not charged.
+        """
         release = self._rows.get(name)
         if release is not None and release.array is None:
             release = self._rows[name] = replace(release, array=self._read(name))
@@ -293,7 +350,9 @@ class JournalReleases:
         before = self._rows.get(release.name)
         charges = 1 if before is None else before.charges + 1
         unsafe = unsafe or (before is not None and before.unsafe)
-        self._rows[release.name] = StoredRelease(release if before is None else before.release, charges, unsafe, None)
+        self._rows[release.name] = StoredRelease(
+            release if before is None else before.release, charges, unsafe, None
+        )
 
     def _read(self, name: str) -> Array | None:
         row = self._run.journal.release(name)
@@ -306,20 +365,30 @@ class JournalReleases:
         path = self._run.folder / row[0]
         digest = row[1]
         if not path.is_file() or sha256(path) != digest:
-            raise RunError(f"{path} is missing or was changed after it was released: restore it from a copy.")
-        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)  # the blocks of a fit may be large
+            raise RunError(
+                f"{path} is missing or was changed after it was released: restore it from a copy."
+            )
+        array: Array = np.load(
+            path, mmap_mode="r", allow_pickle=False
+        )  # the blocks of a fit may be large
         return array
 
 
 def stored_charges(journal: Journal) -> list[tuple[Release, bool]]:
-    """Return all charges, in order: the release, and True if it is unsafe; raise DamagedFile for a changed one."""
+    """Return all charges, in order: the release, and True if it is unsafe; raise DamagedFile for a
+    changed one.
+    """
     charges = []
     for name, terms, unsafe in journal.charges():
         try:
             release = Release.from_dict(json.loads(terms))
         except (ValueError, PrivacyError) as error:
-            raise DamagedFile(f"The charge of '{name}' in the journal is damaged: restore it from a copy.") from error
+            raise DamagedFile(
+                f"The charge of '{name}' in the journal is damaged: restore it from a copy."
+            ) from error
         if release.name != name:
-            raise DamagedFile(f"The charge of '{name}' in the journal is that of another: restore it from a copy.")
+            raise DamagedFile(
+                f"The charge of '{name}' in the journal is that of another: restore it from a copy."
+            )
         charges.append((release, unsafe))
     return charges

@@ -1,4 +1,6 @@
-"""Captions that are drawn: what each of the two generators is asked, what it costs, and nothing is paid twice."""
+"""Captions that are drawn: what each of the two generators is asked, what it costs, and nothing is
+paid twice.
+"""
 
 import csv
 from html import unescape
@@ -50,12 +52,24 @@ def pool(path, texts="0123456789"):
 
 
 def chat(url, **settings):
-    given = {"kind": "chat", "base_url": f"{url}/v1", "key_env": None, "model": "m", "seed_field": "seed"}
+    given = {
+        "kind": "chat",
+        "base_url": f"{url}/v1",
+        "key_env": None,
+        "model": "m",
+        "seed_field": "seed",
+    }
     return given | {"prompts": "describe a {label}", "concurrency": 2} | settings
 
 
 def web(url, **settings):
-    given = {"kind": "openai_images", "base_url": f"{url}/v1", "key_env": None, "model": "m", "server": None}
+    given = {
+        "kind": "openai_images",
+        "base_url": f"{url}/v1",
+        "key_env": None,
+        "model": "m",
+        "server": None,
+    }
     return given | {"image_size": SIDE, "concurrency": 2} | settings
 
 
@@ -73,7 +87,13 @@ def recipe(folder, captions, draw, **changes):
         labels, seeds = LABELS * 30, np.arange(60, dtype=np.uint64)
         images = Glyphs(size=SIDE).random_api(RandomRequest(labels, seeds)).samples.array
         np.savez(folder / "private.npz", images=images, labels=np.array(labels))
-    private = {"kind": "npz", "path": folder / "private.npz", "size": SIDE, "channels": 1, "classes": list(LABELS)}
+    private = {
+        "kind": "npz",
+        "path": folder / "private.npz",
+        "size": SIDE,
+        "channels": 1,
+        "classes": list(LABELS),
+    }
     content = {
         "private": private,
         "api": {"kind": "caption_then_draw", "captions": captions, "draw": draw},
@@ -91,7 +111,9 @@ def carry_on(given, folder):
 
 def new(api, *labels, job=None):
     seeds = SEEDS[: len(labels)]
-    return api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds), job or JobNote()))
+    return api.random_api(
+        RandomRequest(labels, seeds, api.draw_conditions(labels, seeds), job or JobNote())
+    )
 
 
 def varied(api, parents, degree, *labels):
@@ -106,7 +128,11 @@ def test_captions_of_a_pool_are_drawn(tmp_path, pen):
     answer = new(api, "3")
     lines = (tmp_path / "captions.txt").read_text().splitlines()
     caption = lines[answer.conditions["captions.pool"][0]]
-    assert answer.conditions["caption"].tolist() == [each["prompt"] for each in draws.requests] == [caption]
+    assert (
+        answer.conditions["caption"].tolist()
+        == [each["prompt"] for each in draws.requests]
+        == [caption]
+    )
     child = varied(api, answer, 0.5, "3")
     its = lines[child.conditions["captions.pool"][0]]
     assert child.conditions["caption"].tolist() == [draws.requests[1]["prompt"]] == [its]
@@ -131,7 +157,9 @@ def test_endpoints_are_asked_for_captions_and_then_for_drawings_of_them():
     ]
     assert all(each["parents"] is None for each in draws.requests)
     assert writes.requests[0]["messages"][-1]["content"] == "describe a 3"
-    assert sum(a != b for a, b in zip(caption.split(), its.split(), strict=True)) <= 15  # half of the words were blanks
+    assert (
+        sum(a != b for a, b in zip(caption.split(), its.split(), strict=True)) <= 15
+    )  # half of the words were blanks
     assert child.conditions["captions.prompt"].tolist() == ["describe a 3"]
     tokens = {"tokens": 40 + 10, "text_in": 10 + 3, "text_out": 30, "image_out": 7}
     assert child.usage == Usage(2, 1, megapixels=SIDE * SIDE / 1e6, **tokens)
@@ -139,7 +167,10 @@ def test_endpoints_are_asked_for_captions_and_then_for_drawings_of_them():
 
 def test_what_the_generator_of_captions_refuses_is_not_drawn():
     draws = Script()
-    with serving(ChatServer(Script(first=("refusal",)))) as one, serving(OpenAIServer(draws, side=SIDE)) as other:
+    with (
+        serving(ChatServer(Script(first=("refusal",)))) as one,
+        serving(OpenAIServer(draws, side=SIDE)) as other,
+    ):
         api = CaptionThenDraw(captions=chat(one), draw=web(other))
         answer = new(api, "3")
     assert answer.missing == {0: Refused("captions: I can't.")}
@@ -151,7 +182,13 @@ def test_what_the_generator_of_captions_refuses_is_not_drawn():
 def test_neither_captions_nor_a_drawing_that_are_noted_are_asked_for_again(tmp_path):
     writes, draws, kept = Script(), ComfyServer(), []
     with serving(ChatServer(writes)) as one, serving(draws) as other:
-        images = {"kind": "comfyui", "base_url": other, "image_size": SIDE, "poll": 0.002, **workflows(tmp_path)}
+        images = {
+            "kind": "comfyui",
+            "base_url": other,
+            "image_size": SIDE,
+            "poll": 0.002,
+            **workflows(tmp_path),
+        }
         api = CaptionThenDraw(captions=chat(one), draw=images)
         first = new(api, "3", job=JobNote(keep=kept.append))
         for note in kept[::-1]:  # with the job of the drawing; then with the caption alone
@@ -167,7 +204,9 @@ def test_parents_of_another_generator_or_of_a_pool_that_has_changed_are_refused(
     parents = new(CaptionThenDraw(captions=captions, draw=pen[1]), *"37")
     pool(tmp_path / "captions.txt", "987654321")
     changed = CaptionThenDraw(captions=captions, draw=pen[1])
-    with pytest.raises(APIError, match=r"captions\.txt holds other captions than when the run began"):
+    with pytest.raises(
+        APIError, match=r"captions\.txt holds other captions than when the run began"
+    ):
         varied(changed, parents, 0.5, *"37")
     with pytest.raises(APIError, match="The parents carry no captions"):
         varied(changed, Answer(parents.samples), 0.5, *"37")
@@ -181,9 +220,15 @@ def refusal(captions, draw):
 
 def test_generators_that_cannot_do_their_part_are_refused_in_a_sentence(tmp_path):
     texts, pen = pool(tmp_path / "captions.txt"), web("http://a.example")
-    assert "captions: glyphs makes images: name one that makes texts" in refusal({"kind": "glyphs"}, pen)
-    assert "draw: public_images draws from no prompts" in refusal(texts, {"kind": "public_images", "path": "x"})
-    assert "draw.prompts: 'a 7' has no {caption}" in refusal(texts, pen | {"prompts": {"3": "{caption}", "7": ["a 7"]}})
+    assert "captions: glyphs makes images: name one that makes texts" in refusal(
+        {"kind": "glyphs"}, pen
+    )
+    assert "draw: public_images draws from no prompts" in refusal(
+        texts, {"kind": "public_images", "path": "x"}
+    )
+    assert "draw.prompts: 'a 7' has no {caption}" in refusal(
+        texts, pen | {"prompts": {"3": "{caption}", "7": ["a 7"]}}
+    )
     assert "captions: dpdm is fitted on the private records" in refusal({"kind": "dpdm"}, pen)
     assert "captions.batch is given" in refusal(chat("http://a.example", batch=50), pen)
     labelled = CaptionThenDraw(captions=texts, draw=pen | {"prompts": {"3": "{caption}"}})
@@ -192,7 +237,12 @@ def test_generators_that_cannot_do_their_part_are_refused_in_a_sentence(tmp_path
 
 
 def test_captions_go_with_the_samples_into_every_export_and_the_report(tmp_path, pen):
-    given = recipe(tmp_path, pool(tmp_path / "captions.txt"), pen[1], evolution={"iterations": 1, "population": 8})
+    given = recipe(
+        tmp_path,
+        pool(tmp_path / "captions.txt"),
+        pen[1],
+        evolution={"iterations": 1, "population": 8},
+    )
     run = carry_on(given, tmp_path)
     captions = run.populations()[-1].conditions["caption"].tolist()
     extend_run(run.folder, 2, 0.5, RunContext())
@@ -211,7 +261,9 @@ def test_parents_of_captions_are_not_tried_on_drawings_from_scratch(tmp_path):
     with serving(ChatServer(Script())) as one, serving(OpenAIServer(Script(), side=SIDE)) as other:
         captions = chat(one, variation="paraphrase")
         run = carry_on(recipe(tmp_path, captions, web(other), evolution=evolution), tmp_path)
-        told = recipe(tmp_path, captions, web(other), evolution=evolution | {"measure_degree": "always"})
+        told = recipe(
+            tmp_path, captions, web(other), evolution=evolution | {"measure_degree": "always"}
+        )
         planned = forecast(told, *set_up_generator(told.api)[:1])
     assert run.degree is None
     assert planned.images == 3 * 4 + 16
@@ -224,7 +276,9 @@ def test_a_caption_and_an_image_cost_what_their_prices_say(tmp_path, monkeypatch
     draws = Script(share=0.2, faults=("503 html", "refusal"))
     with serving(ChatServer(writes)) as one, serving(OpenAIServer(draws, side=SIDE)) as other:
         captions, draw = chat(one, **CAPTIONS), web(other, price={"image": IMAGE})
-        given = recipe(tmp_path, captions, draw, limits={"max_cost": 100}, refusals={"max_share": 1})
+        given = recipe(
+            tmp_path, captions, draw, limits={"max_cost": 100}, refusals={"max_share": 1}
+        )
         planned = forecast(given, *set_up_generator(given.api)[:1])
         run = carry_on(given, tmp_path)
     with read_journal(run) as journal:
@@ -240,9 +294,15 @@ def test_a_caption_and_an_image_cost_what_their_prices_say(tmp_path, monkeypatch
 
 
 def test_prices_of_parts_are_added_up(tmp_path):
-    limits, texts, pen = {"max_cost": 3}, pool(tmp_path / "captions.txt"), web("http://a.example", size="16x16")
+    limits, texts, pen = (
+        {"max_cost": 3},
+        pool(tmp_path / "captions.txt"),
+        web("http://a.example", size="16x16"),
+    )
     priced = texts | {"price": {"call": 1, "image": 2}}
-    price = price_of(recipe(tmp_path, priced, pen | {"price": {"call": 4, "megapixel": 8}}, limits=limits))
+    price = price_of(
+        recipe(tmp_path, priced, pen | {"price": {"call": 4, "megapixel": 8}}, limits=limits)
+    )
     assert price.of(Usage(5, 5, cost=0.125)) == 0.125
     assert price.most_of(Usage(1, 10, megapixels=2)) == 10 * 7 + 2 * 8
     assert price.of_next(Usage(4, 2, megapixels=1.0, cost=3.0), calls=1, images=2) == 2 * 7 + 8

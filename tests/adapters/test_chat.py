@@ -1,4 +1,6 @@
-"""What the chat adapter asks of a real server on loopback, through the official SDK, and what it makes of answers."""
+"""What the chat adapter asks of a real server on loopback, through the official SDK, and what it
+makes of answers.
+"""
 
 import numpy as np
 import pytest
@@ -26,7 +28,12 @@ def make(serve):
 
     def made(*faults, **settings):
         script = Script(first=faults)
-        given = {"model": "m", "prompts": "a review of a {label}", "timeout": 2.0, "key_env": "THE_KEY"}
+        given = {
+            "model": "m",
+            "prompts": "a review of a {label}",
+            "timeout": 2.0,
+            "key_env": "THE_KEY",
+        }
         return Chat(**given | {"base_url": f"{serve(ChatServer(script))}/v1"} | settings), script
 
     return made
@@ -41,11 +48,15 @@ def random(api, count=1, seed=1 << 40):
 def varied(api, degree=0.5, text=PARENT, count=1, **columns):
     conditions = Conditions({name: np.array([each] * count) for name, each in columns.items()})
     seeds = np.arange(count, dtype=np.uint64)
-    return api.variation_api(VariationRequest(Texts.of([text] * count), ("film",) * count, conditions, seeds, degree))
+    return api.variation_api(
+        VariationRequest(Texts.of([text] * count), ("film",) * count, conditions, seeds, degree)
+    )
 
 
 def test_a_new_text_is_the_answer_to_its_prompt_without_quotation_marks(make):
-    api, script = make(system="You write reviews.", temperature=1.2, top_p=0.9, max_tokens=99, extra={"top_k": 5})
+    api, script = make(
+        system="You write reviews.", temperature=1.2, top_p=0.9, max_tokens=99, extra={"top_k": 5}
+    )
     answer = random(api)
     (text,) = answer.samples.strings
     assert len(text.split()) == 30
@@ -67,12 +78,22 @@ def test_a_variation_fills_the_blanks_of_its_parent(make):
     assert blanks.split().count("_") == 6  # of 11 words
     assert "about 11 words" in instruction
     assert "_" not in text
-    assert api.capabilities.degree == "wording"  # the blanks are exact, and what becomes of the rest is the model's
+    assert (
+        api.capabilities.degree == "wording"
+    )  # the blanks are exact, and what becomes of the rest is the model's
 
 
 def test_a_paraphrase_puts_the_degree_in_words_and_the_whole_parent_below_them(make):
-    wordings = {0.5: "Say it anew, {tone}, as of '{prompt}', in {words} words: {text}", 1: "Another {label} text."}
-    given = {"variation": "paraphrase", "attributes": {"tone": ["warm"]}, "wordings": wordings, "length_sigma": 0}
+    wordings = {
+        0.5: "Say it anew, {tone}, as of '{prompt}', in {words} words: {text}",
+        1: "Another {label} text.",
+    }
+    given = {
+        "variation": "paraphrase",
+        "attributes": {"tone": ["warm"]},
+        "wordings": wordings,
+        "length_sigma": 0,
+    }
     api, script = make(**given, prompts="a {tone} one")
     varied(api, 0.4, prompt="a cold one", tone="cold")
     varied(api, 0.6)
@@ -106,15 +127,26 @@ def test_several_texts_of_one_prompt_or_parent_come_in_one_request_where_n_says_
 def test_a_seed_and_the_limit_of_tokens_go_into_the_fields_that_the_server_takes(make):
     api, script = make(seed_field="random_seed", max_tokens_field="max_completion_tokens")
     random(api, seed=7)
-    assert (script.requests[0]["random_seed"], script.requests[0]["max_completion_tokens"]) == (7, 512)
+    assert (script.requests[0]["random_seed"], script.requests[0]["max_completion_tokens"]) == (
+        7,
+        512,
+    )
     assert ChatSettings(model="m", prompts="a").limit_field == "max_completion_tokens"
-    assert ChatSettings(model="m", prompts="a", base_url="http://127.0.0.1:8000/v1").limit_field == "max_tokens"
+    assert (
+        ChatSettings(model="m", prompts="a", base_url="http://127.0.0.1:8000/v1").limit_field
+        == "max_tokens"
+    )
 
 
 @pytest.mark.parametrize(
     ("fault", "outcome"),
     [
-        ("filter", Refused("the endpoint's content filter withheld the text (finish_reason: content_filter)")),
+        (
+            "filter",
+            Refused(
+                "the endpoint's content filter withheld the text (finish_reason: content_filter)"
+            ),
+        ),
         ("moved refusal", Refused("I can't.")),
         ("refusal parts", Refused("I can't.")),
         ("policy", Refused("The response was filtered")),
@@ -141,8 +173,9 @@ def test_a_template_s_markup_is_taken_off_or_makes_no_text_and_both_are_counted(
         assert missing.retryable
     assert not random(api).missing
     assert api.describe_answers() == (
-        "Of 5 answers: 1 × <|im_end|> taken off; 1 × …</think> taken off; 1 × no text, because its thoughts begin with "
-        "<think> and do not end; 1 × no text, because the endpoint broke off the text (finish_reason: 'error')."
+        "Of 5 answers: 1 × <|im_end|> taken off; 1 × …</think> taken off; 1 × no text, because its "
+        "thoughts begin with <think> and do not end; 1 × no text, because the endpoint broke off "
+        "the text (finish_reason: 'error')."
     )
 
 
@@ -174,7 +207,14 @@ def test_what_passes_is_asked_again_and_what_does_not_ends_in_the_server_s_words
     assert script.seen[""] == 1
     wrong, _ = make()
     with pytest.raises(Rejected, match="404"):
-        random(Chat(model="m", prompts="a", base_url=wrong._config.url.replace("/v1", "/v9"), key_env=None))
+        random(
+            Chat(
+                model="m",
+                prompts="a",
+                base_url=wrong._config.url.replace("/v1", "/v9"),
+                key_env=None,
+            )
+        )
 
 
 @pytest.mark.parametrize(
@@ -184,7 +224,10 @@ def test_what_passes_is_asked_again_and_what_does_not_ends_in_the_server_s_words
         ({"wordings": {1: "make {it} new"}}, r"wordings has \{it\}, which nothing replaces"),
         ({"attributes": {"tone": []}}, r"attributes\.tone holds an empty text"),
         ({"attributes": {"Tone": ["a"]}}, r"'Tone' cannot be a name"),
-        ({"attributes": {"tone": {"food": ["a"]}}}, r"attributes\.tone: there is none for the label 'film'"),
+        (
+            {"attributes": {"tone": {"food": ["a"]}}},
+            r"attributes\.tone: there is none for the label 'film'",
+        ),
     ],
 )
 def test_settings_out_of_range_are_one_sentence(settings, sentence):
@@ -253,7 +296,9 @@ def test_each_attribute_is_drawn_by_the_item_s_seed_alone_and_independently():
     some = prompts.draw(labels[190:210], SEEDS[190:210])
     assert all((drawn[name][190:210] == some[name]).all() for name in ("topic", "tone", "prompt"))
     assert set(drawn["tone"][200:]) == {"z"}
-    pairs = np.unique(np.stack([drawn["topic"][:200], drawn["tone"][:200]]), axis=1, return_counts=True)[1]
+    pairs = np.unique(
+        np.stack([drawn["topic"][:200], drawn["tone"][:200]]), axis=1, return_counts=True
+    )[1]
     assert len(pairs) == 4
     assert pairs.min() > 30
     for row in zip(drawn["prompt"], drawn["topic"], drawn["tone"], labels, strict=True):
@@ -261,18 +306,26 @@ def test_each_attribute_is_drawn_by_the_item_s_seed_alone_and_independently():
 
 
 def test_a_parent_s_own_braces_are_no_names():
-    asking = Asking.of(Written(prompts="a", variation="paraphrase", wordings={1: "{label}: {text}"}))
-    request = VariationRequest(Texts.of(["{label} {words}"]), ("film",), Conditions(), SEEDS[:1], 0.5)
+    asking = Asking.of(
+        Written(prompts="a", variation="paraphrase", wordings={1: "{label}: {text}"})
+    )
+    request = VariationRequest(
+        Texts.of(["{label} {words}"]), ("film",), Conditions(), SEEDS[:1], 0.5
+    )
     assert asking.for_variations(request) == ["film: {label} {words}"]
 
 
 def test_the_length_varies_with_the_degree_and_has_a_least():
-    asking = Asking.of(Written(prompts="a", wordings={1: "{words}{text}"}, length_sigma=20, least_words=95))
+    asking = Asking.of(
+        Written(prompts="a", wordings={1: "{words}{text}"}, length_sigma=20, least_words=95)
+    )
     parents = Texts.of([" ".join(["w"] * 100)] * len(SEEDS))
 
     def lengths(degree):
         request = VariationRequest(parents, ("film",) * len(SEEDS), Conditions(), SEEDS, degree)
-        return np.array([int(text.split("_")[0].split("w")[0]) for text in asking.for_variations(request)])
+        return np.array(
+            [int(text.split("_")[0].split("w")[0]) for text in asking.for_variations(request)]
+        )
 
     for degree in (0.1, 0.5):
         found = lengths(degree)

@@ -1,4 +1,6 @@
-"""What the chat adapter makes of OpenAI's Batch API, over a scripted server, and runs by it: with faults, killed."""
+"""What the chat adapter makes of OpenAI's Batch API, over a scripted server, and runs by it: with
+faults, killed.
+"""
 
 import json
 import time
@@ -52,22 +54,32 @@ def over(url, **settings):
 def random(api, count=4, job=None):
     seeds = np.arange(count, dtype=np.uint64) + np.uint64(1 << 40)
     labels = ("film", "food")[:count] * -(-count // 2)
-    return api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds), job or JobNote()))
+    return api.random_api(
+        RandomRequest(labels, seeds, api.draw_conditions(labels, seeds), job or JobNote())
+    )
 
 
 def test_a_batch_holds_any_prompts_and_each_answer_finds_its_own_whatever_its_place(make):
     api, server = make(temperature=1.2, max_tokens=99, system="You write.", extra={"top_k": 5})
-    assert (api.capabilities.max_chunk, api.capabilities.shares, api.capabilities.one_by_one) == (100, "nothing", True)
+    assert (api.capabilities.max_chunk, api.capabilities.shares, api.capabilities.one_by_one) == (
+        100,
+        "nothing",
+        True,
+    )
     answer = random(api)
     (batch,) = server.batches.values()
     bodies = [line["body"] for line in batch.lines]
     prompts = [body["messages"][-1]["content"] for body in bodies]
     assert len(set(prompts)) == 2
     assert answer.conditions["prompt"].tolist() == prompts
-    wanted = [server._written(prompt, body["seed"]) for prompt, body in zip(prompts, bodies, strict=True)]
+    wanted = [
+        server._written(prompt, body["seed"]) for prompt, body in zip(prompts, bodies, strict=True)
+    ]
     assert answer.samples.strings == [text.strip('"\n') for text in wanted]
     assert answer.usage == Usage(1, 4, tokens=160, text_in=40, text_out=120)
-    single, plain = make(batch=None, temperature=1.2, max_tokens=99, system="You write.", extra={"top_k": 5})
+    single, plain = make(
+        batch=None, temperature=1.2, max_tokens=99, system="You write.", extra={"top_k": 5}
+    )
     random(single, 1)
     assert plain.script.requests == bodies[:1]
     assert server.script.keys == {f"Bearer {CANARY}"}
@@ -77,10 +89,18 @@ def test_variations_of_different_parents_share_a_batch(make):
     api, server = make(length_sigma=0)
     parents = ["the film was long and dull", "a warm night with old music and good food"]
     conditions = Conditions({"prompt": np.array(["a", "b"])})
-    request = VariationRequest(Texts.of(parents), ("film", "food"), conditions, np.arange(2, dtype=np.uint64), 0.5)
+    request = VariationRequest(
+        Texts.of(parents), ("film", "food"), conditions, np.arange(2, dtype=np.uint64), 0.5
+    )
     answer = api.variation_api(request)
-    asked = [line["body"]["messages"][-1]["content"] for line in next(iter(server.batches.values())).lines]
-    assert [text.split("\n\n")[1].split().count("_") for text in asked] == [3, 5]  # of 6 and 9 words
+    asked = [
+        line["body"]["messages"][-1]["content"]
+        for line in next(iter(server.batches.values())).lines
+    ]
+    assert [text.split("\n\n")[1].split().count("_") for text in asked] == [
+        3,
+        5,
+    ]  # of 6 and 9 words
     for text, parent in zip(answer.samples.strings, parents, strict=True):
         assert len(text.split()) == len(parent.split())
         assert "_" not in text
@@ -133,7 +153,9 @@ def test_a_batch_for_which_the_queue_is_full_is_submitted_again_later(make):
 
 
 # Of upload, creation, two looks, the answers and the errors.
-@pytest.mark.parametrize(("place", "fault"), [*zip(range(6), ["500", "html", "lost"] * 2, strict=True)])
+@pytest.mark.parametrize(
+    ("place", "fault"), [*zip(range(6), ["500", "html", "lost"] * 2, strict=True)]
+)
 def test_a_fault_at_any_request_of_a_batch_heals_and_nothing_is_paid_twice(make, place, fault):
     api, server = make(*[""] * place, fault, lines=("500",))
     assert len(random(api).samples) == 3
@@ -188,7 +210,9 @@ def test_answers_that_cannot_be_had_for_now_stop_the_run_and_their_batch_stays_n
 
 def test_a_server_without_batches_is_one_clear_error(serve):
     api = over(serve(ChatServer()))
-    with pytest.raises(Rejected, match=r"127\.0\.0\.1:\d+ has no Batch API \(POST /files .*404.*leave out `batch`"):
+    with pytest.raises(
+        Rejected, match=r"127\.0\.0\.1:\d+ has no Batch API \(POST /files .*404.*leave out `batch`"
+    ):
         random(api)
 
 
@@ -204,13 +228,22 @@ TEXTS = 20 + 40 + 20
 
 
 def by_batch(url, **more):
-    given = {"kind": "chat", "model": "m", "key_env": None, "base_url": f"{url}/v1", "concurrency": CONCURRENCY}
+    given = {
+        "kind": "chat",
+        "model": "m",
+        "key_env": None,
+        "base_url": f"{url}/v1",
+        "concurrency": CONCURRENCY,
+    }
     given |= {"batch": 8, "poll": 0.002, "seed_field": "seed"}
     return given | {"prompts": "a review of a {label}"} | more
 
 
 def test_a_run_with_every_fault_accounts_for_each_and_pays_for_no_text_twice(tmp_path, installed):
-    script, lines = Script(share=0.1, faults=TRANSPORT), Script(first=LINES, share=0.2, faults=LINES)
+    script, lines = (
+        Script(share=0.1, faults=TRANSPORT),
+        Script(first=LINES, share=0.2, faults=LINES),
+    )
     server = BatchServer(script, ("expired", "full", "cancelled"), lines)
     with serving(server) as url:
         given = content(tmp_path, by_batch(url, timeout=1.0, tries=20), attempts=9, lookahead=0)
@@ -240,13 +273,20 @@ def committed(folder):
 
 
 @pytest.mark.slow
-def test_batches_at_work_when_a_run_is_killed_are_waited_for_and_not_paid_again(tmp_path, installed):
+def test_batches_at_work_when_a_run_is_killed_are_waited_for_and_not_paid_again(
+    tmp_path, installed
+):
     server = BatchServer(Script(), lines=Script(first=(*["500"] * 3, *[""] * 5, "500")))
     with serving(server) as url:
-        for finished in (1, 2):  # the second time what has failed in the first batch is at work, and more has failed
+        for finished in (
+            1,
+            2,
+        ):  # the second time what has failed in the first batch is at work, and more has failed
             server.finished = finished
             process = forked(carry_out, tmp_path, url)
-            while (server.held < CONCURRENCY or committed(tmp_path).calls < finished) and process.is_alive():
+            while (
+                server.held < CONCURRENCY or committed(tmp_path).calls < finished
+            ) and process.is_alive():
                 time.sleep(0.02)
             process.kill()
             process.join(60)

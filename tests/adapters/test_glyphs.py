@@ -27,16 +27,22 @@ def random(api, labels, *, start=0):
 
 def vary(api, labels, parents, degree, *, start=1):
     drawn_with = seeds(len(labels), start)
-    return api.variation_api(VariationRequest(parents.samples, tuple(labels), parents.conditions, drawn_with, degree))
+    return api.variation_api(
+        VariationRequest(parents.samples, tuple(labels), parents.conditions, drawn_with, degree)
+    )
 
 
 def test_an_image_does_not_depend_on_the_chunk_it_came_in(glyphs):
     labels, numbers = tuple("0123456789" * 8), seeds(80)
     whole = glyphs.random_api(RandomRequest(labels, numbers))
-    varied = glyphs.variation_api(VariationRequest(whole.samples, labels, whole.conditions, numbers, 0.4))
+    varied = glyphs.variation_api(
+        VariationRequest(whole.samples, labels, whole.conditions, numbers, 0.4)
+    )
     for part in (slice(0, 63), slice(63, None)):  # of blocks of 64
         new = glyphs.random_api(RandomRequest(labels[part], numbers[part]))
-        again = glyphs.variation_api(VariationRequest(new.samples, labels[part], new.conditions, numbers[part], 0.4))
+        again = glyphs.variation_api(
+            VariationRequest(new.samples, labels[part], new.conditions, numbers[part], 0.4)
+        )
         assert new.samples.pixels.tobytes() == whole.samples.pixels[part].tobytes()
         assert again.samples.pixels.tobytes() == varied.samples.pixels[part].tobytes()
         for name in varied.conditions:
@@ -73,16 +79,37 @@ def test_the_label_names_the_text_and_texts_overrules_it():
 def test_strokes_have_the_width_asked_for(tmp_path):
     (tmp_path / "sans.ttf").write_bytes(find_fonts("matplotlib")["DejaVuSans"].read_bytes())
     for width in (0.06, 0.12):
-        plain = {"rotation": (0.0, 0.0), "slant": (0.0, 0.0), "width": (1.0, 1.0), "height": (1.0, 1.0), "warp": 0.0}
-        api = Glyphs(size=100, scale=(0.8, 0.8), stroke=(width, width), shift=(0.0, 0.0), fonts=str(tmp_path), **plain)
+        plain = {
+            "rotation": (0.0, 0.0),
+            "slant": (0.0, 0.0),
+            "width": (1.0, 1.0),
+            "height": (1.0, 1.0),
+            "warp": 0.0,
+        }
+        api = Glyphs(
+            size=100,
+            scale=(0.8, 0.8),
+            stroke=(width, width),
+            shift=(0.0, 0.0),
+            fonts=str(tmp_path),
+            **plain,
+        )
         drawn = random(api, "O").samples.pixels[:, 50, :, 0] / 255.0
-        assert np.median(drawn.sum(axis=1) / 2) == pytest.approx(100 * width, rel=0.15)  # "O" is cut twice
+        assert np.median(drawn.sum(axis=1) / 2) == pytest.approx(
+            100 * width, rel=0.15
+        )  # "O" is cut twice
 
 
 def test_symbol_and_placeholder_fonts_are_left_out():
     able = {name for name, path in find_fonts("matplotlib").items() if draws(path, "0123456789")}
     assert {"DejaVuSans", "DejaVuSerif", "STIXGeneral", "cmr10", "cmtt10"} <= able
-    assert not able & {"cmex10", "cmsy10", "LastResortHE-Regular", "STIXNonUni", "DejaVuSansDisplay"}
+    assert not able & {
+        "cmex10",
+        "cmsy10",
+        "LastResortHE-Regular",
+        "STIXNonUni",
+        "DejaVuSansDisplay",
+    }
 
 
 def test_a_text_that_no_font_draws_is_refused_in_one_sentence(tmp_path):

@@ -1,4 +1,6 @@
-"""What OpenAI's SDK sends for us over the wire, read by a server on loopback, and what becomes of its errors."""
+"""What OpenAI's SDK sends for us over the wire, read by a server on loopback, and what becomes of
+its errors.
+"""
 
 import base64
 
@@ -41,9 +43,18 @@ class Wire:
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "AZURE_OPENAI_AD_TOKEN"):
+    for name in (
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+        "OPENAI_ORG_ID",
+        "OPENAI_PROJECT_ID",
+        "AZURE_OPENAI_AD_TOKEN",
+    ):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Secret: canary-77\nAuthorization: canary-78\n X-Other : canary-79")
+    monkeypatch.setenv(
+        "OPENAI_CUSTOM_HEADERS",
+        "X-Secret: canary-77\nAuthorization: canary-78\n X-Other : canary-79",
+    )
     monkeypatch.setenv("OPENAI_ADMIN_KEY", "canary-80")
     monkeypatch.setenv("AZURE_OPENAI_API_KEY", "canary-81")
 
@@ -59,14 +70,33 @@ def embed(**settings):
 
 
 def draw(**settings):
-    assert len(random(OpenAIImages(model="m", prompts="a", image_size=16, server=None, **settings)).samples) == 1
+    assert (
+        len(
+            random(
+                OpenAIImages(model="m", prompts="a", image_size=16, server=None, **settings)
+            ).samples
+        )
+        == 1
+    )
 
 
 def vary(**settings):
-    assert len(varied(OpenAIImages(model="m", prompts="a", image_size=16, server=None, **settings)).samples) == 1
+    assert (
+        len(
+            varied(
+                OpenAIImages(model="m", prompts="a", image_size=16, server=None, **settings)
+            ).samples
+        )
+        == 1
+    )
 
 
-TASKS = [(chat, "chat/completions"), (embed, "embeddings"), (draw, "images/generations"), (vary, "images/edits")]
+TASKS = [
+    (chat, "chat/completions"),
+    (embed, "embeddings"),
+    (draw, "images/generations"),
+    (vary, "images/edits"),
+]
 
 
 @pytest.mark.parametrize(("ask", "task"), TASKS)
@@ -81,7 +111,10 @@ def test_a_request_holds_what_the_recipe_and_four_variables_say_and_nothing_of_t
     ask()
     ((line, headers),) = wire.came
     assert line == f"POST /v7/{task}"
-    sent = {name: headers.get(name) for name in ("authorization", "openai-organization", "openai-project", "api-key")}
+    sent = {
+        name: headers.get(name)
+        for name in ("authorization", "openai-organization", "openai-project", "api-key")
+    }
     assert sent == {
         "authorization": "Bearer sk-1",
         "openai-organization": "org-1",
@@ -93,12 +126,16 @@ def test_a_request_holds_what_the_recipe_and_four_variables_say_and_nothing_of_t
 
 
 @pytest.mark.parametrize(("ask", "task"), TASKS)
-def test_azure_has_a_path_for_each_deployment_and_a_header_for_its_key_but_not_for_tokens(ask, task, serve, tmp_path):
+def test_azure_has_a_path_for_each_deployment_and_a_header_for_its_key_but_not_for_tokens(
+    ask, task, serve, tmp_path
+):
     wire = Wire()
     azure = {"base_url": serve(wire), "azure_api_version": "2025-04-01"}
     for held in ({"key_env": "THE_KEY"}, {"key_command": printing(tmp_path / "runs")}):
         ask(**azure | held)
-    assert {line for line, _ in wire.came} == {f"POST /openai/deployments/m/{task}?api-version=2025-04-01"}
+    assert {line for line, _ in wire.came} == {
+        f"POST /openai/deployments/m/{task}?api-version=2025-04-01"
+    }
     sent = [(headers.get("api-key"), headers.get("authorization")) for _, headers in wire.came]
     assert sent == [(CANARY, None), (None, "Bearer key-1")]
     assert "canary-" not in str([headers | {"api-key": ""} for _, headers in wire.came])
@@ -131,7 +168,9 @@ def fault(url):
 
 
 def test_errors_are_faults_in_the_server_s_words_and_connections_tell_why_they_failed(serve):
-    refused = fault(serve(Answering({"error": {"message": "slow down", "code": "rate"}}, 429, retry_after="7")))
+    refused = fault(
+        serve(Answering({"error": {"message": "slow down", "code": "rate"}}, 429, retry_after="7"))
+    )
     assert (str(refused), refused.code, refused.wait) == ("HTTP 429: slow down", "rate", 7)
     assert "ConnectError" in fault("http://127.0.0.1:9").words
     elsewhere = Answering({})
@@ -174,14 +213,28 @@ def test_seeds_and_numbers_of_a_form_are_written_as_before(serve):
 
     more = {"seed_field": "seed", "extra": {"steps": 3, "share": 0.25, "safe": True}}
     vary(base_url=serve(reading), key_env=None, **more)
-    parts = [part.split(b"\r\n\r\n", 1) for part in forms[0].split(b"\r\n--") if b"\r\n\r\n" in part]
+    parts = [
+        part.split(b"\r\n\r\n", 1) for part in forms[0].split(b"\r\n--") if b"\r\n\r\n" in part
+    ]
     values = {head.split(b'name="')[1].split(b'"')[0]: value for head, value in parts}
-    assert (values[b"steps"], values[b"share"], values[b"safe"], values[b"seed"]) == (b"3", b"0.25", b"true", b"0")
+    assert (values[b"steps"], values[b"share"], values[b"safe"], values[b"seed"]) == (
+        b"3",
+        b"0.25",
+        b"true",
+        b"0",
+    )
 
 
-def test_a_host_that_the_recipe_names_gets_no_key_of_openai_s_unless_the_recipe_says_so(monkeypatch):
+def test_a_host_that_the_recipe_names_gets_no_key_of_openai_s_unless_the_recipe_says_so(
+    monkeypatch,
+):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
-    for url, key in (("http://127.0.0.1:9/v1", None), ("https://api.openai.com/v1", "OPENAI_API_KEY")):
+    for url, key in (
+        ("http://127.0.0.1:9/v1", None),
+        ("https://api.openai.com/v1", "OPENAI_API_KEY"),
+    ):
         assert ChatSettings(model="m", prompts="a", base_url=url).key_env == key
-    named = ChatSettings(model="m", prompts="a", base_url="http://127.0.0.1:9/v1", key_env="OPENAI_API_KEY")
+    named = ChatSettings(
+        model="m", prompts="a", base_url="http://127.0.0.1:9/v1", key_env="OPENAI_API_KEY"
+    )
     assert named.key_env == "OPENAI_API_KEY"

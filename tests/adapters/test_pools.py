@@ -23,7 +23,9 @@ def seeds(count, start=0):
 
 def levels(count=POOL, size=16):
     """Flat images, each a little brighter than the one before: the neighbours of i are i ± 1."""
-    return np.repeat(np.arange(count, dtype=np.uint8) * 2, size * size * 3).reshape(count, size, size, 3)
+    return np.repeat(np.arange(count, dtype=np.uint8) * 2, size * size * 3).reshape(
+        count, size, size, 3
+    )
 
 
 @pytest.fixture
@@ -40,9 +42,15 @@ def deal(api, *labels, start=0):
 
 def vary(api, parents, degree, label="", start=0):
     count = len(parents)
-    empty = Images(np.zeros((count, 16, 16, 3), np.uint8)) if isinstance(api, PublicImages) else Texts.of([""] * count)
+    empty = (
+        Images(np.zeros((count, 16, 16, 3), np.uint8))
+        if isinstance(api, PublicImages)
+        else Texts.of([""] * count)
+    )
     conditions = Conditions({"pool": parents})
-    return api.variation_api(VariationRequest(empty, (label,) * count, conditions, seeds(count, start), degree))
+    return api.variation_api(
+        VariationRequest(empty, (label,) * count, conditions, seeds(count, start), degree)
+    )
 
 
 def test_random_deals_out_the_pool_in_random_order_and_says_which(pool):
@@ -100,7 +108,9 @@ def test_by_label_each_label_draws_from_its_own_subfolder(tmp_path):
     assert (answer.samples.pixels[::2] < 4).all()
     assert (answer.samples.pixels[1::2] >= 250).all()
     assert (vary(api, np.full(50, 5), 1.0, label="light").samples.pixels >= 250).all()
-    with pytest.raises(RecipeError, match="no images of label 'grey'; its labels are 'dark', 'light'"):
+    with pytest.raises(
+        RecipeError, match="no images of label 'grey'; its labels are 'dark', 'light'"
+    ):
         deal(api, "grey")
 
 
@@ -136,7 +146,9 @@ def test_a_pool_that_cannot_be_read_is_refused(tmp_path, name, content, sentence
 def test_parents_from_elsewhere_are_refused(pool):
     with pytest.raises(APIError, match="carry no 'pool'"):
         pool.variation_api(
-            VariationRequest(Images(np.zeros((1, 16, 16, 3), np.uint8)), ("",), Conditions(), seeds(1), 0.5)
+            VariationRequest(
+                Images(np.zeros((1, 16, 16, 3), np.uint8)), ("",), Conditions(), seeds(1), 0.5
+            )
         )
     with pytest.raises(APIError, match=f"outside the pool of {POOL}"):
         vary(pool, np.array([POOL]), 0.5)
@@ -146,7 +158,9 @@ WORDS = [f"word{i}" for i in range(60)]
 
 
 def sliding(path):
-    """Fifty texts of ten words: the neighbours of i, which shares nine words with each, are i ± 1."""
+    """Fifty texts of ten words: the neighbours of i, which shares nine words with each, are
+    i ± 1.
+    """
     path.write_text("\n".join(" ".join(WORDS[i : i + 10]) for i in range(50)))
     return path
 
@@ -194,7 +208,9 @@ def test_by_label_each_label_draws_from_its_own_texts(tmp_path, form):
 def test_windows_are_the_pool_and_what_they_are_cut_from_is_compared_too(tmp_path):
     (tmp_path / "book.txt").write_text("\n\n".join(WORDS[:22]))
     api = PublicTexts(path=tmp_path / "book.txt", words=5)
-    assert set(deal(api, *[""] * 4).samples.strings) == {" ".join(WORDS[i : i + 5]) for i in range(0, 20, 5)}
+    assert set(deal(api, *[""] * 4).samples.strings) == {
+        " ".join(WORDS[i : i + 5]) for i in range(0, 20, 5)
+    }
     short = PublicTexts(path=tmp_path / "book.txt", words=30, longest=20)
     assert deal(short, "").samples.strings == ["word0 word1 word2 wo"]
     texts = [bytes(text).decode() for _, text in api.public_samples((200,), None)]
@@ -205,7 +221,10 @@ def test_texts_are_read_as_private_ones_are(tmp_path):
     (tmp_path / "pool.csv").write_bytes("text\n  cafe\u0301 \x07\n\n日本語\n".encode())
     api = PublicTexts(path=tmp_path / "pool.csv", longest=6)
     assert vary(api, np.arange(2), 0.0).samples.strings == ["café", "日本"]
-    assert [bytes(text).decode() for _, text in api.public_samples((99,), None)] == ["café", "日本語"]
+    assert [bytes(text).decode() for _, text in api.public_samples((99,), None)] == [
+        "café",
+        "日本語",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +259,9 @@ def table_of(path, *last):
 
 
 def test_a_table_deals_its_rows_by_label_and_reads_them_as_private_ones(tmp_path):
-    api = PublicTable(**table_of(tmp_path / "pool.csv", ",lo,99"), label_column="out", by_label=True)
+    api = PublicTable(
+        **table_of(tmp_path / "pool.csv", ",lo,99"), label_column="out", by_label=True
+    )
     new = deal(api, *("lo", "hi") * 7)
     assert sorted(row["a"] for row in new.samples.records[::2]) == [0, 1, 2, 3, 4, 5, 11]
     assert {row["a"] for row in new.samples.records[1::2]} == {6, 7, 8, 9, 10, 11}
@@ -254,8 +275,18 @@ def test_a_table_deals_its_rows_by_label_and_reads_them_as_private_ones(tmp_path
 @pytest.mark.parametrize(
     ("last", "settings", "error", "sentence"),
     [
-        ("r,lo,", {}, BadSample, r"Row 13 of .*pool\.csv: column 'a' is empty. Declare `missing: true`"),
-        ("blue,lo,1", {}, BadSample, r"Row 13 of .*pool\.csv: column 'color' is not among the listed `values`"),
+        (
+            "r,lo,",
+            {},
+            BadSample,
+            r"Row 13 of .*pool\.csv: column 'a' is empty. Declare `missing: true`",
+        ),
+        (
+            "blue,lo,1",
+            {},
+            BadSample,
+            r"Row 13 of .*pool\.csv: column 'color' is not among the listed `values`",
+        ),
         ("r,lo,'1,5'".replace("'", '"'), {}, BadSample, r"column 'a' looks like a decimal comma"),
         ("r,lo", {}, BadTable, "has 2 cells"),
         ("r,lo,1", {"label_column": "put"}, BadTable, "did you mean 'out'"),

@@ -1,4 +1,6 @@
-"""Answers in which a model declines in words, with status 200: they are refusals, and no samples."""
+"""Answers in which a model declines in words, with status 200: they are refusals, and no
+samples.
+"""
 
 import numpy as np
 import pytest
@@ -199,20 +201,29 @@ class Saying(ChatServer):
 
 @pytest.fixture
 def ask(serve):
-    """Ask a model that says these things for as many texts, one by one; the answers, and what is told of them."""
+    """Ask a model that says these things for as many texts, one by one; the answers, and what is
+    told of them.
+    """
 
     def asked(*said, tokens=30, **settings):
         server = Saying(*said, tokens=tokens)
-        api = Chat(model="m", key_env=None, base_url=f"{serve(server)}/v1", prompts="a review", **settings)
+        api = Chat(
+            model="m", key_env=None, base_url=f"{serve(server)}/v1", prompts="a review", **settings
+        )
         seeds = np.arange(len(said) or 1, dtype=np.uint64)
-        requests = [RandomRequest(("film",), seeds[[i]], api.draw_conditions(("film",), seeds[[i]])) for i in seeds]
+        requests = [
+            RandomRequest(("film",), seeds[[i]], api.draw_conditions(("film",), seeds[[i]]))
+            for i in seeds
+        ]
         return [api.random_api(request) for request in requests], api.describe_answers()
 
     return asked
 
 
 def test_a_chat_model_that_declines_has_refused_and_is_counted(ask):
-    answers, told = ask(SORRY, "The room was clean.", f'"{SORRY}"', f'"{SORRY}" is all the clerk said.')
+    answers, told = ask(
+        SORRY, "The room was clean.", f'"{SORRY}"', f'"{SORRY}" is all the clerk said.'
+    )
     assert [answer.missing.get(0) for answer in answers] == [
         Refused(f"the model declines: {SORRY}"),
         None,
@@ -223,16 +234,22 @@ def test_a_chat_model_that_declines_has_refused_and_is_counted(ask):
 
 
 def test_a_local_model_that_declines_has_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(transformers.PreTrainedTokenizerBase, "decode", lambda *_, **__: f" {SORRY}\n")
+    monkeypatch.setattr(
+        transformers.PreTrainedTokenizerBase, "decode", lambda *_, **__: f" {SORRY}\n"
+    )
     api = CausalLM(model=tiny.causal(tmp_path), prompts="a review", max_tokens=2, device="cpu")
     seeds = np.arange(2, dtype=np.uint64)
-    answer = api.random_api(RandomRequest(("a", "a"), seeds, api.draw_conditions(("a", "a"), seeds)))
+    answer = api.random_api(
+        RandomRequest(("a", "a"), seeds, api.draw_conditions(("a", "a"), seeds))
+    )
     assert answer.missing == dict.fromkeys((0, 1), Refused(f"the model declines: {SORRY}"))
 
 
 def test_a_text_of_as_many_tokens_as_it_may_have_is_cut_off_though_its_server_says_stop(ask):
     answers, told = ask(tokens=64, max_tokens=64, cut=False)
-    assert answers[0].missing[0] == Failed("the text was cut off after 64 tokens: raise max_tokens, or set cut: true")
+    assert answers[0].missing[0] == Failed(
+        "the text was cut off after 64 tokens: raise max_tokens, or set cut: true"
+    )
     answers, told = ask(tokens=64, max_tokens=64)
     assert len(answers[0].samples) == 1
     assert told == "Of 1 answers: 1 × the end, beyond max_tokens, taken off."
@@ -241,9 +258,15 @@ def test_a_text_of_as_many_tokens_as_it_may_have_is_cut_off_though_its_server_sa
 
 
 def test_many_answers_that_begin_alike_are_counted(ask):
-    begun = [f"Okay, so I need to write a review of {thing}." for thing in ("a hotel", "a film", "a book", "a bar")]
+    begun = [
+        f"Okay, so I need to write a review of {thing}."
+        for thing in ("a hotel", "a film", "a book", "a bar")
+    ]
     _, told = ask(*begun, *(f"{number} stars for the view" for number in range(12)))
-    assert told == ("Of 16 answers: 4 × begun with 'Okay, so I need ', so look if these are texts that you want.")
+    assert told == (
+        "Of 16 answers: 4 × begun with 'Okay, so I need ', so look if these are texts that you "
+        "want."
+    )
     _, told = ask(*begun[:3], *(f"{number} stars for the view" for number in range(6)))
     assert told == ""
 

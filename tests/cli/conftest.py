@@ -33,7 +33,13 @@ def make_recipe(folder):
     labels = ["benign", "malignant"]
     content = {
         "name": "scans",
-        "private": {"kind": "folder", "path": "scans", "size": 16, "classes": labels, "declared_size": 24},
+        "private": {
+            "kind": "folder",
+            "path": "scans",
+            "size": 16,
+            "classes": labels,
+            "declared_size": 24,
+        },
         "api": {"kind": "public_images", "path": "public", "size": 16},
         "embedding": {"kind": "pixels"},
         "privacy": {"epsilon": 20, "delta": 1e-3},
@@ -74,7 +80,9 @@ def finished(tmp_path_factory):
 def data(tmp_path):
     images = np.random.default_rng(0).integers(0, 255, (40, 4, 4, 1)).astype(np.uint8)
     np.savez(tmp_path / "private.npz", images=images, labels=np.array(["a", "b"] * 20))
-    return pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=["a", "b"], declared_size=40)
+    return pe.ImageNpz(
+        tmp_path / "private.npz", size=4, channels=1, classes=["a", "b"], declared_size=40
+    )
 
 
 def evolved(data, out, **privacy):

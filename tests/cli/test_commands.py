@@ -18,7 +18,16 @@ def test_help_lists_the_commands_and_loads_nothing_that_only_they_need(tmp_path)
         assert re.search(rf"^  {command} ", result.stdout, re.M)
     imported = set(re.findall(r"\| +([\w.]+)$", result.stderr, re.M))
     assert "click" in imported
-    assert not imported & {"pydantic", "rich", "numpy", "yaml", "asyncio", "fastapi", "torch", "ray"}
+    assert not imported & {
+        "pydantic",
+        "rich",
+        "numpy",
+        "yaml",
+        "asyncio",
+        "fastapi",
+        "torch",
+        "ray",
+    }
 
 
 def test_no_words_at_all_print_the_help(tmp_path):
@@ -35,7 +44,11 @@ def test_an_unknown_command_is_answered_with_the_nearest_or_a_list_of_fifty(tmp_
 
 
 def test_a_run_tells_where_its_data_are_and_in_json_no_time(finished):
-    shutil.copytree(finished, there := finished.with_name("again"), ignore=shutil.ignore_patterns("out", "*.json"))
+    shutil.copytree(
+        finished,
+        there := finished.with_name("again"),
+        ignore=shutil.ignore_patterns("out", "*.json"),
+    )
     told = pe("run", "recipe.yaml", cwd=there)
     (run,) = (there / "runs").iterdir()
     assert re.fullmatch(r"scans-\d{8}T\d{6}Z-[0-9a-f]{4}", run.name)
@@ -45,11 +58,27 @@ def test_a_run_tells_where_its_data_are_and_in_json_no_time(finished):
     commands = [f"pe {words.format(f'runs/{run.name}')}" for words in patterns]
     assert told.stdout.endswith("\nnext: " + "\n      ".join(commands) + "\n")
     assert "next: " not in pe("run", run, "--quiet", cwd=there).stdout
-    told = pe("run", "recipe.yaml", "--out", "two", "--json", "--set", "privacy.epsilon=3", cwd=there)
+    told = pe(
+        "run", "recipe.yaml", "--out", "two", "--json", "--set", "privacy.epsilon=3", cwd=there
+    )
     answer = json.loads(told.stdout)
-    keys = {"epsilon", "delta", "data_set", "noun", "images", "different", "api_calls", "warnings", "run"}
+    keys = {
+        "epsilon",
+        "delta",
+        "data_set",
+        "noun",
+        "images",
+        "different",
+        "api_calls",
+        "warnings",
+        "run",
+    }
     assert answer.keys() == keys  # a time tells how many records there are
-    assert (answer["images"], answer["epsilon"], answer["run"]) == (8, pytest.approx(3, rel=1e-3), "two")
+    assert (answer["images"], answer["epsilon"], answer["run"]) == (
+        8,
+        pytest.approx(3, rel=1e-3),
+        "two",
+    )
 
 
 def test_a_limit_names_what_goes_on_and_that_does(recipe):
@@ -59,11 +88,20 @@ def test_a_limit_names_what_goes_on_and_that_does(recipe):
 
     status, last = limited("run", recipe, "--out", "out", most=20)
     assert status == 3
-    assert "limits.max_images = 20 is reached: 16 samples are made, and the next request, with those under way" in last
-    assert "0 of 8 samples of population/1 are there; `pe run out --set limits.max_images=…` goes on." in last
+    assert (
+        "limits.max_images = 20 is reached: 16 samples are made, and the next request, with those "
+        "under way" in last
+    )
+    assert (
+        "0 of 8 samples of population/1 are there; `pe run out --set limits.max_images=…` goes on."
+        in last
+    )
     assert limited("run", "out", most=40)[0] == 0
     status, last = limited("extend", "out", "-n", 4, most=40)
-    assert (status, "`pe extend out -n 4 --degree 0.5 --set limits.max_images=…` goes on." in last) == (3, True)
+    assert (
+        status,
+        "`pe extend out -n 4 --degree 0.5 --set limits.max_images=…` goes on." in last,
+    ) == (3, True)
 
 
 def test_console_output_tells_neither_the_number_of_records_nor_what_is_skipped(recipe, scans):
@@ -76,7 +114,9 @@ def test_console_output_tells_neither_the_number_of_records_nor_what_is_skipped(
     second = pe("run", recipe, "--out", "two", *changes, cwd=recipe.parent)
     assert first.stderr == second.stderr != ""
     of_noise = r"\(\d\): ε ≤ [\d.]+|, \d of them different per label"
-    shown = [re.sub(of_noise, "", re.sub(r"\bone\b", "two", each.stdout)) for each in (first, second)]
+    shown = [
+        re.sub(of_noise, "", re.sub(r"\bone\b", "two", each.stdout)) for each in (first, second)
+    ]
     assert shown[0] == shown[1] != ""
     log = (recipe.parent / "two" / "confidential" / "log.txt").read_text()
     assert f"casts no vote: {images[1]}" in log
@@ -90,9 +130,15 @@ def test_console_output_tells_neither_the_number_of_records_nor_what_is_skipped(
         ("run recipe.yaml --out file/inside", "Not a directory"),
         ("run recipe.yaml --resume", "--resume needs --out"),
         (f"view {'y' * 300}", "is longer than 255 bytes: choose a shorter one."),
-        ("view scans --text", "scans is not a run, and holds none: name a run, or a folder of runs"),
+        (
+            "view scans --text",
+            "scans is not a run, and holds none: name a run, or a folder of runs",
+        ),
         ("epsilon --epsilon nan --iterations 3 --delta 1e-5", "epsilon"),
-        ("epsilon --iterations 3 --delta 1e-5", "Give --noise-multiplier or --epsilon, one of them"),
+        (
+            "epsilon --iterations 3 --delta 1e-5",
+            "Give --noise-multiplier or --epsilon, one of them",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence_and_writes_nothing(recipe, words, sentence):
@@ -119,7 +165,9 @@ def test_a_file_name_neither_colours_the_terminal_nor_forges_a_line(recipe, scan
     assert_one_sentence(result, re.escape(f"{shown} is not a readable PNG"))
     assert set(result.stderr).isdisjoint("\x1b\u202e")
     assert len([line for line in result.stderr.splitlines() if line.startswith("pe: ")]) == 1
-    assert f"unexpected extra argument ({shown})" in pe("plan", recipe, name, cwd=recipe.parent).stderr
+    assert (
+        f"unexpected extra argument ({shown})" in pe("plan", recipe, name, cwd=recipe.parent).stderr
+    )
 
 
 def test_more_than_twenty_bad_files_stand_in_a_file_that_its_owner_alone_reads(recipe, scans):
@@ -130,9 +178,14 @@ def test_more_than_twenty_bad_files_stand_in_a_file_that_its_owner_alone_reads(r
     listed = scans.with_name("scans.bad-files.txt")
     assert told[-23].startswith("pe: 22 private records cannot be read; the first: ")
     assert told[-2] == "  … and 2 more."
-    assert told[-1] == f"  All of them are listed in {listed}; as confidential as the data, it may be deleted."
+    assert (
+        told[-1]
+        == f"  All of them are listed in {listed}; as confidential as the data, it may be deleted."
+    )
     assert listed.stat().st_mode & 0o777 == 0o600
-    assert [line.split(" is not ")[0] for line in listed.read_text().splitlines()] == [*map(str, images)]
+    assert [line.split(" is not ")[0] for line in listed.read_text().splitlines()] == [
+        *map(str, images)
+    ]
     assert not (recipe.parent / "runs").exists()
 
 

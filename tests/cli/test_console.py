@@ -11,7 +11,9 @@ def test_characters_that_a_console_lacks_are_replaced(tmp_path):
 
 
 def test_output_that_cannot_be_written_ends_in_one_sentence(finished):
-    ended = subprocess.run(f"{PE} explain > /dev/full", shell=True, cwd=finished, capture_output=True, text=True)
+    ended = subprocess.run(
+        f"{PE} explain > /dev/full", shell=True, cwd=finished, capture_output=True, text=True
+    )
     assert_one_sentence(ended, "No space left on device")
 
 

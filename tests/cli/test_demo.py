@@ -19,12 +19,24 @@ def test_the_demo_beats_its_controls_and_shows_them(tmp_path):
     with Image.open(tmp_path / result["picture"]) as picture:
         assert picture.height == 34 + len(("private", "un-evolved", "evolved")) * 104
     for scores in accuracy.values():
-        assert scores["unevolved"] < scores["one_vote"] + 0.03 < scores["synthetic"] + 0.06 < scores["real"] + 0.03
+        assert (
+            scores["unevolved"]
+            < scores["one_vote"] + 0.03
+            < scores["synthetic"] + 0.06
+            < scores["real"] + 0.03
+        )
 
 
 def told(scores):
-    result = {"accuracy": {"mlp": scores, "logistic_regression": scores}, "epsilon": 1, "delta": 1e-5}
-    return page("demo", result | {"run": "r", "picture": "p", "api_calls": 18, "seconds": 15.0, "api": "glyphs"})
+    result = {
+        "accuracy": {"mlp": scores, "logistic_regression": scores},
+        "epsilon": 1,
+        "delta": 1e-5,
+    }
+    return page(
+        "demo",
+        result | {"run": "r", "picture": "p", "api_calls": 18, "seconds": 15.0, "api": "glyphs"},
+    )
 
 
 def test_its_table_has_a_row_for_each_training_set():

@@ -23,17 +23,38 @@ def place(finished, tmp_path_factory):
 
 
 def test_the_page_says_that_it_is_internal_and_json_is_the_file(place):
-    options = ("--test", "test", "--seeds", 1, "--classifiers", "linear_probe", "--embedding", "pixels:size=8,blur=0")
+    options = (
+        "--test",
+        "test",
+        "--seeds",
+        1,
+        "--classifiers",
+        "linear_probe",
+        "--embedding",
+        "pixels:size=8,blur=0",
+    )
     result = pe("evaluate", "out", *options, "--embedding", "pixels", cwd=place)
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("INTERNAL. out: 8 images, against 24 of test\n")
-    assert "Not covered by the certificate. Written to out/confidential/metrics.json" in result.stdout
+    assert (
+        "Not covered by the certificate. Written to out/confidential/metrics.json" in result.stdout
+    )
     for row in ("synthetic", "un-evolved", "random selection", "real"):
-        assert len(re.findall(rf"^{row}  ", result.stdout, re.M)) == 3  # two of fidelity, one of accuracy
+        assert (
+            len(re.findall(rf"^{row}  ", result.stdout, re.M)) == 3
+        )  # two of fidelity, one of accuracy
     assert "Fréchet" in result.stdout
     stored = json.loads((place / "out/confidential/metrics.json").read_text())
     assert [found["dimensions"] for found in stored["fidelity"].values()] == [192, 2352]
-    options = ("--test", "test", "--metrics", "fidelity", "--no-random-selection", "--no-one-vote", "--json")
+    options = (
+        "--test",
+        "test",
+        "--metrics",
+        "fidelity",
+        "--no-random-selection",
+        "--no-one-vote",
+        "--json",
+    )
     answer = json.loads(pe("evaluate", "out", *options, cwd=place).stdout)
     assert answer == json.loads((place / "out/confidential/metrics.json").read_text())
     assert "utility" not in answer
@@ -65,7 +86,13 @@ class Wide(SystemNoise):
 @pytest.mark.parametrize("noise", [SystemNoise, Coarse, Wide])
 def test_noise_that_is_not_exact_is_exit_status_1(monkeypatch, noise):
     monkeypatch.setattr("pe.privacy.noise.SystemNoise", noise)
-    done = CliRunner().invoke(doctor, ["--attack", "--noise", *(["--json"] if noise is Wide else [])])
+    done = CliRunner().invoke(
+        doctor, ["--attack", "--noise", *(["--json"] if noise is Wide else [])]
+    )
     assert done.exit_code == (noise is not SystemNoise), done.output
-    said = {SystemNoise: "Nothing speaks against", Coarse: "This is not exact noise", Wide: '"violation": true'}
+    said = {
+        SystemNoise: "Nothing speaks against",
+        Coarse: "This is not exact noise",
+        Wide: '"violation": true',
+    }
     assert said[noise] in done.stdout

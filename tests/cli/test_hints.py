@@ -1,4 +1,6 @@
-"""Every command that a message tells the user to type can be typed as it is, whatever the folder is called."""
+"""Every command that a message tells the user to type can be typed as it is, whatever the folder is
+called.
+"""
 
 import re
 import shlex
@@ -16,7 +18,10 @@ EXTEND = ["-n", 3, "--set", "limits.max_images=1"]
 def commands(told):
     """The words of each command in a message that names a folder."""
     text = told.stdout + told.stderr
-    found = [match[1] or match[2] for match in re.finditer(r"`((?:pe|mkdir) .+?)`|next: (pe .+)|: (?=pe )", text)]
+    found = [
+        match[1] or match[2]
+        for match in re.finditer(r"`((?:pe|mkdir) .+?)`|next: (pe .+)|: (?=pe )", text)
+    ]
     found += re.findall(r": (pe extend .+ -n N)", text) + re.findall(r"\((pe run .+)\)", text)
     return [shlex.split(one) for one in found if one]
 

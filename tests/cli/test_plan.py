@@ -27,10 +27,15 @@ def test_the_plan_is_what_the_run_then_does(finished):
     assert [one["images"] for one in found["per_iteration"]] == [8, 16, 16]
     assert (found["cost"], found["seconds"], found["dry_run"]) == (0, None, None)
     certificate = json.loads((finished / "out" / "certificate.json").read_text())
-    assert (found["epsilon"], found["delta"]) == (pytest.approx(certificate["epsilon"]), certificate["delta"])
+    assert (found["epsilon"], found["delta"]) == (
+        pytest.approx(certificate["epsilon"]),
+        certificate["delta"],
+    )
     status = json.loads(pe("view", "out", "--json", cwd=finished).stdout)
     assert (status["images"], status["calls"]) == (found["api_calls"]["images"], 5)
-    measured = json.loads(pe("plan", "recipe.yaml", "--rate-of", "out", "--json", cwd=finished).stdout)
+    measured = json.loads(
+        pe("plan", "recipe.yaml", "--rate-of", "out", "--json", cwd=finished).stdout
+    )
     assert measured["seconds"] > 0
 
 
@@ -48,15 +53,26 @@ def test_the_page_tells_calls_cost_time_noise_and_warnings(finished):
         assert line in page, page
     changes = flags("api={kind: dp_merf}", "evolution.iterations=0")
     page = pe("plan", "recipe.yaml", *changes, cwd=finished).stdout
-    assert "Fit         ε = 20 of 20, before t = 0\n            fit/mean_features: multiplier 0." in page
-    page = pe("plan", "recipe.yaml", *flags("api={kind: dp_merf, fit: {budget_share: 0.3}}"), cwd=finished).stdout
+    assert (
+        "Fit         ε = 20 of 20, before t = 0\n            fit/mean_features: multiplier 0."
+        in page
+    )
+    page = pe(
+        "plan", "recipe.yaml", *flags("api={kind: dp_merf, fit: {budget_share: 0.3}}"), cwd=finished
+    ).stdout
     assert "Fit         ε = 6 of 20 (api.fit.budget_share), before t = 0" in page
 
 
 def test_a_key_that_is_not_there_is_told_before_any_private_work(recipe, monkeypatch):
     monkeypatch.delenv("NO_KEY_OF_MINE", raising=False)
-    hosted = "kind: openai_images, model: m, image_size: 8, key_env: NO_KEY_OF_MINE, prompts: {benign: a, malignant: b}"
-    api = flags(f"api={{kind: portfolio, of: [{{kind: public_images, path: public, size: 8}}, {{{hosted}}}]}}")
+    hosted = (
+        "kind: openai_images, model: m, image_size: 8, key_env: NO_KEY_OF_MINE, prompts: {benign: "
+        "a, malignant: b}"
+    )
+    api = flags(
+        "api={kind: portfolio, of: [{kind: public_images, path: public, size: 8}, "
+        f"{{{hosted}}}]}}"
+    )
     told = "key_env: the environment variable NO_KEY_OF_MINE is not set"
     assert told in pe("plan", recipe, *api, cwd=recipe.parent).stdout
     assert_one_sentence(pe("run", recipe, *api, "--out", "out", cwd=recipe.parent), told)
@@ -70,11 +86,16 @@ def test_what_is_not_there_and_would_refuse_a_start_is_a_warning(recipe):
     assert "all  unknown      40" in result.stdout
     for warning in (
         "The number of calls is unknown, because the generator cannot be set up here",
-        f"A run would not start. private.path: there is nothing at {recipe.parent / 'nowhere'}: say where",
+        f"A run would not start. private.path: there is nothing at {recipe.parent / 'nowhere'}: "
+        "say where",
         "A run would not start. The embedding cannot be set up here: blur is 99",
     ):
         assert f"warning: {warning}" in result.stdout
-    assert sorted(path.name for path in recipe.parent.iterdir()) == ["public", "recipe.yaml", "scans"]
+    assert sorted(path.name for path in recipe.parent.iterdir()) == [
+        "public",
+        "recipe.yaml",
+        "scans",
+    ]
 
 
 def test_a_missing_library_refuses_a_run_before_anything_is_written(recipe):
@@ -82,10 +103,13 @@ def test_a_missing_library_refuses_a_run_before_anything_is_written(recipe):
     site.mkdir(parents=True)
     (site / "METADATA").write_text(
         "Metadata-Version: 2.1\nName: flat\nVersion: 1\nProvides-Extra: big\nProvides-Extra: all\n"
-        "Requires-Dist: numpy>=1; extra == 'big'\nRequires-Dist: no-such-library>=2; extra == 'big'\n"
+        "Requires-Dist: numpy>=1; extra == 'big'\nRequires-Dist: no-such-library>=2; extra == "
+        "'big'\n"
         "Requires-Dist: flat[big]; extra == 'all'\n"
     )
-    (site / "entry_points.txt").write_text("[pe.adapters]\nflat = adapters.pools:PublicImages [all]\n")
+    (site / "entry_points.txt").write_text(
+        "[pe.adapters]\nflat = adapters.pools:PublicImages [all]\n"
+    )
     here = {"cwd": recipe.parent, "PYTHONPATH": str(site.parent)}
     before = sorted(recipe.parent.rglob("*"))
     told = "The adapter 'flat' needs no-such-library: not installed, so pip install 'flat[all]'"
@@ -94,7 +118,13 @@ def test_a_missing_library_refuses_a_run_before_anything_is_written(recipe):
 
 
 GLYPHS = {"kind": "glyphs", "size": 28}
-HOSTED = {"kind": "openai_images", "server": None, "model": "m", "prompts": "a {label}", "image_size": 16}
+HOSTED = {
+    "kind": "openai_images",
+    "server": None,
+    "model": "m",
+    "prompts": "a {label}",
+    "image_size": 16,
+}
 HOSTED |= {"key_env": None}
 
 
@@ -128,10 +158,21 @@ def test_an_endpoint_s_prompt_price_and_degree_are_told(tmp_path, monkeypatch):
     monkeypatch.setattr(policy_module, "FIRST", 0.02)
     with serving(OpenAIServer(Script(first=("500",)))) as url:
         price = {"call": 0.5, "million_tokens": 1000.0, "currency": "EUR"}
-        found = json.loads(ask(tmp_path, HOSTED | {"base_url": f"{url}/v1", "n": 2, "price": price}, "--json"))
+        found = json.loads(
+            ask(tmp_path, HOSTED | {"base_url": f"{url}/v1", "n": 2, "price": price}, "--json")
+        )
     first, (second,) = found["random"], found["rungs"]
-    assert (found["conditions"], second["degree"], found["currency"]) == ({"prompt": "a 3"}, 0.4, "EUR")
+    assert (found["conditions"], second["degree"], found["currency"]) == (
+        {"prompt": "a 3"},
+        0.4,
+        "EUR",
+    )
     assert "close variation" in second["degree_means"]
     assert "told" not in found  # one degree is compared with none
-    assert (first["calls"], first["samples"], first["tokens"], first["cost"]) == (2, 2, 20, pytest.approx(1.02))
+    assert (first["calls"], first["samples"], first["tokens"], first["cost"]) == (
+        2,
+        2,
+        20,
+        pytest.approx(1.02),
+    )
     assert (second["calls"], second["samples"], second["cost"]) == (1, 1, pytest.approx(0.51))

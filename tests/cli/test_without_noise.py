@@ -1,4 +1,6 @@
-"""`privacy: none`: no noise is added, and everything that shows an ε says that there is no guarantee."""
+"""`privacy: none`: no noise is added, and everything that shows an ε says that there is no
+guarantee.
+"""
 
 import json
 
@@ -44,9 +46,16 @@ def test_every_command_says_that_there_is_no_guarantee_and_json_has_null_for_a_n
     shown = ""
     for words, *parts in (
         (["plan", without], f"Guarantee   {NONE}", "warning: No noise is added to the votes"),
-        (["run", without, "--out", "out"], f"{NONE}; all runs over these records (1): {NONE}; 5 API", "NO GUARANTEE"),
+        (
+            ["run", without, "--out", "out"],
+            f"{NONE}; all runs over these records (1): {NONE}; 5 API",
+            "NO GUARANTEE",
+        ),
         (["view", "out", "--text"], f"Privacy     {NONE}"),
-        (["verify", "out"], "✓ It promises nothing: NO GUARANTEE, and every file is as it was certified."),
+        (
+            ["verify", "out"],
+            "✓ It promises nothing: NO GUARANTEE, and every file is as it was certified.",
+        ),
         (["ledger", "scans"], f"1 run: {NONE}, because one or more added no noise"),
         (["view", "out", "--write"],),
         (["evaluate", "out", *flags], "NO GUARANTEE"),
@@ -60,18 +69,30 @@ def test_every_command_says_that_there_is_no_guarantee_and_json_has_null_for_a_n
     assert "1e-06" not in shown
     assert "Infinity" not in shown
     commands = (["plan", without], ["verify", "out"], ["ledger", "scans"])
-    planned, certified, total = (json.loads(command(*one, "--json", cwd=folder).stdout) for one in commands)
-    audit = json.loads((folder / "out" / "confidential" / "audit-record.json").read_text(encoding="utf-8"))
+    planned, certified, total = (
+        json.loads(command(*one, "--json", cwd=folder).stdout) for one in commands
+    )
+    audit = json.loads(
+        (folder / "out" / "confidential" / "audit-record.json").read_text(encoding="utf-8")
+    )
     for found in (planned, certified, audit["guarantee"]):
         assert (found["epsilon"], found["delta"]) == (None, None)
     assert (certified["budget"], certified["gdp_mu"], certified["epsilon_at"]) == (None, None, [])
-    assert (certified["holds"], certified["problems"], planned["noise_multiplier"]) == (False, [], 0)
+    assert (certified["holds"], certified["problems"], planned["noise_multiplier"]) == (
+        False,
+        [],
+        0,
+    )
     assert (total["epsilon"], total["runs"]) == (None, 1)
 
 
 def test_a_run_that_never_votes_promises_nothing_either(data, tmp_path):
     run = evolved(data, tmp_path / "run", noise="none", iterations=0)
-    assert (run.guarantee["holds"], run.guarantee["epsilon"], run.guarantee["releases"]) == (False, None, [])
+    assert (run.guarantee["holds"], run.guarantee["epsilon"], run.guarantee["releases"]) == (
+        False,
+        None,
+        [],
+    )
     assert verify(run.guarantee, run.folder) == []
 
 
@@ -84,13 +105,29 @@ def test_the_votes_are_the_clean_ones(data, tmp_path):
 
 
 def test_no_other_reading_of_its_certificate_verifies(data, tmp_path):
-    run, other = evolved(data, tmp_path / "run", noise="none"), evolved(data, tmp_path / "o", epsilon=5, delta=1e-5)
+    run, other = (
+        evolved(data, tmp_path / "run", noise="none"),
+        evolved(data, tmp_path / "o", epsilon=5, delta=1e-5),
+    )
     made, noised = run.guarantee, other.guarantee
     assert verify(made, run.folder) == verify(noised, other.folder) == []
     assert not (other.folder / BANNER).exists()
     assert dict(compare([run, other]).rows)["ε"] == (NONE, "5")
-    entries = [one | {"mechanism": "discrete_gaussian", "noise_multiplier": 5.0} for one in made["releases"]]
-    keys = ("holds", "epsilon", "delta", "budget", "epsilon_at", "gdp_mu", "statement", "voided_by", "warnings")
+    entries = [
+        one | {"mechanism": "discrete_gaussian", "noise_multiplier": 5.0}
+        for one in made["releases"]
+    ]
+    keys = (
+        "holds",
+        "epsilon",
+        "delta",
+        "budget",
+        "epsilon_at",
+        "gdp_mu",
+        "statement",
+        "voided_by",
+        "warnings",
+    )
     promise = {key: noised[key] for key in keys}
     for change in (
         {"holds": True},
@@ -113,7 +150,13 @@ def test_a_run_cannot_change_over_when_it_is_resumed(data, tmp_path):
             raise Interrupted("Stopped.")
 
     api = Stopping()
-    given = {"embedding": Mean(), "out": tmp_path / "run", "population": 8, "iterations": 2, "progress": pe.Progress()}
+    given = {
+        "embedding": Mean(),
+        "out": tmp_path / "run",
+        "population": 8,
+        "iterations": 2,
+        "progress": pe.Progress(),
+    }
     with pytest.raises(Interrupted):
         pe.evolve(data, api, noise="none", **given)
     context = RunContext(api=api, embedding=Mean())
@@ -125,7 +168,9 @@ def test_a_run_cannot_change_over_when_it_is_resumed(data, tmp_path):
 def test_the_data_set_has_no_total_any_more_and_a_cap_refuses_such_a_run(data, tmp_path):
     file = DataSetLedger.beside(tmp_path / "private.npz")
     file.cap(Budget(1000.0, 1e-5))
-    with pytest.raises(BudgetExceeded, match=r"adds no noise \(privacy: none\).* has a cap of ε = 1000"):
+    with pytest.raises(
+        BudgetExceeded, match=r"adds no noise \(privacy: none\).* has a cap of ε = 1000"
+    ):
         evolved(data, tmp_path / "refused", noise="none")
     assert not (tmp_path / "refused").exists()
     file.cap(None)
@@ -133,7 +178,10 @@ def test_the_data_set_has_no_total_any_more_and_a_cap_refuses_such_a_run(data, t
     later = evolved(data, tmp_path / "later", epsilon=5, delta=1e-5)
     assert later.guarantee["holds"]
     assert later.guarantee["data_set"] == {"epsilon": None, "delta": None, "runs": 2}
-    assert f"All 2 runs over this data that were recorded when it ended, together: {NONE}." in later.certificate
+    assert (
+        f"All 2 runs over this data that were recorded when it ended, together: {NONE}."
+        in later.certificate
+    )
     assert verify(later.guarantee, later.folder) == []
     file.cap(Budget(1000.0, 1e-5))
     with pytest.raises(BudgetExceeded, match="one before it adds no noise"):
@@ -142,8 +190,14 @@ def test_the_data_set_has_no_total_any_more_and_a_cap_refuses_such_a_run(data, t
 
 NO_OTHER = [
     ("None", "or `privacy: none`: no noise and no guarantee, for studies .it is 'None'."),
-    ({"noise": "none", "epsilon": 1}, "noise is none, so epsilon cannot be given: leave it out, or noise"),
-    ({"noise": "little", "epsilon": 1, "delta": 1e-5}, "privacy.noise must be 'none', not 'little'"),
+    (
+        {"noise": "none", "epsilon": 1},
+        "noise is none, so epsilon cannot be given: leave it out, or noise",
+    ),
+    (
+        {"noise": "little", "epsilon": 1, "delta": 1e-5},
+        "privacy.noise must be 'none', not 'little'",
+    ),
     ({"noise_multiplier": 0, "delta": 1e-5}, "privacy.noise_multiplier must be greater than 0"),
 ]
 
@@ -156,7 +210,10 @@ def test_no_other_word_turns_the_noise_off(without):
 
 
 def test_a_fitted_generator_needs_noise_and_the_planner_needs_none(without):
-    with pytest.raises(RecipeError, match="privacy is none, and 'trained' is fitted on the private records with noise"):
+    with pytest.raises(
+        RecipeError,
+        match="privacy is none, and 'trained' is fitted on the private records with noise",
+    ):
         lay_out(Recipe.load(without, ("api={kind: trained, path: nowhere}",)))
     chosen = choose_evolution(Recipe.load(without, ("evolution=auto",)))
     assert chosen.recipe.evolution.neighbors == 1

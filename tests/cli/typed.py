@@ -14,7 +14,9 @@ Told = subprocess.CompletedProcess[str]
 
 
 def pe(*arguments, cwd, typed=""):
-    """What the command does with these arguments in the folder `cwd`: its status, and what it printed."""
+    """What the command does with these arguments in the folder `cwd`: its status, and what it
+    printed.
+    """
     words = ["pe", *map(str, arguments)]
     with tempfile.TemporaryDirectory() as folder:
         process, streams = begin(*arguments, cwd=cwd, streams=Path(folder), typed=typed)
@@ -22,11 +24,15 @@ def pe(*arguments, cwd, typed=""):
         if process.exitcode is None:
             process.kill()
             raise subprocess.TimeoutExpired(words, 120)
-        return subprocess.CompletedProcess(words, process.exitcode, *(path.read_text() for path in streams[1:]))
+        return subprocess.CompletedProcess(
+            words, process.exitcode, *(path.read_text() for path in streams[1:])
+        )
 
 
 def begin(*arguments, cwd, streams, typed=""):
-    """The command's process, and the files of its stdin, stdout and stderr in the folder `streams`."""
+    """The command's process, and the files of its stdin, stdout and stderr in the folder
+    `streams`.
+    """
     files = [streams / name for name in ("stdin", "stdout", "stderr")]
     files[0].write_text(typed)
     return forked(_carry_out, ["pe", *map(str, arguments)], cwd, files, dict(os.environ)), files

@@ -1,4 +1,6 @@
-"""A real Ray cluster of two nodes, each with an address of its own on loopback; its owner asks for a token."""
+"""A real Ray cluster of two nodes, each with an address of its own on loopback; its owner asks for
+a token.
+"""
 
 import os
 import tempfile
@@ -16,7 +18,11 @@ from tests.cluster.processes import descendants, kill, title
 ROOT = Path(__file__).parents[2]
 STORE = 80 * 2**20  # bytes of a node's memory for objects, the fewest that Ray takes
 HEAD, OTHER = "127.0.0.2", "127.0.0.3"
-_SOON = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 100, "health_check_failure_threshold": 5}
+_SOON = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 100,
+    "health_check_failure_threshold": 5,
+}
 _SOON["metrics_report_interval_ms"] = 200  # and how soon a dead node is noticed
 
 
@@ -26,9 +32,17 @@ class Nodes:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._cluster = Cluster(shutdown_at_exit=False)
-        ours = {"dashboard_host": HEAD, "dashboard_port": 0, "no_monitor": True, "_system_config": _SOON}
+        ours = {
+            "dashboard_host": HEAD,
+            "dashboard_port": 0,
+            "no_monitor": True,
+            "_system_config": _SOON,
+        }
         self._add(HEAD, include_dashboard=True, **ours)
-        self.address, self.dashboard = str(self._cluster.address), f"http://{self._cluster.webui_url}"
+        self.address, self.dashboard = (
+            str(self._cluster.address),
+            f"http://{self._cluster.webui_url}",
+        )
         self.other()
 
     def other(self) -> tuple[int, ...]:
@@ -50,7 +64,11 @@ class Nodes:
 
     def _add(self, address: str, **more: Any) -> None:
         self._cluster.add_node(
-            node_ip_address=address, num_cpus=1, object_store_memory=STORE, include_log_monitor=False, **more
+            node_ip_address=address,
+            num_cpus=1,
+            object_store_memory=STORE,
+            include_log_monitor=False,
+            **more,
         )
 
 
@@ -60,9 +78,18 @@ def _processes(node: Any) -> tuple[int, ...]:
 
 @contextmanager
 def two_nodes() -> Iterator[Nodes]:
-    """The cluster, until the end of the block; so long the environment is its owner's, and all who join inherit it."""
-    owner_s = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": start_ray._token(), "RAY_USAGE_STATS_ENABLED": "0"}
-    owner_s |= {"RAY_worker_niceness": "0", "PYTHONPATH": str(ROOT)}  # the workers import tests.cluster.things
+    """The cluster, until the end of the block; so long the environment is its owner's, and all who
+    join inherit it.
+    """
+    owner_s = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": start_ray._token(),
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    owner_s |= {
+        "RAY_worker_niceness": "0",
+        "PYTHONPATH": str(ROOT),
+    }  # the workers import tests.cluster.things
     with (
         tempfile.TemporaryDirectory(prefix="t-", dir="/tmp", ignore_cleanup_errors=True) as folder,
         pytest.MonkeyPatch.context() as patch,

@@ -1,4 +1,6 @@
-"""A run on a real Ray cluster: the releases are those of one process, and nothing private stays with Ray."""
+"""A run on a real Ray cluster: the releases are those of one process, and nothing private stays
+with Ray.
+"""
 
 import os
 import tempfile
@@ -24,7 +26,10 @@ from tests.cluster.things import CANARY, Broken, Deadly, Flat, OfThisProcess, di
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Path]:
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder,
+    ):
         patch.setenv("PYTHONPATH", str(ROOT))  # the workers import tests.cluster.things
         patch.setenv("OMP_NUM_THREADS", "7")  # this process's
         patch.setattr(tempfile, "tempdir", folder)
@@ -37,9 +42,13 @@ def place() -> Iterator[Path]:
 
 @pytest.mark.usefixtures("place")
 def test_a_run_on_ray_releases_what_a_run_in_one_process_does(tmp_path: Path) -> None:
-    recipe = Recipe.parse(runs.content(runs.write_private(tmp_path), estimate_label_sizes=0.1), "a test")
+    recipe = Recipe.parse(
+        runs.content(runs.write_private(tmp_path), estimate_label_sizes=0.1), "a test"
+    )
     works = {"one": InThisProcess(), "ray": RayWork(recipe.embedding, 80, shard_bytes=runs.SMALL)}
-    one, other = (runs.carry_out(recipe, tmp_path / name, work).folder for name, work in works.items())
+    one, other = (
+        runs.carry_out(recipe, tmp_path / name, work).folder for name, work in works.items()
+    )
     assert runs.released(one) == runs.released(other)
     assert {"class_counts.npy", "histogram-2.npy"} <= runs.released(one).keys()
     vectors = "confidential/embeddings/private_embeddings.npy"
@@ -63,7 +72,9 @@ def test_nothing_private_stays_in_ray_s_files(place, caplog, capfd):
     assert np.isfinite(found.vectors).all(axis=1).sum() == 15
     assert CANARY.decode() in caplog.text  # of the run: confidential/log.txt
     assert capfd.readouterr() == ("", "")
-    held = [ray.put(np.frombuffer(CANARY * (STORE // 64), np.uint8)) for _ in range(5)]  # more than fits into memory
+    held = [
+        ray.put(np.frombuffer(CANARY * (STORE // 64), np.uint8)) for _ in range(5)
+    ]  # more than fits into memory
     files = [file for file in place.rglob("*") if file.is_file()]
     assert any("worker" in file.name for file in files)
     assert [file for file in files if CANARY in file.read_bytes()] == []
@@ -76,13 +87,17 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
     work, data = RayWork(None, None), runs.some(48)
     with pytest.raises(ClusterError, match="different vectors"):
         embed_private(data, OfThisProcess(tmp_path), None, work.embed)
-    with pytest.raises(ContractError, match=r"Broken.embed fails even on blank samples \(ValueError\)"):
+    with pytest.raises(
+        ContractError, match=r"Broken.embed fails even on blank samples \(ValueError\)"
+    ):
         embed_private(data, Broken(), None, work.embed)
     unsendable = Flat()
     unsendable.lock = threading.Lock()
     with pytest.raises(ContractError, match="Flat cannot be sent to Ray's workers"):
         embed_private(data, unsendable, None, work.embed)
-    private = PrivateEmbeddings(np.ones((3, 2), np.float32), np.zeros(3, np.int32), np.arange(3), ("a",))
+    private = PrivateEmbeddings(
+        np.ones((3, 2), np.float32), np.zeros(3, np.int32), np.arange(3), ("a",)
+    )
     public = np.eye(2, dtype=np.float32), np.zeros(2, np.int32)
     monkeypatch.setattr("pe.cluster.work.RETRIES", 0)
     with pytest.raises(ClusterError, match=r"lost the workers .* 1 times \(WorkerCrashedError\)"):
@@ -93,7 +108,9 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("place")
-def test_ray_of_its_own_listens_to_this_machine_alone_and_gives_a_worker_of_one_core_one_thread() -> None:
+def test_ray_of_its_own_listens_to_this_machine_alone_and_gives_a_worker_of_one_core_one_thread() -> (
+    None
+):
     addresses = listening(descendants(os.getpid()))
     assert addresses
     assert {address for address, _ in addresses} <= LOOPBACK
@@ -103,7 +120,10 @@ def test_ray_of_its_own_listens_to_this_machine_alone_and_gives_a_worker_of_one_
 
 @pytest.mark.parametrize(
     ("address", "why"),
-    [("ray://a:1", "write auto, or HOST:PORT"), ("127.0.0.1:1", "No Ray cluster answers at 127.0.0.1:1 .*refused")],
+    [
+        ("ray://a:1", "write auto, or HOST:PORT"),
+        ("127.0.0.1:1", "No Ray cluster answers at 127.0.0.1:1 .*refused"),
+    ],
 )
 def test_an_address_without_a_cluster_is_refused_at_once(address: str, why: str) -> None:
     recipe = Recipe.parse(runs.content(Path("private.npz")), "a test")

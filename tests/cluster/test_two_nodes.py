@@ -1,4 +1,6 @@
-"""A run on a Ray cluster of two nodes that others set up: what it releases, who may die, and what Ray keeps."""
+"""A run on a Ray cluster of two nodes that others set up: what it releases, who may die, and what
+Ray keeps.
+"""
 
 import json
 import os
@@ -41,12 +43,17 @@ def both(nodes: Nodes) -> Iterator[Nodes]:
         ray.shutdown()
 
 
-def test_the_votes_and_blocks_of_a_node_that_ends_are_counted_and_embedded_again(both: Nodes, tmp_path: Path) -> None:
+def test_the_votes_and_blocks_of_a_node_that_ends_are_counted_and_embedded_again(
+    both: Nodes, tmp_path: Path
+) -> None:
     marker = tmp_path / "ended"
-    many = 20_000  # candidates, whose votes stay on the node that counted them until they are asked for
+    # candidates, whose votes stay on the node that counted them until they are asked for
+    many = 20_000
     runs.check_lost_votes(marker, partial(end_node, both.other(), marker), candidates=many)
     marker = tmp_path / "ended again"
-    runs.check_lost_blocks(marker, partial(end_node, both.other(), marker), runs.some(90, 255, step=8))  # in each block
+    runs.check_lost_blocks(
+        marker, partial(end_node, both.other(), marker), runs.some(90, 255, step=8)
+    )  # in each block
 
 
 def test_the_machines_to_which_private_records_go_are_named(nodes: Nodes, tmp_path: Path) -> None:
@@ -55,14 +62,24 @@ def test_the_machines_to_which_private_records_go_are_named(nodes: Nodes, tmp_pa
     with on_ray(nodes.address, recipe) as work:
         run = runs.carry_out(recipe, tmp_path / "run", work).folder
     record = json.loads((run / "confidential/audit-record.json").read_text())
-    assert [one["hosts"] for one in record["recipients"] if one["who"] == "Ray's workers"] == [[HEAD, OTHER]]
+    assert [one["hosts"] for one in record["recipients"] if one["who"] == "Ray's workers"] == [
+        [HEAD, OTHER]
+    ]
 
 
 LISTS = ("list_actors", "list_objects", "list_workers", "list_jobs")  # of the state API
-PAGES = ("api/v0/tasks?detail=1&limit=1000", "api/v0/actors?detail=1", "api/v0/objects", "logical/actors", "events")
+PAGES = (
+    "api/v0/tasks?detail=1&limit=1000",
+    "api/v0/actors?detail=1",
+    "api/v0/objects",
+    "logical/actors",
+    "events",
+)
 
 
-def test_nothing_private_reaches_what_a_cluster_tells_or_keeps(both: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_private_reaches_what_a_cluster_tells_or_keeps(
+    both: Nodes, caplog: pytest.LogCaptureFixture
+) -> None:
     dataset = runs.some(48, CANARY, step=16)  # one in each block
     found = runs.embed_and_vote(dataset)
     assert np.isfinite(found.vectors).all(axis=1).sum() == 45
@@ -71,13 +88,17 @@ def test_nothing_private_reaches_what_a_cluster_tells_or_keeps(both: Nodes, capl
     held = ray.put(dataset)
     ours = [("job_id", "=", ray.get_runtime_context().get_job_id())]
     tasks = partial(state.list_tasks, address=both.dashboard, filters=ours, detail=True)
-    wait_until(lambda: sum(task.func_or_class_name == "votes" for task in tasks()) == 3)  # it is told with a delay
+    wait_until(
+        lambda: sum(task.func_or_class_name == "votes" for task in tasks()) == 3
+    )  # it is told with a delay
     told = {"list_tasks": tasks(), "timeline": ray.timeline()}
     told |= {name: getattr(state, name)(address=both.dashboard, detail=True) for name in LISTS}
     assert told["list_objects"]
     del held
     told |= {page: read(f"{both.dashboard}/{page}") for page in PAGES}
-    hosts = {one["NodeManagerAddress"]: one["MetricsExportPort"] for one in ray.nodes() if one["Alive"]}
+    hosts = {
+        one["NodeManagerAddress"]: one["MetricsExportPort"] for one in ray.nodes() if one["Alive"]
+    }
     metrics = {host: partial(read, f"http://{host}:{port}/metrics") for host, port in hosts.items()}
     wait_until(lambda: 'Name="votes"' in metrics[HEAD]())
     told |= {host: metric() for host, metric in metrics.items()}
@@ -91,6 +112,8 @@ def test_nothing_private_reaches_what_a_cluster_tells_or_keeps(both: Nodes, capl
 
 
 def read(url: str) -> str:
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {os.environ['RAY_AUTH_TOKEN']}"})
+    request = urllib.request.Request(
+        url, headers={"Authorization": f"Bearer {os.environ['RAY_AUTH_TOKEN']}"}
+    )
     with urllib.request.urlopen(request, timeout=20) as answer:
         return str(answer.read().decode())

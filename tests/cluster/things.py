@@ -20,7 +20,9 @@ CANARY = b"Canary, sing on!"  # the 16 pixels of a private image
 
 
 def die_once(marker: Path) -> None:
-    """Kill this process as a machine's end would, if no process was killed by this marker before."""
+    """Kill this process as a machine's end would, if no process was killed by this marker
+    before.
+    """
     try:
         marker.touch(exist_ok=False)
     except FileExistsError:
@@ -29,7 +31,9 @@ def die_once(marker: Path) -> None:
 
 
 def end_node(processes: tuple[int, ...], marker: Path) -> None:
-    """End the node of these processes at its second call, as a machine's end would; others wait for the marker."""
+    """End the node of these processes at its second call, as a machine's end would; others wait for
+    the marker.
+    """
     if os.getppid() != processes[0]:
         wait_until(marker.exists)
         return

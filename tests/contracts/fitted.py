@@ -96,7 +96,12 @@ def settings_of(kind: str) -> dict[str, Any]:
 
 
 def terms(**changes: Any) -> FitTerms:
-    fields = {"classes": CLASSES, "shape": (SIDE, SIDE, 1), "declared_size": COUNT, "relation": Relation.ADD_REMOVE}
+    fields = {
+        "classes": CLASSES,
+        "shape": (SIDE, SIDE, 1),
+        "declared_size": COUNT,
+        "relation": Relation.ADD_REMOVE,
+    }
     return FitTerms(**{**fields, "unit": "record", "budget": Budget(20, 1e-3), **changes})
 
 
@@ -112,7 +117,9 @@ def fitting(
     """The tools of its fit, whose noise is the same each time."""
     own = own or terms()
     planned = api.plan_releases(own)
-    ledger = Ledger(own.budget, own.relation, own.unit, planned, store or MemoryStore(), noise or Foreseen())
+    ledger = Ledger(
+        own.budget, own.relation, own.unit, planned, store or MemoryStore(), noise or Foreseen()
+    )
     return Fitting(own, private or records_of_fits, ledger, folder, **more)
 
 
@@ -135,6 +142,8 @@ def model_of(kind: str) -> Path:
 def records_of_fits() -> PrivateRecords:
     """What all are fitted on."""
     labels = np.arange(COUNT) % len(CLASSES)
-    request = RandomRequest(tuple(CLASSES[label] for label in labels), np.arange(COUNT).astype(np.uint64))
+    request = RandomRequest(
+        tuple(CLASSES[label] for label in labels), np.arange(COUNT).astype(np.uint64)
+    )
     images = Glyphs(size=SIDE).random_api(request).samples.array
     return PrivateRecords(images, labels.astype(np.int32), np.arange(COUNT))

@@ -26,7 +26,14 @@ EMBEDDINGS = {
     "wordllama": WordLlama(batch_size=8),
     "the tests' own": Mean(),
 }
-OTHERS = ("dinov2", "efficientnet_lite", "inception", "open_clip", "sentence_transformers", "static")
+OTHERS = (
+    "dinov2",
+    "efficientnet_lite",
+    "inception",
+    "open_clip",
+    "sentence_transformers",
+    "static",
+)
 ON_PUBLIC_TEXTS = ("hash", "svd", "centred")
 
 
@@ -55,7 +62,10 @@ def images(count, seed=0):
 
 def texts(count, seed=0):
     rng = np.random.default_rng(seed)
-    return Texts.of([" ".join("".join(rng.choice(list("abcde"), 3)) for _ in range(9)) for _ in range(count)], 60)
+    return Texts.of(
+        [" ".join("".join(rng.choice(list("abcde"), 3)) for _ in range(9)) for _ in range(count)],
+        60,
+    )
 
 
 def samples(embedding, count, seed=0):
@@ -100,7 +110,9 @@ class Broken:
 
     def embed(self, samples):
         self.calls += 1
-        return self._rule(samples.pixels.reshape(len(samples), -1).astype(np.float32)).astype(np.float32)
+        return self._rule(samples.pixels.reshape(len(samples), -1).astype(np.float32)).astype(
+            np.float32
+        )
 
 
 def unlike_before():
@@ -117,8 +129,14 @@ ALONE = "another vector when the others in its block change"
 RULES = {
     "the mean of the block is taken off": (lambda: lambda e: e - e.mean(0), ALONE),
     "a twentieth of the block's mean is mixed in": (lambda: lambda e: e + 0.05 * e.mean(0), ALONE),
-    "sums over the block": (lambda: lambda e: np.cumsum(e, axis=0), "when the others|at different places"),
-    "the place is in the vector": (lambda: lambda e: e + 5 * np.arange(len(e))[:, None], "at different places"),
+    "sums over the block": (
+        lambda: lambda e: np.cumsum(e, axis=0),
+        "when the others|at different places",
+    ),
+    "the place is in the vector": (
+        lambda: lambda e: e + 5 * np.arange(len(e))[:, None],
+        "at different places",
+    ),
     "earlier blocks are remembered": (unlike_before, ALONE),
     "always the same vector": (lambda: np.ones_like, "gives different images the same vector"),
     "no number": (lambda: lambda e: e * np.nan, "no finite vector for any of 16 made-up images"),
@@ -136,7 +154,9 @@ def test_an_embedding_that_breaks_its_promise_is_refused_on_public_samples(name)
 
 
 def test_what_a_real_network_s_arithmetic_does_to_a_vector_refuses_none():
-    """Half precision, rounded anew at each call, as of an endpoint; and an image that the embedding fails on."""
+    """Half precision, rounded anew at each call, as of an endpoint; and an image that the embedding
+    fails on.
+    """
     rng = np.random.default_rng(0)
 
     def rounded(e):

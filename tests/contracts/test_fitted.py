@@ -49,7 +49,8 @@ from tests.evaluation.worlds import Listener
 
 every = pytest.mark.parametrize("kind", FITS)
 QUICK = ("dp_gaussian", "dp_merf", "dp_imgsyn", "dpdm", "dpgan", "privimage")
-"""One of each kind of fit: their whole runs are in `make test`, those of the others in `make test-slow`."""
+"""One of each kind of fit: their whole runs are in `make test`, those of the others in `make
+test-slow`."""
 
 
 @pytest.fixture(autouse=True)
@@ -63,8 +64,16 @@ def _one_thread() -> Iterator[None]:
 
 def test_every_fitted_method_is_held_to_this() -> None:
     classes = {kind: load("pe.adapters", kind) for kind in plugins("pe.adapters")}
-    found = {kind for kind, one in classes.items() if isinstance(one, type) and issubclass(one, FittedMethod)}
-    others = {kind: classes[kind].info.modality for kind in found if classes[kind].info.modality != "images"}
+    found = {
+        kind
+        for kind, one in classes.items()
+        if isinstance(one, type) and issubclass(one, FittedMethod)
+    }
+    others = {
+        kind: classes[kind].info.modality
+        for kind in found
+        if classes[kind].info.modality != "images"
+    }
     assert found - others.keys() == set(FITS)
     assert others == {  # tests/adapters/trained/test_max_entropy.py, test_attributes.py
         "max_entropy": "table",
@@ -93,7 +102,9 @@ class Down(BaseException):
 
 
 class Disk(MemoryStore):
-    """What outlives the machine, which goes down in the draw after `left` others, or once the last is kept."""
+    """What outlives the machine, which goes down in the draw after `left` others, or once the last
+    is kept.
+    """
 
     def __init__(self, planned: int) -> None:
         super().__init__()
@@ -104,7 +115,10 @@ class Disk(MemoryStore):
             raise Down
         super().keep(name, array)
         self.left -= 1
-        if all(one.array is not None for one in self.charges()) and len(self.charges()) == self._planned:
+        if (
+            all(one.array is not None for one in self.charges())
+            and len(self.charges()) == self._planned
+        ):
             raise Down
 
     def traces(self, name: str) -> bool:
@@ -136,14 +150,26 @@ def test_broken_off_in_every_draw_it_ends_as_if_it_had_not_and_reads_records_onl
             api.fit(fitting(api, folder, disk, private, cache=kept))
         disk.left = 1
     assert not list(folder.iterdir())
-    api.fit(fitting(api, folder, disk, lambda: pytest.fail("all is drawn, and records were read"), cache=kept))
+    api.fit(
+        fitting(
+            api,
+            folder,
+            disk,
+            lambda: pytest.fail("all is drawn, and records were read"),
+            cache=kept,
+        )
+    )
     assert {one.release.name: one.charges for one in disk.charges()} == dict.fromkeys(names, 1)
     assert {one.release for one in disk.charges()} == set(api.plan_releases(terms()))
     assert files_in(folder) == files_in(model_of(kind))
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @every
@@ -154,7 +180,9 @@ def test_what_it_cannot_answer_it_refuses(kind: str, tmp_path: Path) -> None:
     with pytest.raises(RecipeError):
         api.load(tmp_path)
     api.load(model_of(kind))
-    with pytest.raises(RecipeError, match=r"fitted for the labels '0', .* and 'nine' is none of them"):
+    with pytest.raises(
+        RecipeError, match=r"fitted for the labels '0', .* and 'nine' is none of them"
+    ):
         api.random_api(RandomRequest(("nine",), seeds))
     if kind in ("dp_gaussian", "dp_merf", "dpgan"):
         parent = Images(np.zeros((1, SIDE, SIDE, 1), np.uint8))
@@ -177,7 +205,9 @@ def test_its_trainings_are_forecast_with_their_blocks(kind: str) -> None:
     trained = Counter(name.rpartition("/")[0] for name in RELEASES[kind] if name[-1].isdigit())
     parts = {one.part: one for one in api.dry_run(terms())}
     assert {name: one.blocks for name, one in parts.items() if one.blocks} == trained
-    assert len(parts) - len(trained) == ("pretraining" in FITS[kind]) + len(FITS[kind].get("easy", ()))
+    assert len(parts) - len(trained) == ("pretraining" in FITS[kind]) + len(
+        FITS[kind].get("easy", ())
+    )
     assert all(one.seconds > 0 and one.parameters > 0 for one in parts.values())
     assert api.dry_run(terms(), measured=False) == []
 
@@ -189,20 +219,26 @@ def test_its_public_images_can_be_compared_with_the_records(kind: str, tmp_path:
     api = make(kind, {"public": str(tmp_path / "public.npz")})
     assert isinstance(api, ReadsPublicSamples)
     assert api.public_paths() == (tmp_path / "public.npz",)
-    assert [image.shape for _, image in api.public_samples((SIDE, SIDE, 1), None)] == [(SIDE, SIDE, 1)] * 7
+    assert [image.shape for _, image in api.public_samples((SIDE, SIDE, 1), None)] == [
+        (SIDE, SIDE, 1)
+    ] * 7
 
 
 def test_a_fit_without_a_plan_refuses_what_a_plan_does_and_charges_nothing(tmp_path: Path) -> None:
     planned = DPMERF().plan_releases(terms())
     ledger = Ledger(terms().budget, Relation.ADD_REMOVE, "record", planned, MemoryStore())
     with pytest.raises(RecipeError, match=r"`api\.batch` is 2, .* Set it to 5 or more"):
-        DPMERF(batch=2).fit(Fitting(terms(), lambda: pytest.fail("records were read"), ledger, tmp_path))
+        DPMERF(batch=2).fit(
+            Fitting(terms(), lambda: pytest.fail("records were read"), ledger, tmp_path)
+        )
     assert not ledger.has_drawn(planned[0])
 
 
 @pytest.mark.parametrize("is_late", [True, False])
 def test_what_a_plan_does_not_know_of_is_not_released(is_late: bool, tmp_path: Path) -> None:
-    """A method that declares when its plan has ended, or draws what it has not declared, is refused."""
+    """A method that declares when its plan has ended, or draws what it has not declared, is
+    refused.
+    """
 
     class Hasty(FittedMethod):
         def _fit(self, fit: Fit) -> None:
@@ -218,16 +254,21 @@ def test_what_a_plan_does_not_know_of_is_not_released(is_late: bool, tmp_path: P
     assert not store.charges()
 
 
-# Whole runs: with the releases of a fit held fixed, nothing that its run shows depends on the private records.
+# Whole runs: with the releases of a fit held fixed, nothing that its run shows depends on the
+# private records.
 
 
 @pytest.fixture
 def releases_held_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every release is drawn as shipped, and replaced by what the first run of the test drew under its name."""
+    """Every release is drawn as shipped, and replaced by what the first run of the test drew under
+    its name.
+    """
     release_as_shipped, first = Ledger.release, {}
 
     def release(ledger: Ledger, what: Release, draw: Callable[[Noise], np.ndarray]) -> np.ndarray:
-        return release_as_shipped(ledger, what, lambda noise: first.setdefault(what.name, draw(noise)))
+        return release_as_shipped(
+            ledger, what, lambda noise: first.setdefault(what.name, draw(noise))
+        )
 
     monkeypatch.setattr(Ledger, "release", release)
 
@@ -255,7 +296,9 @@ OTHERS = 2 * [i for i in ALL if i % len(CLASSES) != 1]
 """Another number of records, and none of the second label."""
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind in QUICK else pytest.mark.slow) for kind in FITS])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind in QUICK else pytest.mark.slow) for kind in FITS]
+)
 @pytest.mark.usefixtures("releases_held_fixed")
 def test_fit_and_votes_are_on_one_ledger_and_all_that_a_run_shows_is_the_same_for_other_records(
     kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -275,11 +318,18 @@ def test_fit_and_votes_are_on_one_ledger_and_all_that_a_run_shows_is_the_same_fo
     assert {f"releases/{name.replace('/', '-')}.npy" for name in RELEASES[kind]} <= covered
     assert verify(first.guarantee, first.folder) == []
     purge(first)
-    assert np.load(extend_run(first.folder, 5, 0.7, RunContext()))["images"].shape == (5, SIDE, SIDE, 1)
+    assert np.load(extend_run(first.folder, 5, 0.7, RunContext()))["images"].shape == (
+        5,
+        SIDE,
+        SIDE,
+        1,
+    )
 
 
 @pytest.mark.usefixtures("releases_held_fixed")
-def test_a_fit_that_tells_the_number_of_records_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_that_tells_the_number_of_records_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fit_as_shipped = DPMERF.fit
 
     def telling(self: DPMERF, fitting: Fitting) -> None:

@@ -1,4 +1,6 @@
-"""What every generator must do, whoever wrote it; all implementations in the repository are run through it."""
+"""What every generator must do, whoever wrote it; all implementations in the repository are run
+through it.
+"""
 
 from functools import partial
 
@@ -10,7 +12,14 @@ from pe.data.samples import Conditions, modality
 from pe.data.texts import Texts
 from pe.errors import RecipeError
 from pe.fit.trainer import HasRecordLoss
-from pe.plugins.protocols import Answer, Generator, RandomRequest, VariationRequest, as_generator, info_of
+from pe.plugins.protocols import (
+    Answer,
+    Generator,
+    RandomRequest,
+    VariationRequest,
+    as_generator,
+    info_of,
+)
 from pe.plugins.specs import construct
 from tests.adapters.diffusion import tiny
 from tests.adapters.diffusion.test_improved import SMALL, weights
@@ -33,12 +42,18 @@ ONE = {"device": "cpu", "batch_size": 1}
 def pool_of_images(folder):
     rng = np.random.default_rng(1)
     labels = np.array([str(i % 5) for i in range(60)])
-    np.savez(folder / "pool.npz", images=rng.integers(0, 256, (60, 8, 8, 3)).astype(np.uint8), labels=labels)
+    np.savez(
+        folder / "pool.npz",
+        images=rng.integers(0, 256, (60, 8, 8, 3)).astype(np.uint8),
+        labels=labels,
+    )
     return {"path": str(folder / "pool.npz"), "size": 8}
 
 
 def pool_of_rows(folder):
-    (folder / "pool.csv").write_text("\n".join(["a,b,c", *(f"{i},{i // 9},{i // 30}" for i in range(120))]))
+    (folder / "pool.csv").write_text(
+        "\n".join(["a,b,c", *(f"{i},{i // 9},{i // 30}" for i in range(120))])
+    )
     columns = {name: {"kind": "integer", "min": 0, "max": 119} for name in "abc"}
     return {"path": folder / "pool.csv", "columns": columns}
 
@@ -46,7 +61,9 @@ def pool_of_rows(folder):
 def pool_of_texts(folder):
     rng = np.random.default_rng(1)
     words = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("a", "en", "ist", "or")]
-    (folder / "pool.txt").write_text("\n".join(" ".join(rng.choice(words[i // 5 :][:20], 12)) for i in range(120)))
+    (folder / "pool.txt").write_text(
+        "\n".join(" ".join(rng.choice(words[i // 5 :][:20], 12)) for i in range(120))
+    )
     return {"path": folder / "pool.txt"}
 
 
@@ -63,34 +80,54 @@ def improved_diffusion(folder):
 
 def captions(folder):
     sizes, strokes = ("", "small ", "large "), ("", "thin ", "bold ")
-    pool = [f'a {size}{stroke}"{digit}"' for digit in range(10) for size in sizes for stroke in strokes]
+    pool = [
+        f'a {size}{stroke}"{digit}"' for digit in range(10) for size in sizes for stroke in strokes
+    ]
     (folder / "captions.txt").write_text("\n".join(pool))
     written = {"kind": "public_texts", "path": folder / "captions.txt"}
     return {
         "captions": written,
-        "draw": stable_diffusion(folder / "model") | {"kind": "diffusion", "prompts": "{caption}", "steps": 1},
+        "draw": stable_diffusion(folder / "model")
+        | {"kind": "diffusion", "prompts": "{caption}", "steps": 1},
     }
 
 
 TEXTS = [" ".join(language.WORDS[i : i + 25]) for i in range(3)]
 LOCAL = {
     "caption_then_draw": captions,
-    "causal_lm": lambda folder: {"model": language.causal(folder), "prompts": "{label}", "max_tokens": 12} | ONE,
+    "causal_lm": lambda folder: (
+        {"model": language.causal(folder), "prompts": "{label}", "max_tokens": 12} | ONE
+    ),
     "diffusion": stable_diffusion,
     "glyphs": lambda _: {"size": 16},
     "improved_diffusion": improved_diffusion,
     "masked_lm": lambda folder: {"model": language.masked(folder), "prompts": TEXTS} | ONE,
     "pixel_diffusion": lambda folder: {"model": tiny.pixel_folder(folder, 3), "steps": 5} | ONE,
-    "portfolio": lambda _: {"of": [{"kind": "glyphs", "size": 16, "name": name} for name in ("one", "other")]},
+    "portfolio": lambda _: {
+        "of": [{"kind": "glyphs", "size": 16, "name": name} for name in ("one", "other")]
+    },
     "public_images": pool_of_images,
     "public_table": pool_of_rows,
     "public_texts": pool_of_texts,
 }
 """Kind → its settings."""
-CHATS = {"chat": {}, "chat, by attributes": {"attributes": {"tone": ["warm", "cool"]}, "prompts": "{tone}: {label}"}}
-SURE = {"diffusion", "pixel_diffusion", "improved_diffusion", "masked_lm", "dpdm", "dp_feta", "dp_imgsyn", "dp_sad"}
+CHATS = {
+    "chat": {},
+    "chat, by attributes": {"attributes": {"tone": ["warm", "cool"]}, "prompts": "{tone}: {label}"},
+}
+SURE = {
+    "diffusion",
+    "pixel_diffusion",
+    "improved_diffusion",
+    "masked_lm",
+    "dpdm",
+    "dp_feta",
+    "dp_imgsyn",
+    "dp_sad",
+}
 SURE |= {*CHATS, *HOSTS, *SERVERS}
-"""Whose one variation of each image tells degrees 0.2 and 1 apart, by a factor of three; for others it takes 30."""
+"""Whose one variation of each image tells degrees 0.2 and 1 apart, by a factor of three; for others
+it takes 30."""
 
 
 @pytest.fixture(scope="module", params=["the tests' own", *LOCAL, *KINDS, *CHATS, *HOSTS, *SERVERS])
@@ -106,7 +143,9 @@ def api(kind, tmp_path_factory):
     elif kind in KINDS:
         yield fitted(kind)
     elif kind in CHATS:
-        given = {"model": "m", "prompts": "{label}", "key_env": None, "seed_field": "seed"} | CHATS[kind]
+        given = {"model": "m", "prompts": "{label}", "key_env": None, "seed_field": "seed"} | CHATS[
+            kind
+        ]
         with serving(ChatServer()) as url:
             yield construct("pe.adapters", "chat", given | {"base_url": f"{url}/v1"})
     elif kind in SERVERS:
@@ -135,13 +174,21 @@ def new(api, which=slice(None), salt=0):
     drawn = api.draw_conditions(LABELS, seeds)  # as the dispatcher does: for all of them at once
     drawn = drawn.take(np.arange(len(SEEDS))[which])
     labels, cut = LABELS[which], seeds[which]
-    return together([api.random_api(RandomRequest(labels[i], cut[i], drawn.take(i))) for i in chunks(api, len(cut))])
+    return together(
+        [
+            api.random_api(RandomRequest(labels[i], cut[i], drawn.take(i)))
+            for i in chunks(api, len(cut))
+        ]
+    )
 
 
 def varied(api, parents, degree, which=slice(None), salt=5):
     seeds, labels = (SEEDS ^ np.uint64(salt))[which], LABELS[which]
     samples, conditions = parents.samples.take(which), parents.conditions.take(which)
-    parts = [(samples.take(i), labels[i], conditions.take(i), seeds[i], degree) for i in chunks(api, len(seeds))]
+    parts = [
+        (samples.take(i), labels[i], conditions.take(i), seeds[i], degree)
+        for i in chunks(api, len(seeds))
+    ]
     return together([api.variation_api(VariationRequest(*part)) for part in parts])
 
 
@@ -166,7 +213,9 @@ def same(one, other):
     )
 
 
-def test_it_answers_every_item_with_a_sample_of_its_modality_and_of_one_shape(api, parents, children):
+def test_it_answers_every_item_with_a_sample_of_its_modality_and_of_one_shape(
+    api, parents, children
+):
     assert isinstance(api, Generator)
     assert min(api.capabilities.max_chunk, api.capabilities.concurrency) >= 1
     for each in (parents, children):
@@ -179,11 +228,16 @@ def test_it_answers_every_item_with_a_sample_of_its_modality_and_of_one_shape(ap
 def test_other_seeds_have_other_answers(api, parents):
     some = slice(3)
     assert not same(parents, new(api, salt=1))
-    assert not same(varied(api, parents, 0.9, some, salt=1), varied(api, parents, 0.9, some, salt=2))
+    assert not same(
+        varied(api, parents, 0.9, some, salt=1), varied(api, parents, 0.9, some, salt=2)
+    )
 
 
 def test_an_item_does_not_depend_on_its_chunk_or_on_what_was_asked_before(api, parents, children):
-    for whole, ask in ((parents, partial(new, api)), (children, partial(varied, api, parents, 0.4))):
+    for whole, ask in (
+        (parents, partial(new, api)),
+        (children, partial(varied, api, parents, 0.4)),
+    ):
         assert same(together([ask(slice(2)), ask(slice(2, None))]), whole)
 
 
@@ -197,7 +251,9 @@ def test_degree_zero_changes_nothing_and_a_request_is_left_as_it_was(api):
 
 
 def apart(one, other):
-    """Return the distances of samples, or of the captions that they are drawn from: random weights heed no caption."""
+    """Return the distances of samples, or of the captions that they are drawn from: random weights
+    heed no caption.
+    """
     if "caption" not in one.conditions:
         return one.samples.distances(other.samples)
     texts, others = (Texts.of(each.conditions["caption"].tolist(), 100) for each in (one, other))

@@ -48,11 +48,19 @@ SERVER = {"base_url": "http://127.0.0.1:9"}
         ("improved_diffusion", {}, False),
         ("diffusion", {"model": "nobody/nothing", "prompts": PROMPT}, True),
         ("openai_images", HERE | {"size": "1024x1024", "image_size": 32, "prompts": OF_EACH}, True),
-        ("openai_images", HERE | {"size": "1024x1024", "image_size": 32, "prompts": [PROMPT, "a photo"]}, False),
+        (
+            "openai_images",
+            HERE | {"size": "1024x1024", "image_size": 32, "prompts": [PROMPT, "a photo"]},
+            False,
+        ),
         ("diffusion_server", SERVER | {"classes": {"cat": 0, "dog": 1}}, True),
         ("diffusion_server", SERVER, False),
         ("causal_lm", {"model": "m", "prompts": "A {pet}", "attributes": {"pet": OF_EACH}}, True),
-        ("causal_lm", {"model": "m", "prompts": "A {pet}", "attributes": {"pet": ["cat", "dog"]}}, False),
+        (
+            "causal_lm",
+            {"model": "m", "prompts": "A {pet}", "attributes": {"pet": ["cat", "dog"]}},
+            False,
+        ),
         ("masked_lm", {"model": "m", "prompts": [PROMPT, "one more {label}"]}, True),
     ],
 )

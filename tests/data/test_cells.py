@@ -1,4 +1,6 @@
-"""Cells of tables: each spelling has its right value, or is refused with a reason; none is silently missing."""
+"""Cells of tables: each spelling has its right value, or is refused with a reason; none is silently
+missing.
+"""
 
 import datetime
 import decimal
@@ -65,7 +67,11 @@ READ = [
     (OTHER, "Meier", "other"),
     (CODE | {"missing_values": ["NA"]}, "NA", None),
     (CODE | {"values": ["NA", "DE"]}, "NA", "NA"),
-    *((column, cell, None) for column in (NUMBER, WHOLE, FLAG, DAY, OTHER) for cell in ("", None, np.nan, pd.NA)),
+    *(
+        (column, cell, None)
+        for column in (NUMBER, WHOLE, FLAG, DAY, OTHER)
+        for cell in ("", None, np.nan, pd.NA)
+    ),
     (DAY, pd.NaT, None),
     (WHOLE, np.ma.masked, None),
 ]
@@ -123,7 +129,9 @@ def test_a_cell_has_its_value(column, cell, value):
 @pytest.mark.parametrize(("column", "cell", "reason"), REFUSED, ids=map(str, range(len(REFUSED))))
 def test_a_cell_that_cannot_be_read_is_never_missing(column, cell, reason):
     column = Column.model_validate(column)
-    if reason is None:  # a control character is part of the text: it is another value, and none of those listed
+    if (
+        reason is None
+    ):  # a control character is part of the text: it is another value, and none of those listed
         assert column.value(column.code(cell)) == "other"
         return
     with pytest.raises(BadCell) as error:
@@ -144,7 +152,10 @@ def test_a_cell_out_of_range_is_counted_and_one_that_is_rounded_is_not():
 def test_whole_numbers_beyond_2_to_the_53_are_exact():
     first = 2**53 + 1
     column = Column(kind="integer", min=first, max=first + 9)
-    assert [column.value(column.code(cell)) for cell in (str(first), first + 2)] == [first, first + 2]
+    assert [column.value(column.code(cell)) for cell in (str(first), first + 2)] == [
+        first,
+        first + 2,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +175,14 @@ def test_whole_numbers_beyond_2_to_the_53_are_exact():
         (["0.12", "0.98"], {"kind": "real", "min": 0.1, "max": 1.0, "unit": 0.01}),
         (
             ["1.5", "NA"],
-            {"kind": "real", "min": 1.4, "max": 1.6, "unit": 0.1, "missing": True, "missing_values": ("NA",)},
+            {
+                "kind": "real",
+                "min": 1.4,
+                "max": 1.6,
+                "unit": 0.1,
+                "missing": True,
+                "missing_values": ("NA",),
+            },
         ),
         (["2020-01-01", "2020-12-31"], {"kind": "date", "min": "2019-01-01", "max": "2021-12-31"}),
         ([True, False], {"kind": "boolean"}),
@@ -188,11 +206,16 @@ def test_what_is_proposed_keeps_every_cell_apart_and_tells_no_extreme(cells, set
 def test_many_listed_values_take_no_time():
     column = Column(kind="category", values=[f"v{i}" for i in range(100_000)])
     assert len(column.texts(np.arange(100_000))) == 100_000
-    assert [column.value(code) for code in range(99_990, 100_000)] == [f"v{i}" for i in range(99_990, 100_000)]
+    assert [column.value(code) for code in range(99_990, 100_000)] == [
+        f"v{i}" for i in range(99_990, 100_000)
+    ]
 
 
 @pytest.mark.parametrize("stars", ["3", 3.0, 3])
 def test_a_field_is_written_as_it_is_declared(stars):
     structure = Structure(fields={"stars": {"kind": "integer", "min": 1, "max": 5}}, texts=["why"])
-    assert json.loads(structure.read(json.dumps({"stars": stars, "why": "so"}))) == {"stars": 3, "why": "so"}
+    assert json.loads(structure.read(json.dumps({"stars": stars, "why": "so"}))) == {
+        "stars": 3,
+        "why": "so",
+    }
     assert '"stars": 3' in structure.read(json.dumps({"why": "so", "stars": stars}))

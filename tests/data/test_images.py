@@ -1,4 +1,6 @@
-"""Images from outside become sRGB uint8 by the stated rules, or are refused in one sentence, quickly and quietly."""
+"""Images from outside become sRGB uint8 by the stated rules, or are refused in one sentence,
+quickly and quietly.
+"""
 
 import struct
 import warnings
@@ -31,7 +33,9 @@ def chunk(kind, data):
 
 def png(width, height, depth, colour, data, transparent=()):
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
-    more = chunk(b"tRNS", struct.pack(f">{len(transparent)}H", *transparent)) if transparent else b""
+    more = (
+        chunk(b"tRNS", struct.pack(f">{len(transparent)}H", *transparent)) if transparent else b""
+    )
     parts = chunk(b"IHDR", header), more, chunk(b"IDAT", zlib.compress(data)), chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
@@ -47,20 +51,36 @@ def test_lossless_formats_come_back_exactly_and_jpeg_nearly(kind):
     assert (answer.dtype, answer.flags.writeable) == (np.uint8, True)
     np.testing.assert_array_equal(answer, colours())
     plain = np.full((16, 16, 3), (200, 40, 90), np.uint8)
-    assert np.abs(decoded(encoded(Image.fromarray(plain), "JPEG", quality=95)).astype(int) - plain).max() < 6
+    assert (
+        np.abs(
+            decoded(encoded(Image.fromarray(plain), "JPEG", quality=95)).astype(int) - plain
+        ).max()
+        < 6
+    )
 
 
 def test_a_file_of_several_frames_is_refused_with_their_number():
     frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "lime", "blue")]
     for kind in ("GIF", "PNG", "TIFF", "WEBP"):
         data = encoded(frames[0], kind, save_all=True, append_images=frames[1:])
-        with pytest.raises(BadImage, match="has 3 frames or pages, and one file is one image: save the one"):
+        with pytest.raises(
+            BadImage, match="has 3 frames or pages, and one file is one image: save the one"
+        ):
             decoded(data)
-        assert decoded(encoded(frames[2], kind, save_all=True, lossless=True))[0, 0].tolist() == [0, 0, 255], kind
+        assert decoded(encoded(frames[2], kind, save_all=True, lossless=True))[0, 0].tolist() == [
+            0,
+            0,
+            255,
+        ], kind
 
 
 def test_what_a_camera_adds_to_a_jpeg_is_passed_over():
-    data = encoded(Image.new("RGB", (8, 8), "red"), "MPO", save_all=True, append_images=[Image.new("RGB", (8, 8))])
+    data = encoded(
+        Image.new("RGB", (8, 8), "red"),
+        "MPO",
+        save_all=True,
+        append_images=[Image.new("RGB", (8, 8))],
+    )
     assert decoded(data)[0, 0, 0] > 240
 
 
@@ -86,7 +106,9 @@ def tiff(values, **settings):
 def bmp(*alphas):
     pixels = b"".join(bytes((0, 0, 255, alpha)) for alpha in alphas)
     masks = struct.pack("<4L", 0xFF0000, 0xFF00, 0xFF, 0xFF000000)
-    header = struct.pack("<LllHHLLllLL", 108, len(alphas), 1, 1, 32, 3, len(pixels), 0, 0, 0, 0) + masks
+    header = (
+        struct.pack("<LllHHLLllLL", 108, len(alphas), 1, 1, 32, 3, len(pixels), 0, 0, 0, 0) + masks
+    )
     header += b"\0" * (108 - len(header))
     offset = 14 + len(header)
     return b"BM" + struct.pack("<LLL", offset + len(pixels), 0, offset) + header + pixels
@@ -102,25 +124,44 @@ def swapped_profile():
     return bytes(data)
 
 
-DEEP, EIGHT_BITS = np.array([[0, 255, 256, 32768, 65279, 65535]], np.uint16), [0, 0, 1, 128, 254, 255]
+DEEP, EIGHT_BITS = (
+    np.array([[0, 255, 256, 32768, 65279, 65535]], np.uint16),
+    [0, 0, 1, 128, 254, 255],
+)
 RED, GREEN, BLUE, WHITE = [255, 0, 0], [0, 255, 0], [0, 0, 255], [255] * 3
 PIXELS = {
     "grey as colour": (encoded(of("L", 7, 9)), 3, [7, 7, 7, 9, 9, 9]),
     "colour as luma": (encoded(of("RGB", (255, 0, 0))), 1, [76]),
     "bilevel": (encoded(of("1", 0, 1)), 1, [0, 255]),
-    "RGBA over white": (encoded(of("RGBA", (10, 10, 10, 0), (0, 0, 0, 128))), 3, [*WHITE, 127, 127, 127]),
+    "RGBA over white": (
+        encoded(of("RGBA", (10, 10, 10, 0), (0, 0, 0, 128))),
+        3,
+        [*WHITE, 127, 127, 127],
+    ),
     "palette": (encoded(palette()), 3, RED + BLUE),
     "palette with opacities": (encoded(palette(), transparency=b"\xff\x00"), 3, RED + WHITE),
     "transparent colour of GIF": (encoded(palette(), "GIF", transparency=0), 3, WHITE + BLUE),
     "transparent grey of PNG": (encoded(of("L", 7, 9), transparency=7), 1, [255, 9]),
     "transparent colour of PNG": (encoded(of("RGB", (1, 2, 3)), transparency=(1, 2, 3)), 3, WHITE),
     "transparent grey of 1 bit": (png(8, 1, 1, 0, b"\0\x55", [1]), 1, [0, 255] * 4),
-    "transparent grey of 16 bits": (encoded(Image.fromarray(DEEP), transparency=0), 1, [255, *EIGHT_BITS[1:]]),
+    "transparent grey of 16 bits": (
+        encoded(Image.fromarray(DEEP), transparency=0),
+        1,
+        [255, *EIGHT_BITS[1:]],
+    ),
     "grey PNG of 16 bits": (encoded(Image.fromarray(DEEP)), 1, EIGHT_BITS),
     "colour of 16 bits": (png(2, 1, 16, 2, b"\0" + DEEP.astype(">u2").tobytes()), 3, EIGHT_BITS),
     "white is zero": (tiff(np.array([[0, 255]], np.uint8), photometric="miniswhite"), 1, [255, 0]),
-    "white is zero, 16 bits": (tiff(np.array([[0, 65535]], np.uint16), photometric="miniswhite"), 1, [255, 0]),
-    "CMYK": (encoded(of("CMYK", (255, 0, 0, 0), (51, 0, 0, 127)), "TIFF"), 3, [0, 255, 255, 102, 128, 128]),
+    "white is zero, 16 bits": (
+        tiff(np.array([[0, 65535]], np.uint16), photometric="miniswhite"),
+        1,
+        [255, 0],
+    ),
+    "CMYK": (
+        encoded(of("CMYK", (255, 0, 0, 0), (51, 0, 0, 127)), "TIFF"),
+        3,
+        [0, 255, 255, 102, 128, 128],
+    ),
     "a profile": (encoded(of("RGB", (255, 0, 0)), icc_profile=swapped_profile()), 3, BLUE),
     "a damaged profile": (encoded(of("RGB", (255, 0, 0)), icc_profile=b"not a profile"), 3, RED),
     "a profile of another mode": (encoded(of("L", 9), icc_profile=swapped_profile()), 1, [9]),
@@ -132,7 +173,9 @@ PIXELS = {
 @pytest.mark.parametrize("name", PIXELS)
 def test_every_mode_becomes_srgb(name):
     data, channels, expected = PIXELS[name]
-    assert np.abs(decoded(data, channels=channels).ravel().astype(int) - expected).max() <= 2 * ("profile" in name)
+    assert np.abs(decoded(data, channels=channels).ravel().astype(int) - expected).max() <= 2 * (
+        "profile" in name
+    )
 
 
 def test_12_bit_tiff_is_scaled_over_its_own_range():
@@ -153,24 +196,38 @@ def test_12_bit_tiff_is_scaled_over_its_own_range():
 def test_exif_orientation_is_applied(orientation, kind):
     upright = np.kron(np.arange(6, dtype=np.uint8).reshape(2, 3) * 40, np.ones((8, 8), np.uint8))
     undo = {6: 8, 8: 6}.get(orientation, orientation)
-    turns = [lambda a: a, np.fliplr, lambda a: np.rot90(a, 2), np.flipud, np.transpose, lambda a: np.rot90(a, -1)]
+    turns = [
+        lambda a: a,
+        np.fliplr,
+        lambda a: np.rot90(a, 2),
+        np.flipud,
+        np.transpose,
+        lambda a: np.rot90(a, -1),
+    ]
     turns += [lambda a: np.rot90(a, 2).T, np.rot90]
     stored = np.ascontiguousarray(turns[undo - 1](upright))
     exif = Image.Exif()
     exif[0x0112] = orientation
     options = {"lossless": True} if kind == "WEBP" else {"quality": 100} if kind == "JPEG" else {}
-    answer = decoded(encoded(Image.fromarray(stored), kind, exif=exif, **options), channels=1)[:, :, 0]
+    answer = decoded(encoded(Image.fromarray(stored), kind, exif=exif, **options), channels=1)[
+        :, :, 0
+    ]
     assert answer.shape == upright.shape
     assert np.abs(answer.astype(int) - upright).max() <= 3
 
 
 @pytest.mark.parametrize(
-    ("kind", "after"), [("zTXt", False), ("iTXt", True), ("tEXt", False), ("tEXt", True), ("iCCP", False)]
+    ("kind", "after"),
+    [("zTXt", False), ("iTXt", True), ("tEXt", False), ("tEXt", True), ("iCCP", False)],
 )
 def test_a_png_with_megabytes_of_text_or_profile_is_read(kind, after):
     long = np.random.default_rng(0).integers(32, 127, 3_000_000, dtype=np.uint8).tobytes()
     profile = swapped_profile() + long
-    body = {"zTXt": b"x\0\0" + zlib.compress(long), "iTXt": b"x\0\1\0\0\0" + zlib.compress(long), "tEXt": b"x\0" + long}
+    body = {
+        "zTXt": b"x\0\0" + zlib.compress(long),
+        "iTXt": b"x\0\1\0\0\0" + zlib.compress(long),
+        "tEXt": b"x\0" + long,
+    }
     body["iCCP"] = b"x\0\0" + zlib.compress(struct.pack(">L", len(profile)) + profile[4:])
     data = encoded(Image.new("RGB", (2, 2), "red"))
     at = len(data) - 12 if after else 33
@@ -182,7 +239,9 @@ def test_an_image_of_the_right_size_is_not_touched_and_without_a_rule_another_is
     data = encoded(Image.fromarray(colours(5, 7)))
     for resize in (None, "crop", "fit", "stretch"):
         np.testing.assert_array_equal(decoded(data, (5, 7), resize), colours(5, 7))
-    with pytest.raises(BadImage, match=r"is 5×7 pixels \(height × width\), not 7×5: say how .*crop, fit or stretch"):
+    with pytest.raises(
+        BadImage, match=r"is 5×7 pixels \(height × width\), not 7×5: say how .*crop, fit or stretch"
+    ):
         decoded(data, (7, 5))
 
 
@@ -194,7 +253,9 @@ def striped(bands, axis):
 
 def test_crop_keeps_the_centre_fit_pads_with_black_and_stretch_ignores_the_proportions():
     for axis in (0, 1):
-        assert (decoded(striped([0, 100, 200], axis), (10, 10), "crop", channels=1)[2:8, 2:8] == 100).all()
+        assert (
+            decoded(striped([0, 100, 200], axis), (10, 10), "crop", channels=1)[2:8, 2:8] == 100
+        ).all()
     fitted = decoded(striped([50, 50], 1), (10, 10), "fit", channels=1)
     assert (fitted[[0, 1, 8, 9]] == 0).all()
     assert (fitted[3:7] == 50).all()
@@ -210,7 +271,9 @@ def test_shrinking_is_antialiased_and_extreme_proportions_still_give_the_size(ru
     answer = decoded(encoded(Image.fromarray(checks)), (8, 8), rule, channels=1)
     assert np.abs(answer[1:-1, 1:-1].astype(int) - 128).max() < 12
     for shape in ((1, 3000), (3000, 1), (1, 1)):
-        assert decoded(encoded(Image.fromarray(np.full(shape, 9, np.uint8))), (5, 3), rule).shape == (5, 3, 3)
+        assert decoded(
+            encoded(Image.fromarray(np.full(shape, 9, np.uint8))), (5, 3), rule
+        ).shape == (5, 3, 3)
 
 
 def test_arrays_obey_the_same_rules():
@@ -227,21 +290,41 @@ TRANSPARENT, SIGNED = "a transparent colour of 2, 4 or 16 bits", "signed pixels"
 PLANE_BY_PLANE, UNKNOWN = "16-bit colours, plane by plane", "not a readable PNG"
 DEEP_ROW = b"\0" + DEEP.astype(">u2").tobytes()
 MISREAD = {
-    "PNG, a transparent colour of 16 bits": (png(2, 1, 16, 2, DEEP_ROW, [256, 32768, 65279]), TRANSPARENT),
+    "PNG, a transparent colour of 16 bits": (
+        png(2, 1, 16, 2, DEEP_ROW, [256, 32768, 65279]),
+        TRANSPARENT,
+    ),
     "PNG, one that could be of 8 bits": (png(2, 1, 16, 2, DEEP_ROW, [0, 0, 1]), TRANSPARENT),
     "PNG, a transparent grey of 2 bits": (png(4, 1, 2, 0, b"\0\x1b", [1]), TRANSPARENT),
     "PNG, a transparent grey of 4 bits": (png(4, 1, 4, 0, b"\0\x01\xef", [14]), TRANSPARENT),
     "TIFF, int8": (tiff(np.array([[-1, 1]], np.int8), photometric="minisblack"), SIGNED),
-    "TIFF, int8, LZW": (tiff(np.array([[-1, 1]], np.int8), photometric="minisblack", compression="lzw"), SIGNED),
+    "TIFF, int8, LZW": (
+        tiff(np.array([[-1, 1]], np.int8), photometric="minisblack", compression="lzw"),
+        SIGNED,
+    ),
     "TIFF, int16": (tiff(np.array([[-1, 1]], np.int16), photometric="minisblack"), SIGNED),
     "TIFF, int32": (encoded(Image.new("I", (2, 2)), "TIFF"), SIGNED),
-    "TIFF, int8, white is zero": (tiff(np.array([[-1, 1]], np.int8), photometric="miniswhite"), UNKNOWN),
+    "TIFF, int8, white is zero": (
+        tiff(np.array([[-1, 1]], np.int8), photometric="miniswhite"),
+        UNKNOWN,
+    ),
     "TIFF, int8, colour": (tiff(np.zeros((2, 2, 3), np.int8), photometric="rgb"), UNKNOWN),
-    "TIFF, float16, BigTIFF": (tiff(np.zeros((2, 2), np.float16), photometric="minisblack", bigtiff=True), UNKNOWN),
+    "TIFF, float16, BigTIFF": (
+        tiff(np.zeros((2, 2), np.float16), photometric="minisblack", bigtiff=True),
+        UNKNOWN,
+    ),
     "TIFF, float32": (encoded(Image.new("F", (2, 2)), "TIFF"), "no rule"),
-    "TIFF, planes of 16 bits": (tiff(PLANES, photometric="rgb", planarconfig="separate"), PLANE_BY_PLANE),
+    "TIFF, planes of 16 bits": (
+        tiff(PLANES, photometric="rgb", planarconfig="separate"),
+        PLANE_BY_PLANE,
+    ),
     "TIFF, planes of 16 bits, CMYK": (
-        tiff(np.repeat(PLANES, 2, 0)[:4], photometric="separated", planarconfig="separate", byteorder=">"),
+        tiff(
+            np.repeat(PLANES, 2, 0)[:4],
+            photometric="separated",
+            planarconfig="separate",
+            byteorder=">",
+        ),
         PLANE_BY_PLANE,
     ),
 }
@@ -311,7 +394,9 @@ def test_files_of_formats_off_the_list_and_files_that_are_none_are_refused_by_na
 
 @pytest.mark.parametrize("side", [8_193, 9_500, 14_000, 100_000])
 def test_a_bomb_is_refused_before_decoding_and_without_pillows_warning(side):
-    """The sides lie below and above the sizes at which Pillow warns (89 million pixels) and raises (179)."""
+    """The sides lie below and above the sizes at which Pillow warns (89 million pixels) and raises
+    (179).
+    """
     frame = bytearray(encoded(Image.new("P", (4, 4)), "GIF"))  # one larger than its screen
     at = frame.index(b",", 13)
     frame[at + 5 : at + 9] = struct.pack("<HH", min(side, 60_000), min(side, 60_000))
@@ -322,7 +407,9 @@ def test_a_bomb_is_refused_before_decoding_and_without_pillows_warning(side):
 
 def test_a_text_or_profile_that_explodes_is_harmless_and_told_apart_from_damage():
     good = png(1, 1, 8, 0, b"\0\x07")
-    with warnings.catch_warnings(action="error"):  # nor does an animation's header in the wrong place warn
+    with warnings.catch_warnings(
+        action="error"
+    ):  # nor does an animation's header in the wrong place warn
         assert decoded(good[:-12] + chunk(b"acTL", bytes(8)) + good[-12:], channels=1).item() == 7
     for kind in (b"iCCP", b"zTXt"):
         with suppress(BadImage):
@@ -330,5 +417,7 @@ def test_a_text_or_profile_that_explodes_is_harmless_and_told_apart_from_damage(
             assert decoded(good[:33] + bomb + good[33:], channels=1).item() == 7
     bomb = chunk(b"zTXt", b"x\0\0" + zlib.compress(b"\0" * 70_000_000))
     for at in (33, len(good) - 12):
-        with pytest.raises(BadImage, match=r"has more than 64 MB of text or profile: save it without"):
+        with pytest.raises(
+            BadImage, match=r"has more than 64 MB of text or profile: save it without"
+        ):
             decoded(good[:at] + bomb + good[at:])

@@ -9,7 +9,10 @@ from pe.data.markup import ANSWERS, ENDS, HEADS, THOUGHTS, unwrap
 T = "The room was clean.\n\nBreakfast came late, <b>cold</b> & dear: 5 < 7."
 """A text that must come out as it is."""
 
-HARMONY = "<|channel|>analysis<|message|>We need a review.<|end|><|start|>assistant<|channel|>final<|message|>"
+HARMONY = (
+    "<|channel|>analysis<|message|>We need a "
+    "review.<|end|><|start|>assistant<|channel|>final<|message|>"
+)
 
 KEPT = {
     "DeepSeek-R1": f"<think>\nOkay, a review.\n</think>\n\n{T}",
@@ -24,7 +27,8 @@ KEPT = {
     "<|end_message|><|content_model_end_sampling|>",
     "gpt-oss": f"{HARMONY}{T}<|return|>",
     "gpt-oss without special tokens": f"analysisWe need a review.assistantfinal{T}",
-    "Qwen3.6, opened in the prompt": f"Thinking Process:\n\n1. **Analyze the Request:** a review.\n</think>\n\n{T}",
+    "Qwen3.6, opened in the prompt": f"Thinking Process:\n\n1. **Analyze the Request:** a "
+    f"review.\n</think>\n\n{T}",
     "ChatML with its head": f"<|im_start|>assistant\n{T}<|im_end|>\n<|endoftext|>",
 }
 
@@ -45,7 +49,8 @@ REFUSED = {
     "thoughts cut off": "<think>Okay, a review. I should",
     "thoughts within": f"{T}<think>more</think>{T}",
     "a tag spoken of": "The tag `</think>` ends thoughts, and so does </think> here.",
-    "another turn": f"{T}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nIs there anything else?",
+    "another turn": f"{T}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nIs there "
+    f"anything else?",
     "all struck through, or Llama 2": f"<s>{T}</s>",
     "no final channel": "<|channel|>analysis<|message|>We need a review.<|end|>",
     "a call": f"{HARMONY}{T}<|start|>assistant<|channel|>commentary to=f<|message|>x<|call|>",
@@ -94,7 +99,9 @@ def test_every_entry_of_the_tables_is_taken_off_or_refused():
         assert unwrap(f"{T}{end}{T}").fault
 
 
-@pytest.mark.parametrize("piece", ["<think></think>", "<|im_end|>", "<|", "</s>", "[THINK", "`</think>` "])
+@pytest.mark.parametrize(
+    "piece", ["<think></think>", "<|im_end|>", "<|", "</s>", "[THINK", "`</think>` "]
+)
 def test_a_hostile_answer_takes_time_in_proportion_to_its_length(piece):
     started = time.process_time()
     unwrap(piece * (200_000 // len(piece)))

@@ -24,9 +24,18 @@ def test_a_column_of_some_samples_is_zero_or_empty_in_the_others(tmp_path):
 
 def test_rows_come_in_any_order_and_as_slices(tmp_path):
     rng = np.random.default_rng(0)
-    whole = {"images": rng.integers(0, 256, (20, 4, 4, 3)), "condition.turned": rng.normal(size=(20, 2))}
+    whole = {
+        "images": rng.integers(0, 256, (20, 4, 4, 3)),
+        "condition.turned": rng.normal(size=(20, 2)),
+    }
     writer = ColumnWriter(tmp_path, 20)
-    for rows in (np.array([7, 3, 5]), slice(8, 20), np.array([6]), np.array([], np.int64), [0, 1, 2, 4]):
+    for rows in (
+        np.array([7, 3, 5]),
+        slice(8, 20),
+        np.array([6]),
+        np.array([], np.int64),
+        [0, 1, 2, 4],
+    ):
         writer.put(rows, {name: np.asfortranarray(column[rows]) for name, column in whole.items()})
     writer.close()
     for name, column in load_columns(tmp_path).items():
@@ -46,4 +55,6 @@ def test_tables_are_put_together_likewise():
     whole = Conditions.concatenate(parts)
     assert whole["a.font"].tolist() == ["x", "y", ""]
     with pytest.raises(ContractError, match="differ between answers"):
-        Conditions.concatenate([*parts, Conditions({"who": np.array(["b"]), "more": np.array([1])})])
+        Conditions.concatenate(
+            [*parts, Conditions({"who": np.array(["b"]), "more": np.array([1])})]
+        )

@@ -31,7 +31,12 @@ def test_what_is_packed_comes_back_to_the_bit():
 
 
 def test_arrays_of_anything_else_are_told_from_texts_and_refused():
-    for array in (np.array([b"\xff"]), np.array([b"a\x1bb"]), np.zeros((2, 3), np.uint8), np.array(["a"])):
+    for array in (
+        np.array([b"\xff"]),
+        np.array([b"a\x1bb"]),
+        np.zeros((2, 3), np.uint8),
+        np.array(["a"]),
+    ):
         assert not Texts.check(array)
     with pytest.raises(ContractError, match=r"not <U1 of shape \(1,\): make them by Texts\.of"):
         Texts(array)

@@ -11,6 +11,10 @@ LABELS = np.repeat(np.arange(2, dtype=np.int32), 25)
 
 def dispatcher(folder, api, **settings):
     """Begin the run in `folder`, or go on with it; its lock is released, as by a crash."""
-    run = RunWriter.reopen(folder) if folder.exists() else RunWriter.create(folder, {"recipe.yaml": b""})
+    run = (
+        RunWriter.reopen(folder)
+        if folder.exists()
+        else RunWriter.create(folder, {"recipe.yaml": b""})
+    )
     run.lock.release()
     return Dispatcher(as_generator(api), run, ("cat", "dog"), seed=3, **settings)

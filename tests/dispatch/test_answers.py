@@ -22,11 +22,20 @@ RNG = np.random.default_rng(0)
     [
         (lambda: Answer(PICTURES), r"a list of samples: return pe.Answer\(pe.Images\(pixels\)\)"),
         (lambda: PICTURES, "returned list: return pe.Answer"),
-        (lambda: Answer(Images(PICTURES)), r"not a list: .* np.stack\(\[np.asarray\(picture.convert\('RGB'\)\)"),
+        (
+            lambda: Answer(Images(PICTURES)),
+            r"not a list: .* np.stack\(\[np.asarray\(picture.convert\('RGB'\)\)",
+        ),
         (lambda: Answer(Images(PIXELS.astype(np.float32))), "not float32: scale to 0…255"),
         (lambda: Answer(images_of(np.zeros(1))), "asked for 2 samples and returned 1"),
-        (lambda: Answer(images_of(np.zeros(1)), missing={2: Refused("no")}), "returned 1 with 1 missing"),
-        (lambda: Answer(Images(PIXELS), usage={"calls": 1}), r"a usage that is dict: return pe\.Usage"),
+        (
+            lambda: Answer(images_of(np.zeros(1)), missing={2: Refused("no")}),
+            "returned 1 with 1 missing",
+        ),
+        (
+            lambda: Answer(Images(PIXELS), usage={"calls": 1}),
+            r"a usage that is dict: return pe\.Usage",
+        ),
     ],
 )
 def test_what_is_no_whole_answer_is_refused_with_what_to_return(answer, said):
@@ -64,7 +73,14 @@ def test_a_warning_speaks_of_images_of_one_colour():
     noise = RNG.integers(0, 256, (7, 8, 8, 3)).astype(np.uint8)
     noise[0], noise[3], noise[6] = (0, 0, 0), (255, 255, 255), (10, 200, 30)
     noise[3, 0, 0, 0] ^= 2  # as JPEG leaves it
-    said = "S_0: 3 of 7 images have one colour alone. They stay: look at them before you use the data."
+    said = (
+        "S_0: 3 of 7 images have one colour alone. They stay: look at them before you use the data."
+    )
     assert suspicions("S_0", Images(noise)) == [said]
-    for others in (Images(noise[4:6]), Images(noise[:0]), Images(noise[:, :7] * 0), defined("Rows")(np.zeros((1, 2)))):
+    for others in (
+        Images(noise[4:6]),
+        Images(noise[:0]),
+        Images(noise[:, :7] * 0),
+        defined("Rows")(np.zeros((1, 2))),
+    ):
         assert suspicions("S_0", others) == []

@@ -1,4 +1,6 @@
-"""How often an item may fail, over stops and starts of its run; what a server that is away does to that."""
+"""How often an item may fail, over stops and starts of its run; what a server that is away does to
+that.
+"""
 
 import threading
 
@@ -17,7 +19,9 @@ LABELS = np.zeros(3, np.int32)
 
 
 class Scripted(Shades):
-    """Leaves items out as it is told, request by request; remembers the seeds that it was asked for."""
+    """Leaves items out as it is told, request by request; remembers the seeds that it was asked
+    for.
+    """
 
     def __init__(self, *misses):
         super().__init__(max_chunk=1)
@@ -31,10 +35,16 @@ class Scripted(Shades):
         return self._drop(super().variation_api(request))
 
     def _drop(self, answer):
-        return Answer(images_of(np.zeros(0)), missing={0: self.misses.pop(0)}) if self.misses else answer
+        return (
+            Answer(images_of(np.zeros(0)), missing={0: self.misses.pop(0)})
+            if self.misses
+            else answer
+        )
 
 
-@pytest.mark.parametrize("miss", [Failed("nothing came"), Failed("too long", retryable=False), Refused("not this one")])
+@pytest.mark.parametrize(
+    "miss", [Failed("nothing came"), Failed("too long", retryable=False), Refused("not this one")]
+)
 def test_a_run_that_stopped_at_an_item_asks_for_it_again_with_the_next_seeds(tmp_path, miss):
     api = Scripted(*[miss] * 1000)
     for start in range(1, 4):
@@ -55,16 +65,28 @@ def test_a_variation_that_was_given_up_keeps_its_parent_when_the_run_goes_on(tmp
     with pytest.raises(APIError):
         dispatcher(tmp_path / "run", api).vary("v", "v", population, np.arange(3), 0.5, 1, "vary")
     api.misses = [Refused("no")]
-    made = dispatcher(tmp_path / "run", api).vary("v", "v", population, np.arange(3), 0.5, 1, "vary")
+    made = dispatcher(tmp_path / "run", api).vary(
+        "v", "v", population, np.arange(3), 0.5, 1, "vary"
+    )
     assert len(made.samples) == 3
 
 
 @pytest.mark.parametrize(
-    ("error", "seconds", "patience"), [(Interrupted, None, 900), (LimitReached, 0.2, 900), (Unavailable, None, 0.1)]
+    ("error", "seconds", "patience"),
+    [(Interrupted, None, 900), (LimitReached, 0.2, 900), (Unavailable, None, 0.1)],
 )
-def test_a_run_that_waits_for_its_server_is_stopped_at_once(tmp_path, monkeypatch, error, seconds, patience):
+def test_a_run_that_waits_for_its_server_is_stopped_at_once(
+    tmp_path, monkeypatch, error, seconds, patience
+):
     monkeypatch.setattr(policy_module, "FIRST", 0.05)
-    known = {"model": "m", "key_env": None, "prompts": "a", "longest": 99, "concurrency": 3, "tries": 2}
+    known = {
+        "model": "m",
+        "key_env": None,
+        "prompts": "a",
+        "longest": 99,
+        "concurrency": 3,
+        "tries": 2,
+    }
     api = Chat(**known, base_url="http://127.0.0.1:9/v1", patience=patience)
     meter = Meter(Limits(max_seconds=seconds))
     if error is Interrupted:
@@ -84,6 +106,8 @@ def test_items_that_fail_in_a_row_stop_a_phase_that_had_begun_well(tmp_path):
             return super().random_api(request)
 
     api = Breaks()
-    with pytest.raises(APIError, match=r"the last \d+ samples asked for failed .*; `pe run RUN` goes on"):
+    with pytest.raises(
+        APIError, match=r"the last \d+ samples asked for failed .*; `pe run RUN` goes on"
+    ):
         dispatcher(tmp_path / "run", api).random(labels)
     assert 48 <= len(api.seeds) - good <= 60

@@ -20,7 +20,9 @@ def test_every_item_of_a_population_is_made_for_its_label_and_never_asked_for_ag
     population = dispatcher(tmp_path / "run", api).random(LABELS)
     assert population.labels.tolist() == LABELS.tolist()
     assert (population.parents == NO_PARENT).all()
-    assert [label for request in api.random_requests for label in request.labels] == ["cat"] * 25 + ["dog"] * 25
+    assert [label for request in api.random_requests for label in request.labels] == [
+        "cat"
+    ] * 25 + ["dog"] * 25
     assert max(map(len, api.random_requests)) == 7
     again = dispatcher(tmp_path / "run", api).random(LABELS)
     assert api.asked == 50
@@ -49,7 +51,10 @@ def test_initial_variations_stand_behind_the_random_sample_that_they_are_of(tmp_
     assert population.labels.tolist() == LABELS.tolist()
     founders = Population.load(tmp_path / "run" / "populations" / "founders")
     assert founders.labels.tolist() == [0] * 7 + [1] * 7
-    assert population.parents.tolist() == [*np.repeat(range(7), 4)[:25], *np.repeat(range(7, 14), 4)[:25]]
+    assert population.parents.tolist() == [
+        *np.repeat(range(7), 4)[:25],
+        *np.repeat(range(7, 14), 4)[:25],
+    ]
     assert np.array_equal(population.samples.array[[0, 4, 25]], founders.samples.array[[0, 1, 7]])
     assert sum(map(len, api.random_requests)) == 14
     assert sum(map(len, api.variation_requests)) == 50 - 14
@@ -82,7 +87,9 @@ def test_variations_are_given_while_others_are_asked_for_and_again_in_the_same_o
     assert api.asked < 150
     api.given.set()
     given = [first, *variations]
-    again = list(dispatch.lookahead(1, dispatch.random(LABELS), 2, 0.5))  # as a resumed run adds them up
+    again = list(
+        dispatch.lookahead(1, dispatch.random(LABELS), 2, 0.5)
+    )  # as a resumed run adds them up
     assert api.asked == 150
     for one, other in zip(given, again, strict=True):
         np.testing.assert_array_equal(one[0], other[0])
@@ -90,14 +97,18 @@ def test_variations_are_given_while_others_are_asked_for_and_again_in_the_same_o
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
-def test_where_embedding_fails_what_was_asked_for_is_kept_and_nothing_is_asked_for_twice(tmp_path, concurrency):
+def test_where_embedding_fails_what_was_asked_for_is_kept_and_nothing_is_asked_for_twice(
+    tmp_path, concurrency
+):
     class Failing(Mean):
         def embed(self, samples):
             raise ContractError("out of order")
 
     def ahead(api, embedding):
         dispatch = dispatcher(tmp_path / "run", api)
-        return lookahead_embeddings(dispatch.random(LABELS), 1, 2, 0.5, dispatch, EmbeddingCache(embedding, Progress()))
+        return lookahead_embeddings(
+            dispatch.random(LABELS), 1, 2, 0.5, dispatch, EmbeddingCache(embedding, Progress())
+        )
 
     broken, api = Shades(concurrency=concurrency), Shades()
     with pytest.raises(ContractError) as failed:
@@ -111,33 +122,49 @@ def test_where_embedding_fails_what_was_asked_for_is_kept_and_nothing_is_asked_f
 def test_requests_share_what_the_generator_says_they_must(tmp_path):
     api = Shades(shares="parent", max_chunk=3)
     dispatch = dispatcher(tmp_path / "run", api)
-    dispatch.variations(1, dispatch.random(LABELS), Members.offspring(np.repeat([5, 6, 30], 4)), 0.5)
+    dispatch.variations(
+        1, dispatch.random(LABELS), Members.offspring(np.repeat([5, 6, 30], 4)), 0.5
+    )
     assert all(len(set(request.labels)) == 1 for request in api.random_requests)
     assert all(len(np.unique(request.samples.array)) == 1 for request in api.variation_requests)
     assert [len(request) for request in api.variation_requests] == [3, 1, 3, 1, 3, 1]
 
 
-def test_a_variation_that_is_always_refused_keeps_its_parent_and_a_random_sample_ends_the_run(tmp_path):
+def test_a_variation_that_is_always_refused_keeps_its_parent_and_a_random_sample_ends_the_run(
+    tmp_path,
+):
     first = dispatcher(tmp_path / "run", Shades()).random(LABELS)
     api = Moody(refuse=1)
     parents = np.array([7, 7, 30])
-    child = dispatcher(tmp_path / "run", api, retries=3).variations(1, first, Members.offspring(parents), 1.0)
+    child = dispatcher(tmp_path / "run", api, retries=3).variations(
+        1, first, Members.offspring(parents), 1.0
+    )
     assert api.asked == 4 * 3
     np.testing.assert_array_equal(child.samples.array, first.samples.array[parents])
     assert child.conditions["tint"].tolist() == first.conditions["tint"][parents].tolist()
-    with pytest.raises(APIError, match=r"item 0 of population/0 \(label 'cat'\) in 4 attempts: not this one"):
+    with pytest.raises(
+        APIError, match=r"item 0 of population/0 \(label 'cat'\) in 4 attempts: not this one"
+    ):
         dispatcher(tmp_path / "other", Moody(refuse=1), attempts=2, retries=1).random(LABELS)
 
 
 def test_a_run_in_which_too_much_is_refused_stops_and_can_go_on(tmp_path):
     api = Moody(refuse=2)
     meter = Meter(Limits(max_refused=0.2))
-    with pytest.raises(LimitReached, match=r"refusals.max_share = 0.2 is reached \(\d+ of \d+ samples asked for were"):
+    with pytest.raises(
+        LimitReached,
+        match=r"refusals.max_share = 0.2 is reached \(\d+ of \d+ samples asked for were",
+    ):
         dispatcher(tmp_path / "run", api, meter=meter).random(LABELS)
     assert api.asked < 50
     more = Moody(refuse=2)
     dispatcher(tmp_path / "run", more, meter=Meter(Limits(max_refused=0.9))).random(LABELS)
-    seeds = [int(seed) for one in (api, more) for request in one.random_requests for seed in request.seeds]
+    seeds = [
+        int(seed)
+        for one in (api, more)
+        for request in one.random_requests
+        for seed in request.seeds
+    ]
     assert len(set(seeds)) == len(seeds)
 
 
@@ -148,7 +175,9 @@ class Prompted(Moody):
 
     def draw_conditions(self, labels, seeds):
         self.drawn = (*self.drawn, len(labels))
-        names = [f"a {label}, {seed % np.uint64(3)}" for label, seed in zip(labels, seeds, strict=True)]
+        names = [
+            f"a {label}, {seed % np.uint64(3)}" for label, seed in zip(labels, seeds, strict=True)
+        ]
         return Conditions({"prompt": np.array(names)})
 
     def random_api(self, request):
@@ -188,7 +217,9 @@ def test_chunks_have_the_same_members_wherever_the_run_was_broken_off(tmp_path):
     again.random(LABELS)
     assert rest.asked == 50 - kept < 50
     chunks = {tuple(request.seeds) for request in whole.random_requests}
-    first_tries = [tuple(request.seeds) for request in rest.random_requests if tuple(request.seeds) in chunks]
+    first_tries = [
+        tuple(request.seeds) for request in rest.random_requests if tuple(request.seeds) in chunks
+    ]
     assert len(first_tries) >= len(rest.random_requests) - 1  # one packs what had failed
     assert len(rest.random_requests) < len(whole.random_requests)
 
@@ -201,7 +232,9 @@ def test_a_crash_of_the_adapter_is_one_sentence_and_loses_nothing(tmp_path):
             return super().random_api(request)
 
     crashing = Crashing()
-    with pytest.raises(PluginError, match="The adapter Crashing failed with ZeroDivisionError: oops"):
+    with pytest.raises(
+        PluginError, match="The adapter Crashing failed with ZeroDivisionError: oops"
+    ):
         dispatcher(tmp_path / "run", crashing).random(LABELS)
     api = Shades()
     dispatcher(tmp_path / "run", api).random(LABELS)

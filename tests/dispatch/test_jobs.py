@@ -54,18 +54,28 @@ def test_a_noted_job_comes_again_and_is_forgotten_once_its_answer_is_stored(tmp_
 
 def test_a_noted_request_comes_again_with_its_own_items_whatever_else_has_failed_since(tmp_path):
     class Slow(Noting):
-        """Fails at items of the first try that it is told; is away where a job is to be noted for others again."""
+        """Fails at items of the first try that it is told; is away where a job is to be noted for
+        others again.
+        """
 
         def random_api(self, request):
             answer = super().random_api(request)
             if set(request.seeds.tolist()) & away:
                 raise APIError("the host is away")
-            torn = {i: Failed("torn") for i, seed in enumerate(request.seeds.tolist()) if seed in failing}
+            torn = {
+                i: Failed("torn")
+                for i, seed in enumerate(request.seeds.tolist())
+                if seed in failing
+            }
             good = [i for i in range(len(request)) if i not in torn]
-            return Answer(answer.samples.take(np.array(good, np.int64)), answer.conditions.take(good), torn)
+            return Answer(
+                answer.samples.take(np.array(good, np.int64)), answer.conditions.take(good), torn
+            )
 
     def seeds(items, tries):
-        return set(item_seeds(3, "population/0", np.array(items), np.full(len(items), tries)).tolist())
+        return set(
+            item_seeds(3, "population/0", np.array(items), np.full(len(items), tries)).tolist()
+        )
 
     labels, failing = np.zeros(6, np.int32), seeds([0, 1, 3], 0)
     for away in (seeds([3, 4, 5], 0), seeds([0, 1], 1)):  # noqa: B007
@@ -81,7 +91,10 @@ def test_a_noted_request_comes_again_with_its_own_items_whatever_else_has_failed
 
 
 def test_a_job_that_a_version_before_has_noted_without_its_items_is_found(tmp_path):
-    with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run, run.journal.transaction() as connection:
+    with (
+        RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run,
+        run.journal.transaction() as connection,
+    ):
         connection.execute("DROP TABLE jobs")
         connection.execute("CREATE TABLE jobs (request TEXT PRIMARY KEY, job TEXT NOT NULL) STRICT")
         connection.execute("INSERT INTO jobs VALUES ('population/0 12', 'job 7')")

@@ -1,4 +1,6 @@
-"""`limits.max_seconds` counts the time in which the generator is asked; what it waits for is told meanwhile."""
+"""`limits.max_seconds` counts the time in which the generator is asked; what it waits for is told
+meanwhile.
+"""
 
 from threading import Barrier
 from types import SimpleNamespace
@@ -48,7 +50,9 @@ def test_private_work_between_requests_does_not_count(tmp_path, clock):
     assert len(dispatch.variations(1, first, Members.offspring(np.arange(8)), 0.5)) == 8
 
 
-def test_a_generator_that_takes_longer_reaches_it_over_several_phases_and_another_process_goes_on(tmp_path, clock):
+def test_a_generator_that_takes_longer_reaches_it_over_several_phases_and_another_process_goes_on(
+    tmp_path, clock
+):
     dispatch = limited(tmp_path, Slow(clock, 0.6))
     dispatch.draw("one", "one", LABELS[:2], "one")
     with pytest.raises(LimitReached, match=r"limits\.max_seconds = 1 is reached"):
@@ -57,4 +61,6 @@ def test_a_generator_that_takes_longer_reaches_it_over_several_phases_and_anothe
 
 
 def test_requests_that_are_under_way_at_once_count_once(tmp_path, clock):
-    assert len(limited(tmp_path, Slow(clock, 0.2, concurrency=4)).random(np.zeros(32, np.int32))) == 32
+    assert (
+        len(limited(tmp_path, Slow(clock, 0.2, concurrency=4)).random(np.zeros(32, np.int32))) == 32
+    )

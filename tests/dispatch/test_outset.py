@@ -25,12 +25,20 @@ def impatient(monkeypatch):
 
 
 def endpoint(url, **settings):
-    given = {"model": "m", "base_url": f"{url}/v1", "key_env": None, "prompts": "a {label}", "image_size": 16}
+    given = {
+        "model": "m",
+        "base_url": f"{url}/v1",
+        "key_env": None,
+        "prompts": "a {label}",
+        "image_size": 16,
+    }
     return OpenAIImages(**given | {"size": "64x64", "timeout": 5, "server": None} | settings)
 
 
 @pytest.mark.parametrize(("n", "concurrency", "calls"), [(1, 20, 20), (4, 1, 3)])
-def test_a_server_of_another_size_costs_a_dozen_images_or_a_round_of_the_workers(tmp_path, n, concurrency, calls):
+def test_a_server_of_another_size_costs_a_dozen_images_or_a_round_of_the_workers(
+    tmp_path, n, concurrency, calls
+):
     script, stops = Script(), 6 if n == 4 else 1  # six: more often than an item may fail
     with serving(server := OpenAIServer(script, side=32)) as url:
         api = endpoint(url, n=n, concurrency=concurrency)
@@ -41,14 +49,19 @@ def test_a_server_of_another_size_costs_a_dozen_images_or_a_round_of_the_workers
                 dispatcher(tmp_path / "run", api, meter=meter).random(LABELS)
             assert len(script.requests) <= most * stop
         each = len(script.requests) // stops
-        sentence = rf"32.*64.*which took {each} calls and {each / 2:.2f} USD: .* `pe run RUN` goes on"
+        sentence = (
+            rf"32.*64.*which took {each} calls and {each / 2:.2f} USD: .* `pe run RUN` goes on"
+        )
         assert error.match(sentence)
         server.side = 64
         assert len(dispatcher(tmp_path / "run", api).random(LABELS).samples) == len(LABELS)
 
 
 def test_a_phase_smaller_than_that_is_judged_over_its_attempts(tmp_path):
-    with serving(OpenAIServer(Script(), side=32)) as url, pytest.raises(APIError, match="which took 12 calls:"):
+    with (
+        serving(OpenAIServer(Script(), side=32)) as url,
+        pytest.raises(APIError, match="which took 12 calls:"),
+    ):
         dispatcher(tmp_path / "run", endpoint(url, concurrency=1)).random(LABELS[:4])
 
 
@@ -64,12 +77,18 @@ class Late(Shades):
         if not self._reasons:
             return answer
         reason = self._reasons.pop(0)
-        return Answer(images_of(np.zeros(0)), missing={i: Failed(reason) for i in range(len(request))})
+        return Answer(
+            images_of(np.zeros(0)), missing={i: Failed(reason) for i in range(len(request))}
+        )
 
 
 @pytest.mark.parametrize(
     ("reasons", "stops"),
-    [(["19 bytes", "3 bytes", "7 bytes"], True), (["one", "two", "one"], False), (["one", "one"], False)],
+    [
+        (["19 bytes", "3 bytes", "7 bytes"], True),
+        (["one", "two", "one"], False),
+        (["one", "one"], False),
+    ],
 )
 def test_reasons_are_the_same_if_they_differ_in_numbers_alone(tmp_path, reasons, stops):
     dispatch = dispatcher(tmp_path / "run", Late(reasons))

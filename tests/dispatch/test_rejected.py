@@ -1,4 +1,6 @@
-"""A request that its server rejects (400, 413, 422) is a failure of its items, once the run has had other answers."""
+"""A request that its server rejects (400, 413, 422) is a failure of its items, once the run has had
+other answers.
+"""
 
 import time
 
@@ -32,12 +34,17 @@ def impatient(monkeypatch):
 
 
 class Short(ChatServer):
-    """Rejects requests, with a status and words, where `rejects` says so of the message and its number."""
+    """Rejects requests, with a status and words, where `rejects` says so of the message and its
+    number.
+    """
 
     def __init__(self, rejects, status=400, words=TOO_LONG, code="context_length_exceeded"):
         super().__init__(Script())
         self.rejects, self.rejected, self.asked = rejects, [], 0
-        self._answer = status, {"error": {"message": words, "type": "invalid_request_error", "code": code}}
+        self._answer = (
+            status,
+            {"error": {"message": words, "type": "invalid_request_error", "code": code}},
+        )
 
     @on("POST /v1/chat/completions")
     def complete(self, asked):
@@ -63,8 +70,16 @@ class Told(Progress):
 
 
 def chat(url, **settings):
-    given = {"model": "m", "key_env": None, "prompts": "a review", "longest": 400, "seed_field": "seed"}
-    return Chat(base_url=f"{url}/v1", **given | {"concurrency": 2, "variation": "paraphrase"} | settings)
+    given = {
+        "model": "m",
+        "key_env": None,
+        "prompts": "a review",
+        "longest": 400,
+        "seed_field": "seed",
+    }
+    return Chat(
+        base_url=f"{url}/v1", **given | {"concurrency": 2, "variation": "paraphrase"} | settings
+    )
 
 
 def is_variation(message, number):
@@ -72,7 +87,9 @@ def is_variation(message, number):
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_a_variation_that_is_rejected_in_every_attempt_keeps_its_parent_and_the_others_are_made(tmp_path, status):
+def test_a_variation_that_is_rejected_in_every_attempt_keeps_its_parent_and_the_others_are_made(
+    tmp_path, status
+):
     told = Told()
     with serving(server := Short(lambda *_: False, status)) as url:
         dispatch = dispatcher(tmp_path / "run", chat(url), progress=told)
@@ -80,12 +97,15 @@ def test_a_variation_that_is_rejected_in_every_attempt_keeps_its_parent_and_the_
         long = first.samples.strings[3]
         server.rejects = lambda message, _: long in message
         second = dispatch.variations(1, first, Members.offspring(np.arange(12)), 0.6)
-    changed = [one != other for one, other in zip(first.samples.strings, second.samples.strings, strict=True)]
+    changed = [
+        one != other
+        for one, other in zip(first.samples.strings, second.samples.strings, strict=True)
+    ]
     assert changed == [i != 3 for i in range(12)]
     assert len(server.rejected) == 5  # evolution.attempts
     assert told.warnings == [
-        "Samples of population/1 that failed in all attempts, so that their parents take their place: 1 "
-        f"(HTTP {status}: {TOO_LONG})"
+        "Samples of population/1 that failed in all attempts, so that their parents take their "
+        f"place: 1 (HTTP {status}: {TOO_LONG})"
     ]
 
 
@@ -100,7 +120,9 @@ def test_a_run_whose_only_open_item_is_rejected_ends_when_it_goes_on(tmp_path):
                 1, first, Members.offspring(np.arange(12)), 0.6
             )
         made = server.script.delivered
-        second = dispatcher(tmp_path / "run", chat(url)).variations(1, first, Members.offspring(np.arange(12)), 0.6)
+        second = dispatcher(tmp_path / "run", chat(url)).variations(
+            1, first, Members.offspring(np.arange(12)), 0.6
+        )
     assert second.samples.strings[0] == long
     assert server.script.delivered - made <= 1
 
@@ -108,7 +130,9 @@ def test_a_run_whose_only_open_item_is_rejected_ends_when_it_goes_on(tmp_path):
 def test_what_is_rejected_from_the_beginning_stops_the_run_in_the_server_s_words_and_soon(tmp_path):
     labels = np.zeros(60, np.int32)
     with serving(server := Short(lambda *_: True)) as url:
-        with pytest.raises(APIError, match=r"HTTP 400: This model's maximum .*; `pe run RUN` goes on"):
+        with pytest.raises(
+            APIError, match=r"HTTP 400: This model's maximum .*; `pe run RUN` goes on"
+        ):
             dispatcher(tmp_path / "run", chat(url)).random(labels)
         assert server.asked <= 12
         server.rejects = lambda *_: False
@@ -125,7 +149,9 @@ def test_a_rejection_that_comes_before_the_first_answer_ends_no_run(tmp_path):
         complete.routes = Short.complete.routes
 
     with serving(server := Slow(lambda _, number: number == 1)) as url:
-        assert len(dispatcher(tmp_path / "run", chat(url, concurrency=4)).random(LABELS).samples) == 12
+        assert (
+            len(dispatcher(tmp_path / "run", chat(url, concurrency=4)).random(LABELS).samples) == 12
+        )
     assert len(server.rejected) == 1
 
 
@@ -141,24 +167,37 @@ def test_a_new_sample_whose_prompt_is_rejected_gets_another_prompt(tmp_path):
     ("words", "code"),
     [
         ("Billing hard limit has been reached", "billing_hard_limit_reached"),
-        ("Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing.", None),
+        (
+            "Your credit balance is too low to access the Anthropic API. Please go to Plans & "
+            "Billing.",
+            None,
+        ),
     ],
 )
-def test_trouble_with_the_account_or_the_model_stops_the_run_at_once_though_others_were_answered(tmp_path, words, code):
+def test_trouble_with_the_account_or_the_model_stops_the_run_at_once_though_others_were_answered(
+    tmp_path, words, code
+):
     answer = {"status": 400, "words": words, "code": code}
     with serving(server := Short(lambda _, number: number > 6, **answer)) as url:
-        with pytest.raises(APIError, match=r"rejects the request with HTTP 400: .*; `pe run RUN` goes on"):
+        with pytest.raises(
+            APIError, match=r"rejects the request with HTTP 400: .*; `pe run RUN` goes on"
+        ):
             dispatcher(tmp_path / "run", chat(url)).random(np.zeros(40, np.int32))
         assert len(server.rejected) <= 6
         server.rejects = lambda *_: False
-        assert len(dispatcher(tmp_path / "run", chat(url)).random(np.zeros(40, np.int32)).samples) == 40
+        assert (
+            len(dispatcher(tmp_path / "run", chat(url)).random(np.zeros(40, np.int32)).samples)
+            == 40
+        )
 
 
 def test_where_all_variations_are_rejected_before_votes_the_run_stops_after_the_attempts(tmp_path):
     with serving(server := Short(is_variation)) as url:
         dispatch = dispatcher(tmp_path / "run", chat(url))
         first = dispatch.random(LABELS)
-        with pytest.raises(APIError, match=r"in 5 attempts: HTTP 400: This model's maximum context length"):
+        with pytest.raises(
+            APIError, match=r"in 5 attempts: HTTP 400: This model's maximum context length"
+        ):
             list(dispatch.lookahead(1, first, 1, 0.6))
         assert len(server.rejected) == 5 * 12
         with serving(ChatServer(Script())) as other:
@@ -199,7 +238,9 @@ def test_one_item_costs_the_others_of_its_request_no_sample(tmp_path):
     assert same.sum() == (shades == api.wrong).sum()
 
 
-def test_images_are_no_other_than_texts_and_n_of_a_prompt_are_asked_for_one_by_one_after_a_rejection(tmp_path):
+def test_images_are_no_other_than_texts_and_n_of_a_prompt_are_asked_for_one_by_one_after_a_rejection(
+    tmp_path,
+):
     class Small(OpenAIServer):
         """Takes no parent above a size, and no more than one image a request of variations."""
 
@@ -209,10 +250,19 @@ def test_images_are_no_other_than_texts_and_n_of_a_prompt_are_asked_for_one_by_o
                 return 413, {"error": {"message": "The request is too large", "code": None}}
             return self._answer(asked.fault, asked.body, [asked.file] if asked.file else None)
 
-    given = {"model": "m", "key_env": None, "prompts": "a", "image_size": 16, "server": None, "n": 4}
+    given = {
+        "model": "m",
+        "key_env": None,
+        "prompts": "a",
+        "image_size": 16,
+        "server": None,
+        "n": 4,
+    }
     with serving(server := Small(Script())) as url:
         dispatch = dispatcher(tmp_path / "run", OpenAIImages(base_url=f"{url}/v1", **given))
         first = dispatch.random(LABELS)
         second = dispatch.variations(1, first, Members.offspring(np.repeat(np.arange(3), 4)), 0.6)
-    assert not (second.samples.array == first.samples.array[second.parents]).all(axis=(1, 2, 3)).any()
+    assert (
+        not (second.samples.array == first.samples.array[second.parents]).all(axis=(1, 2, 3)).any()
+    )
     assert server.script.delivered == 24

@@ -39,7 +39,11 @@ def offspring(folder, api, reuse=K):
 
 def shades_of(ahead, member):
     """The shades of a member's variations, in their order."""
-    return [shade for members, samples in ahead for shade in samples.array[members == member, 0, 0, 0].tolist()]
+    return [
+        shade
+        for members, samples in ahead
+        for shade in samples.array[members == member, 0, 0, 0].tolist()
+    ]
 
 
 def test_the_first_k_offspring_of_a_parent_are_its_lookahead_and_the_rest_are_asked_for(tmp_path):
@@ -54,8 +58,12 @@ def test_the_first_k_offspring_of_a_parent_are_its_lookahead_and_the_rest_are_as
     assert child.parents.tolist() == PARENTS.tolist()
     assert child.labels.tolist() == LABELS[PARENTS].tolist()
     assert child.conditions["name"].tolist() == first.conditions["name"][PARENTS].tolist()
-    assert not list((tmp_path / "run" / "confidential" / "chunks").iterdir())  # the lookahead has served
-    again = dispatcher(tmp_path / "run", api).variations(1, first, Members.offspring(PARENTS), 0.5, K)
+    assert not list(
+        (tmp_path / "run" / "confidential" / "chunks").iterdir()
+    )  # the lookahead has served
+    again = dispatcher(tmp_path / "run", api).variations(
+        1, first, Members.offspring(PARENTS), 0.5, K
+    )
     assert api.asked == 50 + 50 * K + 2
     np.testing.assert_array_equal(child.samples.array, again.samples.array)
 
@@ -66,12 +74,16 @@ def test_refused_lookahead_is_not_lent(tmp_path):
     made = sum(len(members) for members, _ in refusing.lookahead(1, first, K, 0.5))
     assert 0 < made < 50 * K
     api = Shades()
-    child = dispatcher(tmp_path / "run", api, retries=0).variations(1, first, Members.offspring(PARENTS), 0.5, K)
+    child = dispatcher(tmp_path / "run", api, retries=0).variations(
+        1, first, Members.offspring(PARENTS), 0.5, K
+    )
     assert len(child) == len(PARENTS)
     assert 2 < api.asked <= len(PARENTS)
 
 
-@pytest.mark.parametrize("settings", [{"max_chunk": 50, "concurrency": 4}, {"max_chunk": 1, "shares": "parent"}])
+@pytest.mark.parametrize(
+    "settings", [{"max_chunk": 50, "concurrency": 4}, {"max_chunk": 1, "shares": "parent"}]
+)
 def test_a_population_does_not_depend_on_how_the_work_is_cut(tmp_path, settings):
     *one, _ = offspring(tmp_path / "a", Shades())
     *other, _ = offspring(tmp_path / "b", Shades(**settings))
@@ -85,9 +97,15 @@ def test_lookahead_that_was_damaged_before_it_could_be_reused_is_asked_for_again
     first = dispatch.random(LABELS)
     assert list(dispatch.lookahead(1, first, K, 0.5))
     chunks = (tmp_path / "run" / "confidential" / "chunks").glob("lookahead-1-*")
-    damaged = max(chunks, key=lambda path: path.stat().st_size)  # of 7 items; the last one has fewer
+    damaged = max(
+        chunks, key=lambda path: path.stat().st_size
+    )  # of 7 items; the last one has fewer
     damaged.write_bytes(damaged.read_bytes()[:-1])
     api = Shades()
-    child = dispatcher(tmp_path / "run", api).variations(1, first, Members.offspring(PARENTS), 0.5, K)
+    child = dispatcher(tmp_path / "run", api).variations(
+        1, first, Members.offspring(PARENTS), 0.5, K
+    )
     assert api.asked == 7 + 2
-    np.testing.assert_array_equal(child.samples.array, offspring(tmp_path / "whole", Shades())[1].samples.array)
+    np.testing.assert_array_equal(
+        child.samples.array, offspring(tmp_path / "whole", Shades())[1].samples.array
+    )

@@ -1,4 +1,6 @@
-"""Processes to be killed at any instant, forked from a server that is warm; and a small run in one."""
+"""Processes to be killed at any instant, forked from a server that is warm; and a small run
+in one.
+"""
 
 import importlib
 import multiprocessing
@@ -18,8 +20,23 @@ from pe.recipe.schema import Recipe
 from tests.generators import Mean, Shades
 
 WARM = (
-    *("faiss", "PIL.PngImagePlugin", "scipy.optimize", "scipy.special", "httpx2", "jinja2", "openai", "rich.progress"),
-    *("pe.cli.main", "pe.engine.report", "pe.engine.execution", "pe.evaluation.evaluate", "pe.engine.status"),
+    *(
+        "faiss",
+        "PIL.PngImagePlugin",
+        "scipy.optimize",
+        "scipy.special",
+        "httpx2",
+        "jinja2",
+        "openai",
+        "rich.progress",
+    ),
+    *(
+        "pe.cli.main",
+        "pe.engine.report",
+        "pe.engine.execution",
+        "pe.evaluation.evaluate",
+        "pe.engine.status",
+    ),
     *("adapters.openai_images", "adapters.pools", "adapters.server_client", "embeddings.pixels"),
     *("adapters.caption_then_draw", "adapters.chat", "adapters.comfyui", "adapters.glyphs"),
     *("adapters.pools", "embeddings.tfidf"),
@@ -63,11 +80,15 @@ class CountedTexts(Counting, PublicTexts):
     @property
     def capabilities(self):
         found = super().capabilities
-        return replace(found, max_chunk=CHUNK, concurrency=WORKERS, deterministic=self._deterministic)
+        return replace(
+            found, max_chunk=CHUNK, concurrency=WORKERS, deterministic=self._deterministic
+        )
 
 
 class SameNoise:
-    """UNSAFE: the same draws at every call, so that a run that was killed can be compared with one that was not."""
+    """UNSAFE: the same draws at every call, so that a run that was killed can be compared with one
+    that was not.
+    """
 
     unsafe = True
 
@@ -83,8 +104,12 @@ PRIVATE = {"images": "private.npz", "texts": "private.csv"}
 def make_private(path):
     rng = np.random.default_rng(0)
     if path.name == PRIVATE["texts"]:
-        path.with_name("public.txt").write_text("".join(f"the shade {i:b} of number {i % 7}\n" for i in range(90)))
-        path.write_text("".join(["text,label\n", *(f"a shade of {i:b},{'ab'[i % 2]}\n" for i in range(60))]))
+        path.with_name("public.txt").write_text(
+            "".join(f"the shade {i:b} of number {i % 7}\n" for i in range(90))
+        )
+        path.write_text(
+            "".join(["text,label\n", *(f"a shade of {i:b},{'ab'[i % 2]}\n" for i in range(60))])
+        )
         return
     images = rng.integers(0, 255, (60, 4, 4, 1)).astype(np.uint8)
     whole = path.with_suffix(".new.npz")
@@ -93,7 +118,9 @@ def make_private(path):
 
 
 def surroundings_of(private):
-    """What a run over these private records is given as objects; what the API is asked goes to `asked` beside them."""
+    """What a run over these private records is given as objects; what the API is asked goes to
+    `asked` beside them.
+    """
     log, noise = private.with_name("asked"), SameNoise()
     if private.name == PRIVATE["texts"]:
         return RunContext(api=CountedTexts(log), embedding=TfIdf(), noise=noise)
@@ -102,7 +129,10 @@ def surroundings_of(private):
 
 RULES: dict[str, dict[str, Any]] = {
     "plain": {},
-    "reusing its lookahead, the last taken as chosen": {"reuse_lookahead": True, "degree": [0.5, 0.5, 0]},
+    "reusing its lookahead, the last taken as chosen": {
+        "reuse_lookahead": True,
+        "degree": [0.5, 0.5, 0],
+    },
     "keeping what it paid for": {
         "keep": ["selected", "winners", "all"],
         "population": [POPULATION, POPULATION, POPULATION, 2 * POPULATION],
@@ -119,7 +149,10 @@ def recipe(private, rule="plain"):
     api, embedding = f"object:{Counted.__module__}.{Counted.__qualname__}", object_kind(Mean())
     if private.name == PRIVATE["texts"]:
         source = {"kind": "text_table", "label_column": "label", "longest": 60}
-        api, embedding = f"object:{CountedTexts.__module__}.{CountedTexts.__qualname__}", object_kind(TfIdf())
+        api, embedding = (
+            f"object:{CountedTexts.__module__}.{CountedTexts.__qualname__}",
+            object_kind(TfIdf()),
+        )
     return Recipe.parse(
         {
             "name": "small",
@@ -127,7 +160,12 @@ def recipe(private, rule="plain"):
             "api": {"kind": api},
             "embedding": {"kind": embedding},
             "privacy": {"noise_multiplier": 1, "delta": 1e-5},
-            "evolution": {"iterations": ITERATIONS, "population": POPULATION, "lookahead": LOOKAHEAD} | RULES[rule],
+            "evolution": {
+                "iterations": ITERATIONS,
+                "population": POPULATION,
+                "lookahead": LOOKAHEAD,
+            }
+            | RULES[rule],
         },
         "the test",
     )
@@ -139,7 +177,9 @@ def begin_or_go_on(recipe, run, context):
 
 
 def carry_out(folder, kind="images", rule="plain"):
-    """Begin the run in `folder`/run, or go on with it, to its end; what the API is asked goes to `folder`/asked."""
+    """Begin the run in `folder`/run, or go on with it, to its end; what the API is asked goes to
+    `folder`/asked.
+    """
     private = folder / PRIVATE[kind]
     if not private.exists():
         make_private(private)
@@ -161,10 +201,11 @@ def forked(target, *arguments):
 
 
 def swept(target, folder, numbers, at="", modules=()):
-    """Carry out `target(folder)`, each time killed before the next of these operations, until it ends: how many kills.
+    """Carry out `target(folder)`, each time killed before the next of these operations, until it
+    ends: how many kills.
 
-    An operation is a file's renaming, or the opening of a folder, which is synced then. `at`: those alone count whose
-    place has this in its name. `modules` are imported once for all.
+    An operation is a file's renaming, or the opening of a folder, which is synced then. `at`: those
+    alone count whose place has this in its name. `modules` are imported once for all.
     """
     process = forked(_sweep, target, folder, numbers, at, modules)
     process.join(200)

@@ -1,4 +1,6 @@
-"""A run whose files were damaged: every command ends in its result, or in one sentence that names the file."""
+"""A run whose files were damaged: every command ends in its result, or in one sentence that names
+the file.
+"""
 
 import shutil
 import sqlite3
@@ -26,7 +28,9 @@ def write(name, data):
 
 
 def cut(name, share):
-    return lambda run: (run / name).write_bytes((data := (run / name).read_bytes())[: int(len(data) * share)])
+    return lambda run: (run / name).write_bytes(
+        (data := (run / name).read_bytes())[: int(len(data) * share)]
+    )
 
 
 def sql(*statements):
@@ -47,8 +51,10 @@ DAMAGES = {
     "journal cut": cut(JOURNAL, 0.5),
     "journal of another version": sql("PRAGMA user_version = 9"),
     "journal holds no charge": sql("UPDATE charges SET declared = 'x'"),
-    "journal holds a charge of no release": sql("INSERT INTO charges SELECT id + 9, 'x', declared, 0 FROM charges"),
-    "journal holds counts below 0": sql("UPDATE chunks SET answered = -5, images = -1, seconds = -1"),
+    "journal holds a charge of no release": sql("INSERT INTO charges SELECT id + 9, 'x', declared, "
+                                                "0 FROM charges"),
+    "journal holds counts below 0": sql("UPDATE chunks SET answered = -5, images = -1, seconds = "
+                                        "-1"),
     "population cut": cut(f"{S0}/labels.npy", 0.5),
     "labels of no class": column(f"{S0}/labels.npy", lambda labels: labels + 99),
     "images of another size": column(f"{S0}/images.npy", lambda images: images.repeat(2, axis=1)),
@@ -58,7 +64,10 @@ DAMAGES = {
     "lock a folder": lambda run: [(run / "confidential/lock").unlink(), (run / "confidential/lock").mkdir()],
     "metrics a list": write("confidential/metrics.json", b"[]"),
 }  # fmt: skip
-COMMANDS = {"finished": ("view --write", "extend -n 3"), "stopped": ("view --text", "run --set limits.max_images=900")}
+COMMANDS = {
+    "finished": ("view --write", "extend -n 3"),
+    "stopped": ("view --text", "run --set limits.max_images=900"),
+}
 
 
 def pe(*words):
@@ -78,13 +87,25 @@ def runs(tmp_path_factory):
     np.savez(folder / "private.npz", images=images, labels=np.array(["a", "b"] * 20))
     (folder / "recipe.yaml").write_text(RECIPE.replace("PATH", str(folder / "private.npz")))
     assert pe("run", folder / "recipe.yaml", "--out", folder / "finished") == 0
-    assert pe("run", folder / "recipe.yaml", "--out", folder / "stopped", "--set", "limits.max_images=45") == 3
+    assert (
+        pe(
+            "run",
+            folder / "recipe.yaml",
+            "--out",
+            folder / "stopped",
+            "--set",
+            "limits.max_images=45",
+        )
+        == 3
+    )
     return folder
 
 
 @pytest.mark.parametrize("state", COMMANDS)
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_run_ends_every_command_in_its_result_or_in_one_sentence(damage, state, runs, tmp_path, capsys):
+def test_a_damaged_run_ends_every_command_in_its_result_or_in_one_sentence(
+    damage, state, runs, tmp_path, capsys
+):
     for command in COMMANDS[state]:
         run = Path(shutil.copytree(runs / state, tmp_path / command.split()[0]))
         if state == "finished" or "certificate" not in damage:

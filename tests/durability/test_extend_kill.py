@@ -1,4 +1,6 @@
-"""An extension that was killed anywhere, its last steps included, and asked for again, is made and paid for once."""
+"""An extension that was killed anywhere, its last steps included, and asked for again, is made and
+paid for once.
+"""
 
 import os
 import shutil
@@ -19,7 +21,9 @@ IN_FLIGHT = 2 * driver.WORKERS * driver.CHUNK
 
 @pytest.fixture
 def folder(tmp_path):
-    """A finished run with a report, which an extension writes anew after it has certified its samples."""
+    """A finished run with a report, which an extension writes anew after it has certified its
+    samples.
+    """
     process = driver.start(tmp_path)
     process.join(60)
     assert process.exitcode == 0
@@ -29,7 +33,9 @@ def folder(tmp_path):
 
 
 def extend(folder, tell=lambda path: None):
-    return extend_run(folder / "run", COUNT, 0.5, driver.surroundings_of(folder / "private.npz"), tell=tell)
+    return extend_run(
+        folder / "run", COUNT, 0.5, driver.surroundings_of(folder / "private.npz"), tell=tell
+    )
 
 
 def be_killed(path):
@@ -47,7 +53,9 @@ def asked(folder):
 
 
 def in_a_child(folder, number):
-    """Extend in a process that is killed before this operation (see `driver.swept`); its exit status."""
+    """Extend in a process that is killed before this operation (see `driver.swept`); its exit
+    status.
+    """
     child = os.fork()
     if not child:
         driver._be_killed_before(number, "")
@@ -57,9 +65,13 @@ def in_a_child(folder, number):
 
 
 def killed_once_at_every_step(folder):
-    """In copies of `folder`, extend until an operation from the last answers on, the next …, and again to the end."""
+    """In copies of `folder`, extend until an operation from the last answers on, the next …, and
+    again to the end.
+    """
     for number in range(14, 99):
-        copy = shutil.copytree(folder, folder / "copies" / str(number), ignore=shutil.ignore_patterns("copies"))
+        copy = shutil.copytree(
+            folder, folder / "copies" / str(number), ignore=shutil.ignore_patterns("copies")
+        )
         if in_a_child(copy, number) == 0:
             break
         if in_a_child(copy, 0):
@@ -73,7 +85,9 @@ def test_an_extension_killed_at_any_step_and_asked_for_again_is_one(folder):
     copies = [*(folder / "copies").iterdir()]
     assert len(copies) > 8
     for copy in copies:
-        assert [path.name for path in (copy / "run").glob("extension-*.npz")] == ["extension-001.npz"], copy.name
+        assert [path.name for path in (copy / "run").glob("extension-*.npz")] == [
+            "extension-001.npz"
+        ], copy.name
         items, requests = asked(copy)
         assert (items, requests <= COUNT + IN_FLIGHT) == (COUNT, True)
         assert examine(copy / "run")[1] == []

@@ -1,4 +1,6 @@
-"""A disk that refuses, files that were damaged, folders that were copied: a clear sentence, and runs that can go on."""
+"""A disk that refuses, files that were damaged, folders that were copied: a clear sentence, and
+runs that can go on.
+"""
 
 import dataclasses
 import errno
@@ -32,7 +34,9 @@ def context(folder, **changes):
 def changed_recipe(folder, **sections):
     """The small recipe, with other values in these sections."""
     content = driver.recipe(folder / PRIVATE).model_dump()
-    return Recipe.parse(content | {name: (content[name] or {}) | one for name, one in sections.items()}, "the test")
+    return Recipe.parse(
+        content | {name: (content[name] or {}) | one for name, one in sections.items()}, "the test"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +59,10 @@ def refusing(function, number):
     return called
 
 
-REFUSED = [*(("fsync", number) for number in (5, 27, 150)), *(("replace", number) for number in (2, 14, 50))]
+REFUSED = [
+    *(("fsync", number) for number in (5, 27, 150)),
+    *(("replace", number) for number in (2, 14, 50)),
+]
 
 
 @pytest.mark.parametrize(("failing", "number"), [*REFUSED, ("posix_fallocate", 5)])
@@ -71,7 +78,9 @@ def test_a_disk_that_refuses_is_one_sentence_and_the_run_goes_on(tmp_path, whole
 
 @pytest.fixture
 def stopped(tmp_path):
-    """A run that a limit stopped in the middle of an iteration, with S_0, S_1 and some chunks there."""
+    """A run that a limit stopped in the middle of an iteration, with S_0, S_1 and some chunks
+    there.
+    """
     driver.make_private(tmp_path / PRIVATE)
     limited = changed_recipe(tmp_path, limits={"max_images": 95})
     with pytest.raises(LimitReached, match=r"`pe run .*run --set limits\.max_images=…` goes on"):
@@ -90,16 +99,24 @@ def damage(folder, name):
     return (folder / "asked").read_text()
 
 
-def test_a_limit_stops_at_a_chunk_and_raising_it_goes_on_with_nothing_asked_for_twice(stopped, whole):
+def test_a_limit_stops_at_a_chunk_and_raising_it_goes_on_with_nothing_asked_for_twice(
+    stopped, whole
+):
     files = shareable(finish(stopped).folder)
     differ = {name for name in files if files[name] != whole[name]}
-    assert differ <= {"recipe.yaml", "certificate.json", "certificate.md"}  # the recipe holds the limit
+    assert differ <= {
+        "recipe.yaml",
+        "certificate.json",
+        "certificate.md",
+    }  # the recipe holds the limit
     asked = (stopped / "asked").read_text().split()
     assert len(asked) == len(set(asked))
 
 
 @pytest.mark.parametrize("damaged", ["chunks/*", "embeddings/private_embeddings.npy"])
-def test_a_damaged_chunk_is_asked_for_again_and_damaged_private_embeddings_are_computed_anew(stopped, whole, damaged):
+def test_a_damaged_chunk_is_asked_for_again_and_damaged_private_embeddings_are_computed_anew(
+    stopped, whole, damaged
+):
     path = sorted((stopped / "run" / "confidential").glob(damaged))[-1]
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0")
     assert shareable(finish(stopped).folder)["synthetic.npz"] == whole["synthetic.npz"]
@@ -133,11 +150,15 @@ def test_a_damaged_population_that_would_cost_or_come_out_otherwise_is_named(sto
 def test_a_population_that_comes_out_otherwise_is_not_taken(stopped, monkeypatch):
     def backwards(self, request):
         answer = super(driver.Counted, self).random_api(request)
-        return dataclasses.replace(answer, samples=answer.samples.take(np.arange(len(answer.samples))[::-1]))
+        return dataclasses.replace(
+            answer, samples=answer.samples.take(np.arange(len(answer.samples))[::-1])
+        )
 
     monkeypatch.setattr(driver.Counted, "random_api", backwards)
     damage(stopped, "populations/000/images.npy")
-    said = r"made anew it is not the same to the last bit \(on a GPU or another machine .+\): restore"
+    said = (
+        r"made anew it is not the same to the last bit \(on a GPU or another machine .+\): restore"
+    )
     with pytest.raises(DamagedFile, match=said):
         finish(stopped)
 
@@ -150,7 +171,9 @@ def test_a_damaged_release_or_a_lost_journal_is_named_and_nothing_is_drawn_anew(
             path.unlink()
     else:
         before = damage(stopped, "releases/histogram-1.npy")
-    with pytest.raises(RunError, match="the journal does not know of it" if lost else r"releases/histogram-1\.npy"):
+    with pytest.raises(
+        RunError, match="the journal does not know of it" if lost else r"releases/histogram-1\.npy"
+    ):
         finish(stopped)
     assert (stopped / "asked").read_text() == before
 
@@ -177,7 +200,9 @@ def test_another_recipe_and_a_second_writer_are_refused_and_named(stopped):
     finish(stopped)
 
 
-def test_an_older_state_that_is_restored_in_place_and_would_draw_again_counts_as_one_more_run(stopped):
+def test_an_older_state_that_is_restored_in_place_and_would_draw_again_counts_as_one_more_run(
+    stopped,
+):
     run = stopped / "run"
     shutil.copytree(run, stopped / "backup")
     finish(stopped, noise=None)
@@ -197,10 +222,13 @@ def test_a_copy_that_goes_on_counts_as_one_more_run_and_a_run_that_was_moved_doe
     for name in ("moved", "copy"):
         resume_run(stopped / name, context(stopped, progress=told, noise=None), recipe)
     budget = DataSetLedger.beside(stopped / PRIVATE)
-    names = [json.loads((stopped / name / IDENTITY).read_text())["run"] for name in ("moved", "copy")]
+    names = [
+        json.loads((stopped / name / IDENTITY).read_text())["run"] for name in ("moved", "copy")
+    ]
     assert set(budget.read()["runs"]) == set(names)
     assert len(set(names)) == 2
     assert [warning for warning in told.warnings if "copy" in warning] == [
-        f"{stopped / 'copy'} is a copy, or was restored: it counts as one more run of the data set's ledger."
+        f"{stopped / 'copy'} is a copy, or was restored: it counts as one more run of the data "
+        "set's ledger."
     ]
     assert pe.Run.open(stopped / "copy").guarantee["data_set"] == budget.total(1e-5)

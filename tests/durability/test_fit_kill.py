@@ -1,4 +1,6 @@
-"""A fit killed anywhere, and gone on with, is the fit that was never killed: no release is drawn or charged twice."""
+"""A fit killed anywhere, and gone on with, is the fit that was never killed: no release is drawn or
+charged twice.
+"""
 
 import json
 import random
@@ -16,7 +18,12 @@ from tests.durability.test_kill import shareable, slow_but_for
 COUNT = 24
 PLAIN = {"steps": 3, "batch": 8}
 TRAINING = {"steps": 6, "block": 1, "expected_batch": COUNT, "draws": 2, "micro_batch": COUNT}
-UNET = {"network": {"channels": [8, 16]}, "training": TRAINING, "sampling": {"steps": 3}, "device": "cpu"}
+UNET = {
+    "network": {"channels": [8, 16]},
+    "training": TRAINING,
+    "sampling": {"steps": 3},
+    "device": "cpu",
+}
 PUBLIC = {"public": {"kind": "glyphs", "characters": "LOXM", "count": 40}, "pretraining": PLAIN}
 APIS = {
     "dp_gaussian": {"public": {"kind": "noise", "count": 50}},
@@ -64,7 +71,14 @@ def test_a_fit_killed_over_and_over_ends_as_if_it_had_not_been(kind, tmp_path):
     process = driver.forked(carry_out, kind, whole)
     process.join(100)
     assert process.exitcode == 0
-    steps = [1, 2, 1, 2, 1, *(draws.randint(2, 20) for _ in range(99))]  # the end replaces 7 files in one go
+    steps = [
+        1,
+        2,
+        1,
+        2,
+        1,
+        *(draws.randint(2, 20) for _ in range(99)),
+    ]  # the end replaces 7 files in one go
     modules = () if kind == "dp_gaussian" else ("torch", "diffusers", "timm")
     assert driver.swept(partial(carry_out, kind), killed, steps, "/releases", modules) > 2
     assert shareable(killed / "run") == shareable(whole / "run")

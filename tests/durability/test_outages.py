@@ -1,4 +1,6 @@
-"""A run whose server goes away three times ends as if it never had, with and without kills, and pays nothing twice."""
+"""A run whose server goes away three times ends as if it never had, with and without kills, and
+pays nothing twice.
+"""
 
 import time
 from typing import Any
@@ -34,24 +36,41 @@ KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
 def carry_out(folder, kind, url):
     """Begin the run, or go on with it."""
     policy_module.FIRST, policy_module.MOST = 0.02, 0.1
-    api = {"base_url": url + "/v1" * (kind == "texts"), "key_env": None, "prompts": "a", "concurrency": 2, "tries": 2}
+    api = {
+        "base_url": url + "/v1" * (kind == "texts"),
+        "key_env": None,
+        "prompts": "a",
+        "concurrency": 2,
+        "tries": 2,
+    }
     source: dict[str, Any] = {"kind": "npz", "size": 4, "channels": 1}
     if kind == "texts":
         source = {"kind": "text_table", "label_column": "label", "longest": 60}
     embedding = TfIdf() if kind == "texts" else Mean()
     content = {
         "private": source
-        | {"path": folder / PRIVATE[kind], "classes": ["a", "b"], "ledger_file": folder.with_name("ledger.json")},
+        | {
+            "path": folder / PRIVATE[kind],
+            "classes": ["a", "b"],
+            "ledger_file": folder.with_name("ledger.json"),
+        },
         "api": api | KINDS[kind][1],
         "embedding": {"kind": object_kind(embedding)},
         "privacy": {"noise_multiplier": 1, "delta": 1e-5},
-        "evolution": {"iterations": 2, "population": POPULATION, "lookahead": 0, "measure_degree": "never"},
+        "evolution": {
+            "iterations": 2,
+            "population": POPULATION,
+            "lookahead": 0,
+            "measure_degree": "never",
+        },
     }
     context = RunContext(embedding=embedding, noise=SameNoise())
     begin_or_go_on(Recipe.parse(content, "the test"), folder / "run", context)
 
 
-@pytest.mark.parametrize(("kind", "killed", "fault"), [("texts", False, "dropped"), ("images", True, "503 html")])
+@pytest.mark.parametrize(
+    ("kind", "killed", "fault"), [("texts", False, "dropped"), ("images", True, "503 html")]
+)
 def test_three_outages_change_no_byte_and_nothing_is_paid_twice(tmp_path, kind, killed, fault):
     plain, folder, script = tmp_path / "plain", tmp_path / "outages", Script()
     for each in (plain, folder):

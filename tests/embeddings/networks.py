@@ -49,7 +49,9 @@ def open_clip_files(folder, quick_gelu=False):
 
 
 def dinov2_folder(folder):
-    config = Dinov2Config(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=28, patch_size=14)
+    config = Dinov2Config(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=28, patch_size=14
+    )
     model = Dinov2Model(config)
     model.load_state_dict(lively(model))
     model.save_pretrained(folder / "dinov2")
@@ -57,19 +59,30 @@ def dinov2_folder(folder):
 
 
 def tiny_dinov2(folder, **settings):
-    return DINOv2(**{"model": str(folder), "resize": 32, "crop": 28, "device": "cpu", "batch_size": 8} | settings)
+    return DINOv2(
+        **{"model": str(folder), "resize": 32, "crop": 28, "device": "cpu", "batch_size": 8}
+        | settings
+    )
 
 
 def networks(folder, offline=False):
     """All embeddings that run a network, by name, with random weights in files below `folder`."""
     config, weights = open_clip_files(folder)
     save_file(lively(build_inception()), folder / "inception.safetensors")
-    texts = {"sentence_transformers": sentences.encoder(folder / "e"), "static": sentences.static(folder / "static")}
+    texts = {
+        "sentence_transformers": sentences.encoder(folder / "e"),
+        "static": sentences.static(folder / "static"),
+    }
     common = {"device": "cpu", "batch_size": 8, "offline": offline}
     return {
         "dinov2": tiny_dinov2(dinov2_folder(folder), offline=offline),
         "efficientnet_lite": EfficientNetLite(resize=32, crop=32, **common),  # its real weights
-        "inception": Inception(weights=str(folder / "inception.safetensors"), **common | {"batch_size": 2}),
+        "inception": Inception(
+            weights=str(folder / "inception.safetensors"), **common | {"batch_size": 2}
+        ),
         "open_clip": OpenCLIP(model=str(config), weights=str(weights), **common),
-        **{name: SentenceTransformers(model=place, **common | {"batch_size": 4}) for name, place in texts.items()},
+        **{
+            name: SentenceTransformers(model=place, **common | {"batch_size": 4})
+            for name, place in texts.items()
+        },
     }

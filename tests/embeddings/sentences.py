@@ -1,4 +1,6 @@
-"""Tiny sentence encoders of random weights, in folders as the libraries that make them write them."""
+"""Tiny sentence encoders of random weights, in folders as the libraries that make them
+write them.
+"""
 
 import json
 
@@ -18,18 +20,32 @@ _TYPE = "sentence_transformers.models."
 
 
 def encoder(folder, *, pooling="mean", modules=True):
-    """A BERT with a pooling layer, as sentence-transformers saves them; without `modules` as transformers does."""
+    """A BERT with a pooling layer, as sentence-transformers saves them; without `modules` as
+    transformers does.
+    """
     torch.manual_seed(0)
     tokenizer = _tokenizer(["[CLS] $A [SEP]"])
-    sizes = {"hidden_size": _WIDTH, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = BertConfig(vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=LIMIT, **sizes)
+    sizes = {
+        "hidden_size": _WIDTH,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
+    config = BertConfig(
+        vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=LIMIT, **sizes
+    )
     config.initializer_range = 0.3  # so that the text tells
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=LIMIT, **names).save_pretrained(folder)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_max_length=LIMIT, **names
+    ).save_pretrained(folder)
     if modules:
         _write(folder / "modules.json", _modules("Transformer", "Pooling", "Normalize"))
-        _write(folder / "1_Pooling" / "config.json", {"embedding_dimension": _WIDTH, "pooling_mode": pooling})
+        _write(
+            folder / "1_Pooling" / "config.json",
+            {"embedding_dimension": _WIDTH, "pooling_mode": pooling},
+        )
     return str(folder)
 
 
@@ -37,7 +53,11 @@ def static(folder):
     """A table with a vector for each token, as model2vec saves it."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer([])
-    rows = np.random.default_rng(0).normal(size=(tokenizer.get_vocab_size(), _WIDTH)).astype(np.float32)
+    rows = (
+        np.random.default_rng(0)
+        .normal(size=(tokenizer.get_vocab_size(), _WIDTH))
+        .astype(np.float32)
+    )
     save_file({"embeddings": rows}, folder / "model.safetensors")
     tokenizer.save(str(folder / "tokenizer.json"))
     _write(folder / "config.json", {"normalize": True, "embedding_dtype": "float32"})
@@ -56,7 +76,9 @@ def prompted(folder, prompt):
 def incomplete(folder):
     """An encoder of whose weights some are missing."""
     place, file = encoder(folder), folder / "model.safetensors"
-    kept = {name: value for name, value in load_file(file).items() if "layer.1.attention" not in name}
+    kept = {
+        name: value for name, value in load_file(file).items() if "layer.1.attention" not in name
+    }
     save_file(kept, file, metadata={"format": "pt"})
     return place
 
@@ -71,9 +93,15 @@ def with_code(folder, told):
 
 def _tokenizer(template):
     made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    made.normalizer, made.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    made.normalizer, made.pre_tokenizer = (
+        normalizers.BertNormalizer(),
+        pre_tokenizers.BertPreTokenizer(),
+    )
     trainer = trainers.WordPieceTrainer(
-        vocab_size=300, special_tokens=SPECIAL, initial_alphabet=list("abcdefghijklmnopqrstuvwxyz"), show_progress=False
+        vocab_size=300,
+        special_tokens=SPECIAL,
+        initial_alphabet=list("abcdefghijklmnopqrstuvwxyz"),
+        show_progress=False,
     )
     made.train_from_iterator([" ".join(WORDS[i:] + WORDS[:i]) for i in range(len(WORDS))], trainer)
     if template:

@@ -1,4 +1,6 @@
-"""Embeddings from endpoints, of images by POST and of texts by OpenAI's SDK, against real servers on loopback."""
+"""Embeddings from endpoints, of images by POST and of texts by OpenAI's SDK, against real servers
+on loopback.
+"""
 
 import json
 from contextlib import ExitStack
@@ -26,9 +28,14 @@ CANARY = "canary-99"
 COMMON = {"trusted_with_private_data": True, "key_env": "THE_KEY", "timeout": 1.0}
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 6, 6, 3)).astype(np.uint8)
 PIXELS[:, 0, 0, 0] = (1, 2, 3, 4, 5)
-TEXTS = Texts.of(["the film was good", "a warm night of music", "the food was not cold", "", "new place"])
+TEXTS = Texts.of(
+    ["the film was good", "a warm night of music", "the food was not cold", "", "new place"]
+)
 SAMPLES = {"images": Images(PIXELS), "texts": TEXTS}
-WANTED = {"images": PIXELS.mean(axis=(1, 2)), "texts": np.stack([vector_of(text or ".") for text in TEXTS.strings])}
+WANTED = {
+    "images": PIXELS.mean(axis=(1, 2)),
+    "texts": np.stack([vector_of(text or ".") for text in TEXTS.strings]),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -97,8 +104,17 @@ def test_the_address_is_asked_to_the_letter(stack, place):
 
     async def at_place(scope, receive, send):
         if scope["type"] == "http":
-            asked.add((scope["raw_path"] + b"?" * bool(scope["query_string"]) + scope["query_string"]).decode())
-            scope = {**scope, "path": "/v1/embeddings", "raw_path": b"/v1/embeddings", "query_string": b""}
+            asked.add(
+                (
+                    scope["raw_path"] + b"?" * bool(scope["query_string"]) + scope["query_string"]
+                ).decode()
+            )
+            scope = {
+                **scope,
+                "path": "/v1/embeddings",
+                "raw_path": b"/v1/embeddings",
+                "query_string": b"",
+            }
         await server(scope, receive, send)
 
     url = stack.enter_context(serving(at_place))
@@ -107,7 +123,14 @@ def test_the_address_is_asked_to_the_letter(stack, place):
 
 
 @pytest.mark.parametrize(
-    "changed", [{"index": 0}, {"embedding": "no"}, {"embedding": "AAAA"}, {"embedding": [[1.0]]}, {"embedding": None}]
+    "changed",
+    [
+        {"index": 0},
+        {"embedding": "no"},
+        {"embedding": "AAAA"},
+        {"embedding": [[1.0]]},
+        {"embedding": None},
+    ],
 )
 def test_vectors_that_are_not_one_per_sample_are_refused(made, changed):
     for kind, samples in SAMPLES.items():
@@ -131,12 +154,16 @@ def test_a_sample_that_is_refused_or_breaks_the_endpoint_gets_no_vector_and_the_
     assert np.isnan(vectors).all(axis=1).tolist() == [False, False, True, False, False]
     np.testing.assert_allclose(vectors[[0, 1, 4]], WANTED[kind][[0, 1, 4]], rtol=1e-6)
     assert said in caplog.text
-    assert {len(request["input"]) for request in script.requests} == {5}, "a request of another size"
+    assert {len(request["input"]) for request in script.requests} == {5}, (
+        "a request of another size"
+    )
 
 
 def test_an_endpoint_that_refuses_black_images_too_is_at_fault_and_says_so(made):
     with pytest.raises(APIError, match=r"rejects the request with HTTP 400: image 0 shows a scar"):
-        embed_block(made("images", server={"refused": 0})[0], Images(np.zeros((2, 4, 4, 3), np.uint8)))
+        embed_block(
+            made("images", server={"refused": 0})[0], Images(np.zeros((2, 4, 4, 3), np.uint8))
+        )
 
 
 @pytest.mark.parametrize(("away", "kind"), [(6, "images"), (12, "images"), (6, "texts")])
@@ -151,7 +178,11 @@ def test_an_outage_costs_no_sample_its_vector(made, away, kind):
         ("images", ["503 html"] * 999, r"gave no answer for .*HTTP 503.*`pe run RUN` goes on"),
         ("images", ["500"] * 999, "fails on blank samples: HTTP 500: scripted"),
         ("texts", ["500"] * 999, "fails on blank samples: HTTP 500: scripted"),
-        ("images", [*["500"] * 6, "", *["503 html"] * 999], "503"),  # away again once blank images had an answer
+        (
+            "images",
+            [*["500"] * 6, "", *["503 html"] * 999],
+            "503",
+        ),  # away again once blank images had an answer
     ],
 )
 def test_an_endpoint_that_stays_away_is_one_sentence(made, kind, faults, said):
@@ -173,7 +204,10 @@ def test_a_vector_that_is_not_finite_is_none_and_the_others_stand(made):
     ],
 )
 def test_private_samples_go_nowhere_unless_the_recipe_says_so(make, given, named):
-    with pytest.raises(RecipeError, match=rf"every PRIVATE {named}: state embedding\.trusted_with_private_data: true"):
+    with pytest.raises(
+        RecipeError,
+        match=rf"every PRIVATE {named}: state embedding\.trusted_with_private_data: true",
+    ):
         make(**given)
 
 
@@ -187,14 +221,22 @@ def private(tmp_path):
 
 def run_by(embedding, private, api):
     content = {
-        "private": {"kind": "npz", "path": private, "size": 4, "channels": 1, "classes": ["a", "b"]},
+        "private": {
+            "kind": "npz",
+            "path": private,
+            "size": 4,
+            "channels": 1,
+            "classes": ["a", "b"],
+        },
         "api": {"kind": "object:tests.generators.Shades"},
         "embedding": {"kind": "http", "url": f"http://{embedding.info.hosts[0]}/v1/embeddings"}
         | {"trusted_with_private_data": True, "patience": 0.1},
         "privacy": {"noise_multiplier": 1, "delta": 1e-5},
         "evolution": {"iterations": 1, "population": 10, "lookahead": 0},
     }
-    return run_recipe(Recipe.parse(content, "the test"), private.parent / "run", RunContext(api=api))
+    return run_recipe(
+        Recipe.parse(content, "the test"), private.parent / "run", RunContext(api=api)
+    )
 
 
 def test_an_endpoint_that_is_down_is_told_before_there_is_a_run(made, private):
@@ -219,7 +261,9 @@ def test_the_certificate_states_who_sees_private_images_and_the_confidential_log
     assert "shows a scar" in log.read_text()
     assert capfd.readouterr() == ("", "")
     log.unlink()
-    told = pe("evaluate", run.folder, "--test", private, "--metrics", "memorisation", cwd=private.parent)
+    told = pe(
+        "evaluate", run.folder, "--test", private, "--metrics", "memorisation", cwd=private.parent
+    )
     assert told.returncode == 2
     assert "HTTPEmbedding.embed gave no finite vector for an image: see the log." in told.stderr
     assert "scar" not in told.stdout + told.stderr

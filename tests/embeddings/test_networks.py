@@ -40,8 +40,12 @@ def test_only_the_published_inception_as_fid_has_it_is_called_fid():
 
 def test_inception_antialiased_is_given_what_clean_fid_gives_it():
     """Pillow's resizing of floats, which cuts overshoots at the end alone."""
-    edges = np.repeat(np.repeat(images(1, height=8, width=8).pixels // 128 * 255, 4, axis=1), 4, axis=2)
-    given = Inception(resize="antialiased")._prepare(torch.from_numpy(np.moveaxis(edges, 3, 1)).float())
+    edges = np.repeat(
+        np.repeat(images(1, height=8, width=8).pixels // 128 * 255, 4, axis=1), 4, axis=2
+    )
+    given = Inception(resize="antialiased")._prepare(
+        torch.from_numpy(np.moveaxis(edges, 3, 1)).float()
+    )
     floats = [Image.fromarray(edges[0, :, :, channel].astype(np.float32)) for channel in range(3)]
     theirs = np.clip([image.resize((299, 299), Image.BICUBIC) for image in floats], 0, 255)
     np.testing.assert_allclose(given[0], (theirs - 128) / 128, atol=1e-4)
@@ -49,7 +53,10 @@ def test_inception_antialiased_is_given_what_clean_fid_gives_it():
 
 @pytest.mark.parametrize(
     ("quick_gelu", "height", "width", "error"),
-    [(False, 32, 32, 1e-5), (True, 50, 40, 0.05)],  # where they are resized, Pillow rounds grey levels and we do not
+    [
+        (False, 32, 32, 1e-5),
+        (True, 50, 40, 0.05),
+    ],  # where they are resized, Pillow rounds grey levels and we do not
 )
 def test_open_clip_has_the_features_of_the_library_after_its_own_preparation(
     tmp_path, quick_gelu, height, width, error
@@ -62,17 +69,24 @@ def test_open_clip_has_the_features_of_the_library_after_its_own_preparation(
         given = torch.stack([prepare(Image.fromarray(image)) for image in samples.pixels])
         theirs = model.eval().encode_image(given).numpy()
     ours = OpenCLIP(model=str(config), weights=str(weights), device="cpu").embed(samples)
-    assert np.linalg.norm(ours - theirs, axis=1).max() < error * np.linalg.norm(theirs, axis=1).min()
+    assert (
+        np.linalg.norm(ours - theirs, axis=1).max() < error * np.linalg.norm(theirs, axis=1).min()
+    )
 
 
 def test_open_clip_prepares_images_as_the_tag_of_the_weights_asks(tmp_path):
     config, weights = open_clip_files(tmp_path)
     content = config.read_text(encoding="utf-8")
-    asked = '{"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5], "interpolation": "bicubic", "resize_mode": "squash"}'
+    asked = (
+        '{"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5], "interpolation": "bicubic", '
+        '"resize_mode": "squash"}'
+    )
     squash = tmp_path / "squash.json"
     squash.write_text(f'{{"model_cfg": {content}, "preprocess_cfg": {asked}}}', encoding="utf-8")
     wide = images(2, height=20, width=60)
-    cut, whole = (OpenCLIP(model=str(name), weights=str(weights), device="cpu") for name in (config, squash))
+    cut, whole = (
+        OpenCLIP(model=str(name), weights=str(weights), device="cpu") for name in (config, squash)
+    )
     middle = Images(wide.pixels[:, :, 20:40])
     np.testing.assert_allclose(cut.embed(wide), cut.embed(middle), atol=0.5)
     assert np.abs(whole.embed(wide) - whole.embed(middle)).max() > 0.5
@@ -113,7 +127,9 @@ def test_dinov2_refuses_weights_that_the_library_would_fill_up_at_random(tmp_pat
 
 
 def test_efficientnet_lite_sees_what_photographs_show():
-    """With the published weights, and with each tensor in its place: one out of place, and it sees nothing."""
+    """With the published weights, and with each tensor in its place: one out of place, and it sees
+    nothing.
+    """
     ours = EfficientNetLite(device="cpu", batch_size=1)
     palace, daisy = 698, 985  # classes of ImageNet
     for photograph, shown in zip(load_sample_images().images, (palace, daisy), strict=True):

@@ -9,7 +9,9 @@ from pe.errors import ContractError, RecipeError
 
 
 def noise(count, *, height=28, width=28):
-    return Images(np.random.default_rng(0).integers(0, 256, (count, height, width, 1)).astype(np.uint8))
+    return Images(
+        np.random.default_rng(0).integers(0, 256, (count, height, width, 1)).astype(np.uint8)
+    )
 
 
 def bar(column, *, level=255):
@@ -29,9 +31,13 @@ def test_the_farther_an_image_is_shifted_the_farther_its_vector_lies(features):
 @pytest.mark.parametrize(("side", "blur"), [(28, 0.0), (28, 1.5), (200, 1.5)])
 def test_the_blur_is_the_whole_gaussian_to_the_rounding_of_float32(side, blur):
     images, distances = noise(4, height=side, width=side), np.arange(28)[:, None] - np.arange(28)
-    whole = np.exp(-0.5 * (distances / blur) ** 2) / (blur * np.sqrt(2 * np.pi)) if blur else np.eye(28)
+    whole = (
+        np.exp(-0.5 * (distances / blur) ** 2) / (blur * np.sqrt(2 * np.pi)) if blur else np.eye(28)
+    )
     resampled = np.eye(28) if side == 28 else _reduction(28, side, 0).astype(np.float64)
-    exact = np.einsum("is,nsr,jr->nij", whole @ resampled, images.pixels[..., 0] / 255, whole @ resampled)
+    exact = np.einsum(
+        "is,nsr,jr->nij", whole @ resampled, images.pixels[..., 0] / 255, whole @ resampled
+    )
     np.testing.assert_allclose(Pixels(blur=blur).embed(images).reshape(4, 28, 28), exact, rtol=2e-6)
 
 
@@ -46,7 +52,9 @@ def test_images_of_any_proportion_are_brought_to_the_size_and_keep_their_mean():
 
 @pytest.mark.parametrize("features", ["pixels", "pyramid"])
 def test_normalised_vectors_have_length_one_and_forget_contrast_and_black_stays_zero(features):
-    images = Images(np.concatenate([bar(9).pixels, bar(9, level=100).pixels, bar(9, level=0).pixels]))
+    images = Images(
+        np.concatenate([bar(9).pixels, bar(9, level=100).pixels, bar(9, level=0).pixels])
+    )
     vectors = Pixels(features=features, normalise="l2").embed(images)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), [1, 1, 0], rtol=1e-5)
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)

@@ -1,4 +1,6 @@
-"""Sentence embeddings: what the library itself gives, as a function of one text alone, to the last bit."""
+"""Sentence embeddings: what the library itself gives, as a function of one text alone, to the last
+bit.
+"""
 
 import numpy as np
 import pytest
@@ -32,7 +34,9 @@ def written(*lengths):
 
 
 def embedding(model, **settings):
-    return SentenceTransformers(model=model, device="cpu", **{"batch_size": 4, "offline": True} | settings)
+    return SentenceTransformers(
+        model=model, device="cpu", **{"batch_size": 4, "offline": True} | settings
+    )
 
 
 def assert_of_library(vectors, model, texts, **settings):
@@ -52,7 +56,9 @@ def test_a_text_has_the_vector_that_the_library_itself_gives(model):
 
 @pytest.mark.parametrize("batch_size", [1, 2, 4])
 def test_no_text_beside_it_changes_a_vector(model, batch_size):
-    """Short and long ones, some as long as the model takes: a library may skip the mask where all of them are."""
+    """Short and long ones, some as long as the model takes: a library may skip the mask where all
+    of them are.
+    """
     texts = written(100, 2, 100, 9, 100, 100, 12, 30, 100, 100, 100, 40)
     made = embedding(model, batch_size=batch_size)
     alone = np.concatenate([made.embed(Texts.of([text])) for text in texts])
@@ -63,20 +69,32 @@ def test_no_text_beside_it_changes_a_vector(model, batch_size):
         unpadded.append(mask is not None and len(mask) > 1 and bool(mask.all()))
 
     made._copies[0].network.module.register_forward_pre_hook(look)
-    for order in (range(len(texts)), reversed(range(len(texts))), [0, 2, 4], [0, 2, 4, 5, 8, 9, 10], [0, 0, 0, 0, 1]):
+    for order in (
+        range(len(texts)),
+        reversed(range(len(texts))),
+        [0, 2, 4],
+        [0, 2, 4, 5, 8, 9, 10],
+        [0, 0, 0, 0, 1],
+    ):
         chosen = list(order)
-        np.testing.assert_array_equal(made.embed(Texts.of([texts[i] for i in chosen])), alone[chosen])
+        np.testing.assert_array_equal(
+            made.embed(Texts.of([texts[i] for i in chosen])), alone[chosen]
+        )
     assert not any(unpadded)
 
 
 def test_prompts_and_the_number_of_tokens_are_as_the_recipe_says(tmp_path):
     model, texts = prompted(tmp_path, "query: "), written(5, 60)
     for prompt in ("topic of ", ""):
-        assert_of_library(embedding(model, prompt=prompt).embed(Texts.of(texts)), model, texts, prompt=prompt)
+        assert_of_library(
+            embedding(model, prompt=prompt).embed(Texts.of(texts)), model, texts, prompt=prompt
+        )
     short = embedding(model, max_tokens=8, prompt="")
     first = " ".join(texts[1].split()[:10])
     np.testing.assert_array_equal(short.embed(Texts.of([texts[1]])), short.embed(Texts.of([first])))
-    with pytest.raises(RecipeError, match=f"max_tokens is {LIMIT + 1}, and the model takes {LIMIT}: give that"):
+    with pytest.raises(
+        RecipeError, match=f"max_tokens is {LIMIT + 1}, and the model takes {LIMIT}: give that"
+    ):
         embedding(model, max_tokens=LIMIT + 1).embed(Texts.of(texts))
 
 
@@ -84,7 +102,9 @@ def test_a_model_that_lacks_weights_is_refused_and_code_beside_one_is_not_run(tm
     with pytest.raises(RecipeError, match="lacks some of its weights: name one that has them all"):
         embedding(incomplete(tmp_path / "incomplete")).embed(Texts.of(["a"]))
     told = tmp_path / "told"
-    with pytest.raises(RecipeError, match=r"cannot be loaded .*own\.Own.*: name a folder, or OWNER/NAME") as caught:
+    with pytest.raises(
+        RecipeError, match=r"cannot be loaded .*own\.Own.*: name a folder, or OWNER/NAME"
+    ) as caught:
         embedding(with_code(tmp_path / "code", told)).embed(Texts.of(["a"]))
     assert "\n" not in str(caught.value)
     assert not told.exists()

@@ -1,4 +1,6 @@
-"""Texts by their words: those of the same subject are near, rare words count more, public texts alone are fitted on."""
+"""Texts by their words: those of the same subject are near, rare words count more, public texts
+alone are fitted on.
+"""
 
 import json
 import subprocess
@@ -19,14 +21,31 @@ SUBJECTS = {
     "rail": "locomotive platform signal carriage timetable conductor junction freight",
     "court": "judge verdict appeal witness prosecutor sentence hearing defendant",
 }
-FILLER = ["the", "and", "of", "a", "was", "in", "it", "that", "with", "for", "on", "as", "at", "by", "from"]
+FILLER = [
+    "the",
+    "and",
+    "of",
+    "a",
+    "was",
+    "in",
+    "it",
+    "that",
+    "with",
+    "for",
+    "on",
+    "as",
+    "at",
+    "by",
+    "from",
+]
 
 
 def written(subject, count, seed):
     """Texts of a few words of a subject among many that any text has."""
     rng, words = np.random.default_rng(seed), SUBJECTS[subject].split()
     return [
-        " ".join(rng.permutation([*rng.choice(words, 4), *rng.choice(FILLER, 20)])).capitalize() for _ in range(count)
+        " ".join(rng.permutation([*rng.choice(words, 4), *rng.choice(FILLER, 20)])).capitalize()
+        for _ in range(count)
     ]
 
 
@@ -38,14 +57,18 @@ def public(tmp_path):
 
 
 def ways(public):
-    """Kind and settings: both embeddings without public texts and with them, and TF-IDF projected."""
+    """Kind and settings: both embeddings without public texts and with them, and TF-IDF
+    projected.
+    """
     files = {"public": str(public), "text_column": "note"}
     plain = [(kind, settings) for kind in ("tfidf", "wordllama") for settings in ({}, files)]
     return [*plain, ("tfidf", files | {"projection": "svd", "dimensions": 30})]
 
 
 def test_the_nearest_text_is_of_the_same_subject(public):
-    batches = [Texts.of([text for name in SUBJECTS for text in written(name, 20, seed)]) for seed in (8, 9)]
+    batches = [
+        Texts.of([text for name in SUBJECTS for text in written(name, 20, seed)]) for seed in (8, 9)
+    ]
     subjects = np.repeat(np.arange(3), 20)
     for way in ways(public):
         one, other = map(construct("pe.embeddings", *way).embed, batches)
@@ -56,7 +79,8 @@ def test_the_nearest_text_is_of_the_same_subject(public):
 def test_vectors_are_the_same_in_another_process_and_of_odd_texts_too(public):
     odd = ["", "!?", "日本語のテキスト", "مرحبا", "👩‍👩‍👧", "x" * 3000, "Vineyard"]
     code = (
-        "import sys, json; from pe.data.texts import Texts; from pe.plugins.specs import construct\n"
+        "import sys, json; from pe.data.texts import Texts; from pe.plugins.specs import "
+        "construct\n"
         "for way in json.loads(sys.argv[1]):\n"
         "    vectors = construct('pe.embeddings', *way).embed(Texts.of(json.loads(sys.argv[2])))\n"
         "    sys.stdout.buffer.write(vectors.tobytes())"
@@ -69,7 +93,9 @@ def test_vectors_are_the_same_in_another_process_and_of_odd_texts_too(public):
         assert not vectors[0].any()
         assert np.linalg.norm(vectors[1:], axis=1) == pytest.approx(1)
         assert len(np.unique(vectors, axis=0)) == len(odd)
-        assert not ((vectors != 0) & (np.abs(vectors) < 1e-8)).any()  # whose products would be denormal
+        assert not (
+            (vectors != 0) & (np.abs(vectors) < 1e-8)
+        ).any()  # whose products would be denormal
 
 
 def test_a_word_that_few_public_texts_have_counts_more(public):

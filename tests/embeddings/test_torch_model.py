@@ -1,4 +1,6 @@
-"""Networks in batches: a vector is a function of its image, on the device and in the precision asked for."""
+"""Networks in batches: a vector is a function of its image, on the device and in the precision
+asked for.
+"""
 
 import subprocess
 import sys
@@ -20,7 +22,9 @@ from tests.private_data import dataset_of
 
 
 class Sums(nn.Module):
-    """Sums of an image's halves; where `uneven`, a row's sum is off by a hair that depends on its place."""
+    """Sums of an image's halves; where `uneven`, a row's sum is off by a hair that depends on its
+    place.
+    """
 
     def __init__(self, uneven=False, error=None):
         super().__init__()
@@ -75,7 +79,9 @@ def test_removing_a_record_leaves_all_other_private_vectors_bit_identical(random
 
 
 def test_where_places_in_a_batch_differ_images_are_run_one_at_a_time():
-    """It is the trial that protects them: without it the uneven network's vectors depend on the place."""
+    """It is the trial that protects them: without it the uneven network's vectors depend on the
+    place.
+    """
     uneven, even = OfSums(Sums(uneven=True)), OfSums()
     vectors = uneven.embed(images(4))
     np.testing.assert_array_equal(uneven.embed(images(4).take([3, 0, 1, 2])), vectors[[3, 0, 1, 2]])
@@ -107,7 +113,10 @@ def test_a_device_that_gives_other_vectors_is_left_out(caplog):
     embedding = OfSums(Drifting(), ["cpu", "cpu"])
     np.testing.assert_array_equal(embedding.embed(images(8)), OfSums().embed(images(8)))
     assert embedding.batches == [[4, 4, 4]]
-    assert "Two GPUs give a sample two vectors: the embedding 'sums' uses the first alone." in caplog.messages
+    assert (
+        "Two GPUs give a sample two vectors: the embedding 'sums' uses the first alone."
+        in caplog.messages
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,7 +142,9 @@ def test_auto_takes_all_gpus_of_one_kind(kinds, wanted, places, monkeypatch, cap
 
 
 @pytest.mark.parametrize("setting", ["tf32", "ieee"])
-def test_on_a_card_arithmetic_is_exact_whatever_torch_was_told_and_so_it_is_left(setting, monkeypatch):
+def test_on_a_card_arithmetic_is_exact_whatever_torch_was_told_and_so_it_is_left(
+    setting, monkeypatch
+):
     places = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)
     for place in places:
         monkeypatch.setattr(place, "fp32_precision", setting)
@@ -150,7 +161,8 @@ def test_constructing_loads_neither_torch_nor_weights():
         "from pe.plugins.specs import construct\n"
         "for kind in ('open_clip', 'inception', 'dinov2', 'efficientnet_lite'):\n"
         "    assert construct('pe.embeddings', kind, {'device': 'cpu'}).batch_size in (32, 64)\n"
-        "sentences = construct('pe.embeddings', 'sentence_transformers', {'device': 'cpu', 'model': 'some/model'})\n"
+        "sentences = construct('pe.embeddings', 'sentence_transformers', {'device': 'cpu', "
+        "'model': 'some/model'})\n"
         "assert sentences.batch_size == 64\n"
         "heavy = {'torch', 'transformers', 'open_clip', 'torchvision', 'timm'} & set(sys.modules)\n"
         "sys.exit(', '.join(heavy) or 0)"
@@ -161,7 +173,11 @@ def test_constructing_loads_neither_torch_nor_weights():
 @pytest.mark.parametrize(
     ("batch_size", "says"),
     [
-        (4, r"refused 3 images at once .*: take a smaller embedding\.batch_size than 4, or embedding\.device: cpu"),
+        (
+            4,
+            r"refused 3 images at once .*: take a smaller embedding\.batch_size than 4, or "
+            r"embedding\.device: cpu",
+        ),
         (1, r"refused 1 images at once .*: take embedding\.device: cpu"),
     ],
 )

@@ -1,4 +1,6 @@
-"""Weight files: what is missing, altered or more than weights ends in one sentence; offline fetches nothing."""
+"""Weight files: what is missing, altered or more than weights ends in one sentence; offline fetches
+nothing.
+"""
 
 import hashlib
 import socket
@@ -31,7 +33,9 @@ class Shelf:
 
     async def __call__(self, scope, receive, send):
         self.asked.append(scope["path"])
-        await Response(self.content or b"", 404 if self.content is None else 200)(scope, receive, send)
+        await Response(self.content or b"", 404 if self.content is None else 200)(
+            scope, receive, send
+        )
 
 
 @pytest.fixture
@@ -51,9 +55,14 @@ def shelf(tmp_path, monkeypatch):
         yield shelf
 
 
-def test_published_weights_that_are_not_what_was_published_or_not_there_are_refused(shelf, tmp_path):
+def test_published_weights_that_are_not_what_was_published_or_not_there_are_refused(
+    shelf, tmp_path
+):
     shelf.content = b"other weights"
-    published, folder = Published("w.pth", f"{shelf.url}/w.pth", RIGHT), tmp_path / "torch/hub/checkpoints"
+    published, folder = (
+        Published("w.pth", f"{shelf.url}/w.pth", RIGHT),
+        tmp_path / "torch/hub/checkpoints",
+    )
     with pytest.raises(RecipeError, match=r"is not the published w\.pth"):
         find_published(published, offline=False)
     assert list(folder.iterdir()) == []
@@ -61,7 +70,9 @@ def test_published_weights_that_are_not_what_was_published_or_not_there_are_refu
     with pytest.raises(RecipeError, match="SHA-256"):
         find_published(published, offline=True)
     nowhere = Published("x.pth", "http://127.0.0.1:9/x.pth", RIGHT)
-    with pytest.raises(RecipeError, match=r"x\.pth cannot be fetched .*get it from http://127.* put it in .*/hub/"):
+    with pytest.raises(
+        RecipeError, match=r"x\.pth cannot be fetched .*get it from http://127.* put it in .*/hub/"
+    ):
         find_published(nowhere, offline=False)
 
 
@@ -72,12 +83,22 @@ def asked_to_embed(embedding):
 @pytest.mark.parametrize(
     ("embedding", "says"),
     [
-        (Inception(offline=True), rf"{WEIGHTS.name} are not here and offline is true: get it from .*put it in"),
-        (OpenCLIP(offline=True), r"are not here and offline is true: get open_clip_model\.safetensors .*laion/CLIP"),
-        (DINOv2(model="/no/where/at/all", offline=True), "'/no/where/at/all' are not here .*facebook/dinov2-base"),
+        (
+            Inception(offline=True),
+            rf"{WEIGHTS.name} are not here and offline is true: get it from .*put it in",
+        ),
+        (
+            OpenCLIP(offline=True),
+            r"are not here and offline is true: get open_clip_model\.safetensors .*laion/CLIP",
+        ),
+        (
+            DINOv2(model="/no/where/at/all", offline=True),
+            "'/no/where/at/all' are not here .*facebook/dinov2-base",
+        ),
         (
             SentenceTransformers(model="some/encoder", offline=True),
-            r"'some/encoder' cannot be loaded \(offline is true, and there is no such folder and none in the cache\)",
+            r"'some/encoder' cannot be loaded \(offline is true, and there is no such folder and "
+            r"none in the cache\)",
         ),
     ],
 )
@@ -127,7 +148,9 @@ def test_a_weight_file_that_did_not_come_whole_is_named_by_each_embedding(flaw, 
     encoder, static = sentences.encoder(tmp_path / "encoder"), sentences.static(tmp_path / "static")
     places = {
         tiny_dinov2(dinov2_folder(tmp_path)): "dinov2/model.safetensors",
-        Inception(weights=str(tmp_path / "inception.safetensors"), **common): "inception.safetensors",
+        Inception(
+            weights=str(tmp_path / "inception.safetensors"), **common
+        ): "inception.safetensors",
         EfficientNetLite(weights=str(tmp_path / "lite.pth"), **common): "lite.pth",
         OpenCLIP(model=str(config), weights=str(tower), **common): "tiny.pt",
         SentenceTransformers(model=encoder, **common): "encoder/model.safetensors",
@@ -144,7 +167,10 @@ def test_a_weight_file_that_did_not_come_whole_is_named_by_each_embedding(flaw, 
 def test_a_cut_file_of_old_torch_is_told_to_be_cut_or_no_weights(tmp_path):
     torch.save({"a": torch.zeros(64)}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
     spoil(tmp_path / "old.pt", "cut")
-    with pytest.raises(RecipeError, match=r"old\.pt is cut, or holds no plain weights, and code in files is never run"):
+    with pytest.raises(
+        RecipeError,
+        match=r"old\.pt is cut, or holds no plain weights, and code in files is never run",
+    ):
         read_weights(tmp_path / "old.pt")
 
 
@@ -177,10 +203,16 @@ def test_offline_what_is_in_the_cache_is_read_without_a_request(shelf, tmp_path)
     assert shelf.asked == []
 
 
-def test_offline_with_all_weights_at_hand_no_name_is_looked_up_and_nothing_is_connected_to(tmp_path, monkeypatch):
+def test_offline_with_all_weights_at_hand_no_name_is_looked_up_and_nothing_is_connected_to(
+    tmp_path, monkeypatch
+):
     """Nor by the libraries beneath, for their telemetry, say."""
     asked = []
-    for place, name in ((socket.socket, "connect"), (socket.socket, "sendto"), (socket, "getaddrinfo")):
+    for place, name in (
+        (socket.socket, "connect"),
+        (socket.socket, "sendto"),
+        (socket, "getaddrinfo"),
+    ):
         monkeypatch.setattr(place, name, lambda *given, **more: asked.append(given))
     for embedding in networks(tmp_path, offline=True).values():
         asked_to_embed(embedding)
@@ -189,7 +221,9 @@ def test_offline_with_all_weights_at_hand_no_name_is_looked_up_and_nothing_is_co
 
 def test_state_dicts_in_all_forms_are_read_alike_and_anything_else_is_refused(tmp_path):
     state = {"a.weight": torch.arange(3.0)}
-    torch.save({"state_dict": {"module.a.weight": state["a.weight"]}, "epoch": 3}, tmp_path / "nested.pt")
+    torch.save(
+        {"state_dict": {"module.a.weight": state["a.weight"]}, "epoch": 3}, tmp_path / "nested.pt"
+    )
     save_file(state, tmp_path / "plain.safetensors")
     for name in ("nested.pt", "plain.safetensors"):
         ((key, found),) = read_weights(tmp_path / name).items()

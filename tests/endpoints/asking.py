@@ -1,4 +1,6 @@
-"""New images of an adapter, and variations, as the dispatcher asks for them; servers that end with the test."""
+"""New images of an adapter, and variations, as the dispatcher asks for them; servers that end with
+the test.
+"""
 
 from contextlib import ExitStack
 
@@ -36,12 +38,16 @@ def serve():
 def random(api, count=1, seed=40, job=None):
     """New samples of one prompt."""
     seeds, labels = np.arange(seed, seed + count, dtype=np.uint64), ("cat",) * count
-    return api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds), job or JobNote()))
+    return api.random_api(
+        RandomRequest(labels, seeds, api.draw_conditions(labels, seeds), job or JobNote())
+    )
 
 
 def varied(api, degree=0.5, shades=(77,), side=16, prompt="a cat"):
     """Variations of flat images of these shades."""
-    pixels = np.broadcast_to(np.array(shades, np.uint8)[:, None, None, None], (len(shades), side, side, 3)).copy()
+    pixels = np.broadcast_to(
+        np.array(shades, np.uint8)[:, None, None, None], (len(shades), side, side, 3)
+    ).copy()
     conditions = Conditions({"prompt": np.array([prompt] * len(shades))})
     seeds, labels = np.arange(len(shades), dtype=np.uint64), ("cat",) * len(shades)
     return api.variation_api(VariationRequest(Images(pixels), labels, conditions, seeds, degree))
@@ -54,7 +60,13 @@ def shades(answer):
 
 def given(url, **settings):
     """Settings that every adapter of images takes."""
-    return {"base_url": url, "prompts": "a {label}", "image_size": 16, "key_env": "THE_KEY", "timeout": 1.0} | settings
+    return {
+        "base_url": url,
+        "prompts": "a {label}",
+        "image_size": 16,
+        "key_env": "THE_KEY",
+        "timeout": 1.0,
+    } | settings
 
 
 def openai(url, **settings):

@@ -1,4 +1,6 @@
-"""OpenAI's chat completions as servers speak them, over an imaginary model that fills blanks and heeds its seed."""
+"""OpenAI's chat completions as servers speak them, over an imaginary model that fills blanks and
+heeds its seed.
+"""
 
 import json
 import re
@@ -13,16 +15,31 @@ from tests.endpoints.faults import Script
 from tests.endpoints.hosted import Hosted, on
 
 _WORDS = (
-    "the of and to in is was for on that with as it by at from his her an were are which this be had has not "
-    "film place food service story music people night good bad warm cold slow quick bright quiet old new"
+    "the of and to in is was for on that with as it by at from his her an were are which this be "
+    "had has not film place food service story music people night good bad warm cold slow quick "
+    "bright quiet old new"
 )
 WORDS = _WORDS.split()
-CONTENT = ("refusal", "moved refusal", "filter", "policy", "named policy", "empty", "fewer", "no message")
-"""What comes in an answer; beside them `cut`, `reasoning parts`, `refusal parts`, `thoughts`, `only thoughts`
-and `finish REASON`."""
+CONTENT = (
+    "refusal",
+    "moved refusal",
+    "filter",
+    "policy",
+    "named policy",
+    "empty",
+    "fewer",
+    "no message",
+)
+"""What comes in an answer; beside them `cut`, `reasoning parts`, `refusal parts`, `thoughts`, `only
+thoughts` and `finish REASON`."""
 
 POLICIES = {
-    "policy": {"message": "The response was filtered", "type": None, "param": "prompt", "code": "content_filter"},
+    "policy": {
+        "message": "The response was filtered",
+        "type": None,
+        "param": "prompt",
+        "code": "content_filter",
+    },
     "named policy": {  # as LiteLLM 1.106.2 puts what it knows for one; it keeps no code
         "message": "litellm.ContentPolicyViolationError: OpenAIException - No.",
         "type": "invalid_request_error",
@@ -33,7 +50,9 @@ POLICIES = {
 
 
 class ChatServer(Hosted):
-    """An ASGI app: a prompt is answered with thirty words; blanks, with itself and a word for each of them."""
+    """An ASGI app: a prompt is answered with thirty words; blanks, with itself and a word for each
+    of them.
+    """
 
     @on("GET /v1/models")
     def models(self, asked):
@@ -47,9 +66,15 @@ class ChatServer(Hosted):
             return 400, {"error": POLICIES[fault]}
         count = body.get("n", 1) - (fault == "fewer")
         prompt = str(body["messages"][-1]["content"])
-        choices = [self._choice(i, fault, prompt, int(body.get("seed", 0)) + i) for i in range(count)]
+        choices = [
+            self._choice(i, fault, prompt, int(body.get("seed", 0)) + i) for i in range(count)
+        ]
         self.script.delivered += count
-        usage = {"prompt_tokens": 10, "completion_tokens": 30 * count, "total_tokens": 10 + 30 * count}
+        usage = {
+            "prompt_tokens": 10,
+            "completion_tokens": 30 * count,
+            "total_tokens": 10 + 30 * count,
+        }
         usage |= {"completion_tokens_details": {"reasoning_tokens": 5}}
         return {"object": "chat.completion", "model": "m", "choices": choices, "usage": usage}
 
@@ -61,14 +86,29 @@ class ChatServer(Hosted):
         )
         if fault == "reasoning parts":
             kinds = ("reasoning", "thinking", "reasoning.text")
-            content = [*({"type": kind, "text": "hm "} for kind in kinds), {"type": "output_text", "text": content}]
+            content = [
+                *({"type": kind, "text": "hm "} for kind in kinds),
+                {"type": "output_text", "text": content},
+            ]
         if fault == "refusal parts":
             content = [{"type": "refusal", "refusal": "I can't."}]
         if fault in ("thoughts", "only thoughts"):
-            content = "<think>hm" if fault == "only thoughts" else f"hm</think>\n\n{content}<|im_end|>"
-        message = {"role": "assistant", "content": content, "refusal": "I can't." if fault == "refusal" else None}
-        if fault == "moved refusal":  # as LiteLLM 1.106.2 does with a field that it has no place for
-            message = {"role": "assistant", "content": None, "provider_specific_fields": {"refusal": "I can't."}}
+            content = (
+                "<think>hm" if fault == "only thoughts" else f"hm</think>\n\n{content}<|im_end|>"
+            )
+        message = {
+            "role": "assistant",
+            "content": content,
+            "refusal": "I can't." if fault == "refusal" else None,
+        }
+        if (
+            fault == "moved refusal"
+        ):  # as LiteLLM 1.106.2 does with a field that it has no place for
+            message = {
+                "role": "assistant",
+                "content": None,
+                "provider_specific_fields": {"refusal": "I can't."},
+            }
         ended = {"filter": "content_filter", "cut": "length"}.get(fault, "stop")
         ended = fault.removeprefix("finish ") if fault.startswith("finish ") else ended
         return {"index": index, "finish_reason": ended, "message": message}
@@ -98,7 +138,9 @@ class Batch:
 
 
 class BatchServer(ChatServer):
-    """Ends each batch at its second look, with its answers in the order from the last to the first."""
+    """Ends each batch at its second look, with its answers in the order from the last to
+    the first.
+    """
 
     def __init__(self, script, outcomes=(), lines=None):
         super().__init__(script)
@@ -111,7 +153,11 @@ class BatchServer(ChatServer):
     @property
     def held(self):
         """Batches that were looked at, and may not end."""
-        return sum(batch.looks > 0 for place, batch in enumerate(self.batches.values()) if place >= self.finished)
+        return sum(
+            batch.looks > 0
+            for place, batch in enumerate(self.batches.values())
+            if place >= self.finished
+        )
 
     @on("POST /v1/files")
     def upload(self, asked):
@@ -121,7 +167,11 @@ class BatchServer(ChatServer):
     @on("GET /v1/files/{name}/content")
     def content(self, asked, name):
         found = self.files.get(name)
-        return (404, {"error": {"message": "No such File object"}}) if found is None else Response(found)
+        return (
+            (404, {"error": {"message": "No such File object"}})
+            if found is None
+            else Response(found)
+        )
 
     @on("POST /v1/batches")
     def create(self, asked):
@@ -133,8 +183,16 @@ class BatchServer(ChatServer):
         name = f"batch_{self.submitted:03}"
         self.submitted += 1
         counts = {"total": len(lines), "completed": 0, "failed": 0}
-        said = {"id": name, "object": "batch", "status": "validating", "request_counts": counts, **body}
-        self.batches[name] = Batch(said, lines, self._outcomes.pop(0) if self._outcomes else "completed")
+        said = {
+            "id": name,
+            "object": "batch",
+            "status": "validating",
+            "request_counts": counts,
+            **body,
+        }
+        self.batches[name] = Batch(
+            said, lines, self._outcomes.pop(0) if self._outcomes else "completed"
+        )
         return said
 
     @on("GET /v1/batches")
@@ -159,7 +217,9 @@ class BatchServer(ChatServer):
     def _end(self, batch):
         if batch.outcome in ("failed", "full"):
             code = {"failed": "invalid_model", "full": "token_limit_exceeded"}[batch.outcome]
-            listed = [{"code": code, "message": f"scripted: {batch.outcome}", "line": None, "param": None}]
+            listed = [
+                {"code": code, "message": f"scripted: {batch.outcome}", "line": None, "param": None}
+            ]
             batch.said |= {"status": "failed", "errors": {"object": "list", "data": listed}}
             return
         for i, line in enumerate(batch.lines):
@@ -174,17 +234,28 @@ class BatchServer(ChatServer):
         """Answer one request of a batch, or not."""
         body, number = line["body"], {"id": "batch_req_1", "custom_id": line["custom_id"]}
         if fault == "expired":
-            said = {"code": "batch_expired", "message": "This request could not be executed in time."}
+            said = {
+                "code": "batch_expired",
+                "message": "This request could not be executed in time.",
+            }
             batch.errors.append(number | {"response": None, "error": said})
         elif fault in ("policy", "500", "invalid"):
-            code = {"policy": "content_filter", "500": "server_error", "invalid": "unknown_parameter"}[fault]
+            code = {
+                "policy": "content_filter",
+                "500": "server_error",
+                "invalid": "unknown_parameter",
+            }[fault]
             failed = {"error": {"message": f"scripted: {fault}", "code": code, "type": None}}
             status = 500 if fault == "500" else 400
-            batch.errors.append(number | {"response": {"status_code": status, "body": failed}, "error": None})
+            batch.errors.append(
+                number | {"response": {"status_code": status, "body": failed}, "error": None}
+            )
         elif fault != "absent":
             self.worked[json.dumps(body)] += 1
             self.script.delivered += 1
-            choice = self._choice(0, fault, str(body["messages"][-1]["content"]), int(body.get("seed", 0)))
+            choice = self._choice(
+                0, fault, str(body["messages"][-1]["content"]), int(body.get("seed", 0))
+            )
             usage = {"prompt_tokens": 10, "completion_tokens": 30, "total_tokens": 40}
             answer = {"object": "chat.completion", "choices": [choice], "usage": usage}
             whole = number | {"response": {"status_code": 200, "body": answer}, "error": None}

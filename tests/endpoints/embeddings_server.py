@@ -21,7 +21,12 @@ class TextEmbeddingsServer(Hosted):
         mixes=False,
     ):
         super().__init__(script)
-        self._changed, self._refused, self._plain, self._mixes = changed or {}, refused, plain, mixes
+        self._changed, self._refused, self._plain, self._mixes = (
+            changed or {},
+            refused,
+            plain,
+            mixes,
+        )
 
     @on("POST /v1/embeddings")
     def embeddings(self, asked):
@@ -29,11 +34,17 @@ class TextEmbeddingsServer(Hosted):
         self.script.requests.append(body)
         for i, text in enumerate(texts):
             if not text or (self._refused and self._refused in text):
-                return 400, {"error": {"message": f"input {i} is {text!r}", "type": "invalid_request_error"}}
-        vectors = np.stack([vector_of(text, body.get("dimensions", len(WORDS) + 1)) for text in texts])
+                return 400, {
+                    "error": {"message": f"input {i} is {text!r}", "type": "invalid_request_error"}
+                }
+        vectors = np.stack(
+            [vector_of(text, body.get("dimensions", len(WORDS) + 1)) for text in texts]
+        )
         if self._mixes:
             vectors -= vectors.mean(axis=0)
-        entries = [self._entry(i, vector, body["encoding_format"]) for i, vector in enumerate(vectors)]
+        entries = [
+            self._entry(i, vector, body["encoding_format"]) for i, vector in enumerate(vectors)
+        ]
         self.script.delivered += len(entries)
         usage = {"prompt_tokens": 5, "total_tokens": 5}
         return {"object": "list", "data": entries[::-1], "model": body["model"], "usage": usage}
@@ -48,7 +59,11 @@ SIZE = len(WORDS) + 1
 
 
 def vector_of(text, dimensions=SIZE):
-    """What the server makes of a text: how often it has each word, and the letters of the rest; float32."""
+    """What the server makes of a text: how often it has each word, and the letters of the rest;
+    float32.
+    """
     words = text.split()
-    rest = sum(sum(word.encode()) * (7 if i else 1) for i, word in enumerate(words) if word not in WORDS)
+    rest = sum(
+        sum(word.encode()) * (7 if i else 1) for i, word in enumerate(words) if word not in WORDS
+    )
     return np.array([rest / 900, *map(words.count, WORDS)], np.float32)[:dimensions]

@@ -24,7 +24,11 @@ _ERROR = b'{"error": {"message": "scripted", "type": "server_error", "code": "sc
 _BODIES = {
     "422": (422, _ERROR, b"application/json"),
     "500": (500, _ERROR, b"application/json"),
-    "503 html": (503, b"<html><title>503</title><body>Service <b>unavailable</b></body></html>", b"text/html"),
+    "503 html": (
+        503,
+        b"<html><title>503</title><body>Service <b>unavailable</b></body></html>",
+        b"text/html",
+    ),
     "other json": (502, b'["bad", "gateway"]', b"application/json"),
     "html": (200, b"<html><body>Please log in to the proxy</body></html>", b"text/html"),
 }
@@ -55,7 +59,9 @@ class Script:
 
 
 async def fail(fault, send):
-    """Answer with a transport fault, "429 800" being one that asks for 800 ms; False if `fault` is none of them."""
+    """Answer with a transport fault, "429 800" being one that asks for 800 ms; False if `fault` is
+    none of them.
+    """
     if fault.startswith("429"):
         soon = datetime.now(UTC) + timedelta(seconds=1)
         headers = {
@@ -91,6 +97,10 @@ async def respond(
     headers=None,
     kind=b"application/json",
 ):
-    start = {"type": "http.response.start", "status": status, "headers": [(b"content-type", kind), *(headers or [])]}
+    start = {
+        "type": "http.response.start",
+        "status": status,
+        "headers": [(b"content-type", kind), *(headers or [])],
+    }
     await send(start)
     await send({"type": "http.response.body", "body": body})

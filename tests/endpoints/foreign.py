@@ -1,9 +1,11 @@
-"""What foreign servers say of themselves, as their source has it; they draw as our scripted ones do.
+"""What foreign servers say of themselves, as their source has it; they draw as our scripted ones
+do.
 
-SGLang 0230ddc (image_api.py), vLLM-Omni 005fd8e (api_server.py), Xinference 7ecec16 (restful_api.py, sdapi.py),
-LocalAI 82c191a (routes), OpenVINO Model Server 7e4df0c (imagegenutils.cpp), stable-diffusion.cpp 97d2990
-(routes_sdapi.cpp), LiteLLM 1.106.2 (_health_endpoints.py), AUTOMATIC1111 0027ce1 and Forge dfdcbab (api.py), SD.Next
-058a7f0 (api.py, installer.py).
+SGLang 0230ddc (image_api.py), vLLM-Omni 005fd8e (api_server.py), Xinference 7ecec16
+(restful_api.py, sdapi.py), LocalAI 82c191a (routes), OpenVINO Model Server 7e4df0c
+(imagegenutils.cpp), stable-diffusion.cpp 97d2990 (routes_sdapi.cpp), LiteLLM 1.106.2
+(_health_endpoints.py), AUTOMATIC1111 0027ce1 and Forge dfdcbab (api.py), SD.Next 058a7f0 (api.py,
+installer.py).
 """
 
 from types import SimpleNamespace
@@ -24,7 +26,8 @@ OPENAI = {
     "sglang": owned("sglang"),
     "vllm-omni": owned("vllm"),
     "xinference": owned("xinference"),
-    "localai": owned(None) | {"/.well-known/localai.json": {"version": "v4.9.0", "endpoint_groups": {}}},
+    "localai": owned(None)
+    | {"/.well-known/localai.json": {"version": "v4.9.0", "endpoint_groups": {}}},
     "ovms": owned("OVMS"),
     "stable-diffusion.cpp": owned("local", "sd-cpp-local"),
     "litellm": owned("openai") | {"/health/liveliness": "I'm alive!"},
@@ -33,7 +36,9 @@ OPENAI = {
 
 
 class ForeignOpenAI(OpenAIServer):
-    """One of OPENAI, whose first `loads` GET requests come while it loads its model; `asked` are those that came."""
+    """One of OPENAI, whose first `loads` GET requests come while it loads its model; `asked` are
+    those that came.
+    """
 
     def __init__(self, server, loads=0):
         super().__init__(Script(), "url")
@@ -50,7 +55,12 @@ class ForeignOpenAI(OpenAIServer):
 
 
 OPTIONS: dict[str, Any] = {
-    "a1111": {"samples_save": True, "samples_format": "png", "sd_model_checkpoint": "m", "sd_vae": "Automatic"},
+    "a1111": {
+        "samples_save": True,
+        "samples_format": "png",
+        "sd_model_checkpoint": "m",
+        "sd_vae": "Automatic",
+    },
     "forge": {"samples_save": True, "samples_format": "png", "forge_try_reproduce": "None"},
     "sdnext": {"samples_save": True, "samples_format": "jpg", "sd_model_checkpoint": "m"},
     "stable-diffusion.cpp": {"samples_format": "png", "sd_model_checkpoint": "m"},
@@ -81,6 +91,9 @@ class ForeignSD(SDServer):
             return super()._images(asked, shades)
         if "model" not in asked.body:
             return 500, {"detail": "model: Field required"}
-        if any(not parent.startswith("data:image/png;base64,") for parent in asked.body.get("init_images", ())):
+        if any(
+            not parent.startswith("data:image/png;base64,")
+            for parent in asked.body.get("init_images", ())
+        ):
             return 500, {"detail": "not enough values to unpack (expected 2, got 1)"}
         return super()._images(asked, shades[:1])  # no field batch_size; the model is one

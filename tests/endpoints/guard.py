@@ -4,7 +4,9 @@ from tests.endpoints.faults import respond
 
 
 class Guarded:
-    """An app behind a guard, which lets in who shows one of `accepted`; after `expires` requests only the last."""
+    """An app behind a guard, which lets in who shows one of `accepted`; after `expires` requests
+    only the last.
+    """
 
     def __init__(self, app, *accepted, expires=10**9, status=401, words="no"):
         self._app, self._accepted, self._expires = app, accepted, expires
@@ -22,7 +24,11 @@ class Guarded:
             return
         while (await receive()).get("more_body"):
             pass
-        await respond(send, self._status, f'{{"error": "{self._words}: {headers.get("authorization")}"}}'.encode())
+        await respond(
+            send,
+            self._status,
+            f'{{"error": "{self._words}: {headers.get("authorization")}"}}'.encode(),
+        )
 
 
 def printing(path):

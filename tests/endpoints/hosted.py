@@ -1,4 +1,6 @@
-"""What scripted servers share: faults, keys, imaginary models; and the jobs of hosts that answer by jobs."""
+"""What scripted servers share: faults, keys, imaginary models; and the jobs of hosts that answer by
+jobs.
+"""
 
 import base64
 import io
@@ -29,7 +31,9 @@ def on(*routes):
 
 
 def _pattern(route):
-    return re.sub(r"{(\w+)}", lambda name: f"(?P<{name[1]}>{'.+' if name[1] == 'path' else '[^/]+'})", route)
+    return re.sub(
+        r"{(\w+)}", lambda name: f"(?P<{name[1]}>{'.+' if name[1] == 'path' else '[^/]+'})", route
+    )
 
 
 @dataclass
@@ -49,8 +53,8 @@ class Asked:
 class Hosted:
     """An ASGI app; the script says which of its requests fail, and notes those that come.
 
-    The methods that `on` marks take what is asked, and the parts of its path; they return JSON, with its status if that
-    is another than 200, or an image.
+    The methods that `on` marks take what is asked, and the parts of its path; they return JSON,
+    with its status if that is another than 200, or an image.
     """
 
     key_headers = ("authorization",)
@@ -58,7 +62,11 @@ class Hosted:
 
     def __init__(self, script=None, side=64):
         self.script, self.side = script or Script(), side
-        methods = [getattr(self, name) for name in dir(type(self)) if hasattr(getattr(type(self), name), "routes")]
+        methods = [
+            getattr(self, name)
+            for name in dir(type(self))
+            if hasattr(getattr(type(self), name), "routes")
+        ]
         self._routes = [(_pattern(route), method) for method in methods for route in method.routes]
 
     async def __call__(self, scope, receive, send):
@@ -66,7 +74,9 @@ class Hosted:
         headers = dict(request.headers)
         self.base = f"http://{headers['host']}"
         if self.fails_at_get or request.method != "GET":
-            self.script.keys.add(next((headers[name] for name in self.key_headers if name in headers), ""))
+            self.script.keys.add(
+                next((headers[name] for name in self.key_headers if name in headers), "")
+            )
             self.script.bearers.add(headers.get("authorization", ""))
             fault = self.script.next()
         if fault and await fail(fault, send):
@@ -75,8 +85,13 @@ class Hosted:
         asked = Asked(fault, request.method, scope["path"], content, headers, query)
         if "multipart" in headers.get("content-type", ""):
             async with request.form() as form:
-                asked.body = {name: value for name, value in form.multi_items() if isinstance(value, str)}
-                asked.file = next(iter([await one.read() for one in form.values() if not isinstance(one, str)]), None)
+                asked.body = {
+                    name: value for name, value in form.multi_items() if isinstance(value, str)
+                }
+                asked.file = next(
+                    iter([await one.read() for one in form.values() if not isinstance(one, str)]),
+                    None,
+                )
         elif "json" in headers.get("content-type", ""):
             asked.body = json.loads(content)
         answer = self._answered(asked)
@@ -84,7 +99,11 @@ class Hosted:
             status = 200
             if isinstance(answer, tuple):
                 status, answer = answer
-            answer = Response(answer, media_type="image/png") if type(answer) is bytes else JSONResponse(answer, status)
+            answer = (
+                Response(answer, media_type="image/png")
+                if type(answer) is bytes
+                else JSONResponse(answer, status)
+            )
         await answer(scope, receive, lost if fault == "lost" else send)
 
     def _answered(self, asked):
@@ -94,11 +113,15 @@ class Hosted:
         return 404, {"detail": "Not Found"}
 
     def noise(self, fault, seed, parent=None, degree=1.0):
-        """A PNG file of the seed's noise; of a variation, `degree` of the way from the parent to it."""
+        """A PNG file of the seed's noise; of a variation, `degree` of the way from the parent to
+        it.
+        """
         side = self.side + (fault == "wrong size")
         pixels = np.random.default_rng(seed).uniform(0, 255, (side, side, 3))
         if parent is not None:
-            old = np.asarray(Image.open(io.BytesIO(parent)).convert("RGB").resize((side, side)), dtype=float)
+            old = np.asarray(
+                Image.open(io.BytesIO(parent)).convert("RGB").resize((side, side)), dtype=float
+            )
             pixels = old + degree * (pixels - old)
         self.script.delivered += 1
         return encoded(np.rint(pixels).astype(np.uint8))[: 400 if fault == "truncated" else None]
@@ -110,7 +133,9 @@ class Answering:
     def __init__(self, answer, status=200, **headers):
         self._body = answer if isinstance(answer, bytes) else JSONResponse(answer).body
         kind = headers.pop("content_type", "application/json").encode()
-        named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+        named = [
+            (name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()
+        ]
         self._answer, self.came = (status, self._body, named, kind), list[str]()
 
     async def __call__(self, scope, receive, send):
@@ -122,7 +147,9 @@ class Answering:
 
 @dataclass
 class Job:
-    """A job; `outcome` is "" for a result, else how it ends without one; `looks` counts how often it was asked for."""
+    """A job; `outcome` is "" for a result, else how it ends without one; `looks` counts how often
+    it was asked for.
+    """
 
     body: dict[str, Any]
     images: list[bytes]
@@ -131,7 +158,9 @@ class Job:
 
 
 class JobHost(Hosted):
-    """Takes jobs, and ends each at its second look; with the fault `lost` it takes one, and its answer is lost."""
+    """Takes jobs, and ends each at its second look; with the fault `lost` it takes one, and its
+    answer is lost.
+    """
 
     key_headers = ("authorization", "x-key")
     knows: tuple[str, ...] = ("refusal", "failed", "cancelled")
@@ -192,9 +221,13 @@ def shade_of(image):
 
 
 def shades_of(seed, count, parent, degree):
-    """Of new images by the seed; of variations between the parent's and such a one, by the degree."""
+    """Of new images by the seed; of variations between the parent's and such a one, by the
+    degree.
+    """
     fresh = [(seed * 37 + i) % 256 for i in range(count)]
-    return fresh if parent is None else [round(parent + degree * (shade - parent)) for shade in fresh]
+    return (
+        fresh if parent is None else [round(parent + degree * (shade - parent)) for shade in fresh]
+    )
 
 
 def degree_of(prompt):

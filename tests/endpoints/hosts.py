@@ -1,4 +1,6 @@
-"""Hosts that answer at once, as their documents have them (named in adapters/hosts.py), and how to ask each."""
+"""Hosts that answer at once, as their documents have them (named in adapters/hosts.py), and how to
+ask each.
+"""
 
 import base64
 import os
@@ -25,13 +27,20 @@ ACCESS = {
 
 
 class BedrockServer(Hosted):
-    """InvokeModel; `refusal` is filtered, `inference` is an error in a success, `model` is a 424."""
+    """InvokeModel; `refusal` is filtered, `inference` is an error in a success, `model` is
+    a 424.
+    """
 
     @on("POST /model/{model}/invoke")
     def invoke(self, asked, model):
         body, fault = asked.body, asked.fault
-        if not _is_signed(asked, model) and not asked.headers["authorization"].startswith("Bearer "):
-            said = f"The signature does not match; the token was {asked.headers.get('x-amz-security-token')}."
+        if not _is_signed(asked, model) and not asked.headers["authorization"].startswith(
+            "Bearer "
+        ):
+            said = (
+                "The signature does not match; the token was "
+                f"{asked.headers.get('x-amz-security-token')}."
+            )
             return 403, {"message": said}
         self.script.requests.append({**body, "model": model})
         if fault == "model":
@@ -48,7 +57,9 @@ class BedrockServer(Hosted):
 
 
 def _is_signed(asked, model):
-    """Whether the signature is that of the account for what came: path, host, date, token and body."""
+    """Whether the signature is that of the account for what came: path, host, date, token
+    and body.
+    """
     names = ("content-type", "x-amz-date", "x-amz-security-token")
     headers = {name: asked.headers[name] for name in names if name in asked.headers}
     url = f"http://{asked.headers['host']}/model/{quote(model, safe='')}/invoke"
@@ -63,7 +74,10 @@ GEMINI_ANSWERS: dict[str, tuple[int, dict[str, Any]]] = {
     "blocked": (5, {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}),
     "refusal": (
         9,
-        {"finishReason": "IMAGE_PROHIBITED_CONTENT", "finishMessage": "The model output could not be generated."},
+        {
+            "finishReason": "IMAGE_PROHIBITED_CONTENT",
+            "finishMessage": "The model output could not be generated.",
+        },
     ),
     "prose": (9, {"content": {"parts": [{"text": "I cannot draw that."}]}, "finishReason": "STOP"}),
     "no image": (9, {"content": {}, "finishReason": "NO_IMAGE"}),
@@ -88,8 +102,14 @@ class GeminiServer(Hosted):
         parent = base64.b64decode(sent[0]["inlineData"]["data"]) if sent else None
         image = self.noise(fault, body["generationConfig"]["seed"], parent, degree_of(text["text"]))
         data = {"mimeType": "image/png", "data": base64.b64encode(image).decode()}
-        parts: list[dict[str, Any]] = [{"text": "Let me see.", "thought": True}, {"text": "Here it is."}]
-        candidate = {"content": {"role": "model", "parts": [*parts, {"inlineData": data}]}, "finishReason": "STOP"}
+        parts: list[dict[str, Any]] = [
+            {"text": "Let me see.", "thought": True},
+            {"text": "Here it is."},
+        ]
+        candidate = {
+            "content": {"role": "model", "parts": [*parts, {"inlineData": data}]},
+            "finishReason": "STOP",
+        }
         return {"candidates": [candidate], "usageMetadata": _usage(1300)}
 
 
@@ -100,7 +120,9 @@ def _usage(total):
 
 
 class StabilityServer(Hosted):
-    """v2beta: multipart forms in, image/png out; `refusal` is denied, `blurred` is drawn and blurred."""
+    """v2beta: multipart forms in, image/png out; `refusal` is denied, `blurred` is drawn and
+    blurred.
+    """
 
     @on("POST /v2beta/stable-image/generate/{service}")
     def generate(self, asked, service):
@@ -109,11 +131,17 @@ class StabilityServer(Hosted):
         if fault == "refusal":
             return _stability_error(403, "content_moderation", "Your request was flagged.")
         if fault == "no credits":
-            return _stability_error(402, "payment_required", "You lack sufficient credits to make this request.")
+            return _stability_error(
+                402, "payment_required", "You lack sufficient credits to make this request."
+            )
         fits = service == "ultra" or (fields["mode"], "aspect_ratio" in fields) == (
             ("image-to-image", False) if parent else ("text-to-image", True)
         )
-        if not fits or asked.headers["accept"] != "image/*" or (parent is not None) != ("strength" in fields):
+        if (
+            not fits
+            or asked.headers["accept"] != "image/*"
+            or (parent is not None) != ("strength" in fields)
+        ):
             return _stability_error(400, "bad_request", "The fields do not fit the mode.")
         image = self.noise(fault, int(fields["seed"]), parent, float(fields.get("strength", 1)))
         reason = "CONTENT_FILTERED" if fault == "blurred" else "SUCCESS"
@@ -132,20 +160,29 @@ class TogetherServer(Hosted):
         body, fault = asked.body, asked.fault
         self.script.requests.append(body)
         if fault == "refusal":
-            error = {"message": "NSFW content detected in prompt.", "type": "invalid_request_error", "code": None}
+            error = {
+                "message": "NSFW content detected in prompt.",
+                "type": "invalid_request_error",
+                "code": None,
+            }
             return 422, {"id": "o1", "error": error}
         sent = body.get("image_url") or next(iter(body.get("reference_images", ())), None)
         parent = None if sent is None else base64.b64decode(sent.partition(",")[2])
         degree = degree_of(body["prompt"])
         count = body["n"] - (fault == "fewer")
         images = [self.noise(fault, body["seed"] + i, parent, degree) for i in range(count)]
-        data = [{"index": i, "b64_json": base64.b64encode(image).decode()} for i, image in enumerate(images)]
+        data = [
+            {"index": i, "b64_json": base64.b64encode(image).decode()}
+            for i, image in enumerate(images)
+        ]
         return {"id": "o1", "object": "list", "data": data}
 
 
 @dataclass(frozen=True)
 class Host:
-    """A host, how its adapter is made, the server's faults that are refusals, and how a key is sent."""
+    """A host, how its adapter is made, the server's faults that are refusals, and how a key is
+    sent.
+    """
 
     serve: Callable[[Script], Hosted]
     kind: Callable[..., Any]
@@ -156,23 +193,40 @@ class Host:
 
     def make(self, url, **settings):
         """The adapter, for a server at this address."""
-        given = {"prompts": "a {label}", "image_size": 64, "key_env": None, "base_url": url + self.base}
+        given = {
+            "prompts": "a {label}",
+            "image_size": 64,
+            "key_env": None,
+            "base_url": url + self.base,
+        }
         return self.kind(**given | self.settings | settings)
 
 
 def bedrock(**settings):
-    """Bedrock's adapter, in an environment with the account's credentials, in other processes too."""
+    """Bedrock's adapter, in an environment with the account's credentials, in other
+    processes too.
+    """
     os.environ |= ACCESS
     return Bedrock(**settings)
 
 
 HOSTS = {
-    "bedrock": Host(BedrockServer, bedrock, {"model": "stability.sd3-5-large-v1:0", "region": "us-west-2"}),
+    "bedrock": Host(
+        BedrockServer, bedrock, {"model": "stability.sd3-5-large-v1:0", "region": "us-west-2"}
+    ),
     "gemini": Host(
-        GeminiServer, Gemini, {"model": "gemini-3.1-flash-image"}, ("blocked", "refusal"), keyed="{}", base="/v1beta"
+        GeminiServer,
+        Gemini,
+        {"model": "gemini-3.1-flash-image"},
+        ("blocked", "refusal"),
+        keyed="{}",
+        base="/v1beta",
     ),
     "stability": Host(StabilityServer, Stability, {"model": "sd3.5-large"}, ("refusal", "blurred")),
     "together": Host(
-        TogetherServer, Together, {"model": "black-forest-labs/FLUX.2-dev", "parent_field": "image_url"}, base="/v1"
+        TogetherServer,
+        Together,
+        {"model": "black-forest-labs/FLUX.2-dev", "parent_field": "image_url"},
+        base="/v1",
     ),
 }

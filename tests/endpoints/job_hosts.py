@@ -1,4 +1,6 @@
-"""Black Forest Labs, Replicate and fal as their documents have them, ComfyUI as its server.py (0.3.64, 2026) has."""
+"""Black Forest Labs, Replicate and fal as their documents have them, ComfyUI as its server.py
+(0.3.64, 2026) has.
+"""
 
 import base64
 import json
@@ -30,7 +32,9 @@ class HostedModels(JobHost):
     def take(self, body, seed, count, parent, degree):
         """Start a job; its id."""
         name = f"job-{len(self.jobs)}-{sum(self.submitted.values())}"
-        self.start(name, body, shades_of(seed, count, None if parent is None else shade_of(parent), degree))
+        self.start(
+            name, body, shades_of(seed, count, None if parent is None else shade_of(parent), degree)
+        )
         return name
 
 
@@ -56,7 +60,12 @@ class BFLServer(HostedModels):
             return {"id": name, "status": "Pending", "result": None, "progress": 0.5}
         ends = {"refusal": "Content Moderated", "failed": "Error"}
         if status := ends.get(job.outcome):
-            return {"id": name, "status": status, "result": None, "details": {"why": "it is told so"}}
+            return {
+                "id": name,
+                "status": status,
+                "result": None,
+                "details": {"why": "it is told so"},
+            }
         return {"id": name, "status": "Ready", "result": {"sample": self.view(name, job)[0]}}
 
 
@@ -75,7 +84,10 @@ class ReplicateServer(HostedModels):
             **{name: {"type": "integer"} for name in ("num_outputs", "seed", "width", "height")},
         }
 
-    @on("GET /v1/models/black-forest-labs/flux-dev", "GET /v1/models/stability-ai/sdxl/versions/5c7d")
+    @on(
+        "GET /v1/models/black-forest-labs/flux-dev",
+        "GET /v1/models/stability-ai/sdxl/versions/5c7d",
+    )
     def model(self, asked):
         schema = {"type": "object", "title": "Input", "properties": self.inputs}
         version = {"id": "5c7d", "openapi_schema": {"components": {"schemas": {"Input": schema}}}}
@@ -104,7 +116,10 @@ class ReplicateServer(HostedModels):
         if not self.ended(name):
             return {"id": name, "status": "processing", "output": None, "error": None}
         ends = {
-            "refusal": {"status": "failed", "error": "NSFW content detected. Try running it again."},
+            "refusal": {
+                "status": "failed",
+                "error": "NSFW content detected. Try running it again.",
+            },
             "failed": {"status": "failed", "error": "CUDA out of memory"},
             "cancelled": {"status": "canceled", "error": None},
         }
@@ -132,15 +147,22 @@ class FalServer(HostedModels):
         if name.endswith("image-to-image"):
             inputs |= {"image_url": {"type": "string"}, "strength": {"type": "number"}}
         else:
-            inputs["image_size"] = {"anyOf": [{"$ref": "#/components/schemas/ImageSize"}, {"type": "string"}]}
+            inputs["image_size"] = {
+                "anyOf": [{"$ref": "#/components/schemas/ImageSize"}, {"type": "string"}]
+            }
         content = {"application/json": {"schema": {"$ref": "#/components/schemas/FluxInput"}}}
-        paths = {f"/{name}/requests/{{request_id}}": {}, f"/{name}": {"post": {"requestBody": {"content": content}}}}
+        paths = {
+            f"/{name}/requests/{{request_id}}": {},
+            f"/{name}": {"post": {"requestBody": {"content": content}}},
+        }
         return {"paths": paths, "components": {"schemas": {"FluxInput": {"properties": inputs}}}}
 
     @on("POST /fal-ai/flux/{path}")
     def submit(self, asked, path):
         body = {"path": path, **asked.body}
-        name = self.take(body, body["seed"], body["num_images"], body.get("image_url"), body.get("strength", 1))
+        name = self.take(
+            body, body["seed"], body["num_images"], body.get("image_url"), body.get("strength", 1)
+        )
         where = f"{self.base}/fal-ai/flux/requests/{name}"
         return {"status": "IN_QUEUE", "request_id": name, "response_url": where}
 
@@ -148,13 +170,20 @@ class FalServer(HostedModels):
     def status(self, asked, name):
         if self.look(name) is None:
             return 404, {"detail": "Request not found"}
-        return (200, {"status": "COMPLETED"}) if self.ended(name) else (202, {"status": "IN_PROGRESS", "logs": []})
+        return (
+            (200, {"status": "COMPLETED"})
+            if self.ended(name)
+            else (202, {"status": "IN_PROGRESS", "logs": []})
+        )
 
     @on("GET /fal-ai/flux/requests/{name}")
     def result(self, asked, name):
         job = self.jobs[name]
         if job.outcome in ("refusal", "failed"):
-            refused = {"msg": "The content could not be processed.", "type": "content_policy_violation"}
+            refused = {
+                "msg": "The content could not be processed.",
+                "type": "content_policy_violation",
+            }
             failed = {"msg": "Could not generate images", "type": "image_load_error"}
             return 422, {"detail": [refused if job.outcome == "refusal" else failed]}
         images = [{"url": url, "content_type": "image/png"} for url in self.view(name, job)]
@@ -168,13 +197,25 @@ class FalServer(HostedModels):
 
 
 RANDOM: dict[str, Any] = {
-    "3": {"class_type": "KSampler", "inputs": {"seed": 1, "denoise": 1.0, "latent_image": ["5", 0]}},
-    "5": {"class_type": "EmptyLatentImage", "inputs": {"width": 512, "height": 512, "batch_size": 1}},
+    "3": {
+        "class_type": "KSampler",
+        "inputs": {"seed": 1, "denoise": 1.0, "latent_image": ["5", 0]},
+    },
+    "5": {
+        "class_type": "EmptyLatentImage",
+        "inputs": {"width": 512, "height": 512, "batch_size": 1},
+    },
     "6": {"class_type": "CLIPTextEncode", "inputs": {"text": "a cat", "clip": ["4", 1]}},
     "9": {"class_type": "SaveImage", "inputs": {"filename_prefix": "pe", "images": ["8", 0]}},
 }
 VARIATIONS = RANDOM | {"10": {"class_type": "LoadImage", "inputs": {"image": "example.png"}}}
-PLACES = {"prompt": "6.text", "seed": "3.seed", "width": "5.width", "height": "5.height", "batch": "5.batch_size"}
+PLACES = {
+    "prompt": "6.text",
+    "seed": "3.seed",
+    "width": "5.width",
+    "height": "5.height",
+    "batch": "5.batch_size",
+}
 
 
 class ComfyServer(JobHost):
@@ -200,9 +241,14 @@ class ComfyServer(JobHost):
             return 400, {"error": {"message": "prompt_id must be a valid UUID"}}
         sampler, latent = flow["3"]["inputs"], flow["5"]["inputs"]
         if sampler["denoise"] == 0.125:
-            return 400, {"error": {"message": "Prompt outputs failed validation"}, "node_errors": {"3": {}}}
+            return 400, {
+                "error": {"message": "Prompt outputs failed validation"},
+                "node_errors": {"3": {}},
+            }
         parent = shade_of(self.uploads[flow["10"]["inputs"]["image"]]) if "10" in flow else None
-        self.start(name, flow, shades_of(sampler["seed"], latent["batch_size"], parent, sampler["denoise"]))
+        self.start(
+            name, flow, shades_of(sampler["seed"], latent["batch_size"], parent, sampler["denoise"])
+        )
         return {"prompt_id": name, "number": len(self.jobs), "node_errors": {}}
 
     @on("GET /history/{name}")
@@ -210,18 +256,38 @@ class ComfyServer(JobHost):
         job = self.look(name)
         if job is None or not self.ended(name):
             return {}
-        images = [{"filename": f"{name}_{i}.png", "subfolder": "", "type": "output"} for i in range(len(job.images))]
+        images = [
+            {"filename": f"{name}_{i}.png", "subfolder": "", "type": "output"}
+            for i in range(len(job.images))
+        ]
         status: dict[str, Any] = {"status_str": "success", "completed": True, "messages": []}
         if job.outcome in ("failed", "cancelled"):
             error = {"node_type": "KSampler", "exception_message": "Allocation on device"}
-            event = ["execution_error", error] if job.outcome == "failed" else ["execution_interrupted", {}]
-            status = {"status_str": "error", "completed": False, "messages": [["execution_start", {}], event]}
-        outputs = {"9": {"images": images}, "11": {"images": [image | {"type": "temp"} for image in images]}}
-        return {name: {"prompt": [1, name, job.body, {}, ["9"]], "outputs": outputs, "status": status}}
+            event = (
+                ["execution_error", error]
+                if job.outcome == "failed"
+                else ["execution_interrupted", {}]
+            )
+            status = {
+                "status_str": "error",
+                "completed": False,
+                "messages": [["execution_start", {}], event],
+            }
+        outputs = {
+            "9": {"images": images},
+            "11": {"images": [image | {"type": "temp"} for image in images]},
+        }
+        return {
+            name: {"prompt": [1, name, job.body, {}, ["9"]], "outputs": outputs, "status": status}
+        }
 
     @on("GET /queue")
     def queue(self, asked):
-        waiting = [name for name, job in self.jobs.items() if job.outcome != "unknown" and not self.ended(name)]
+        waiting = [
+            name
+            for name, job in self.jobs.items()
+            if job.outcome != "unknown" and not self.ended(name)
+        ]
         items = [[i, name, self.jobs[name].body, {}, ["9"]] for i, name in enumerate(waiting)]
         return {"queue_running": items[:1], "queue_pending": items[1:]}
 
@@ -242,7 +308,11 @@ def workflows(folder):
     """The two workflows as files, and the settings that name their places."""
     for name, flow in (("random", RANDOM), ("variations", VARIATIONS)):
         (folder / f"{name}.json").write_text(json.dumps(flow))
-    varied = PLACES | {"file": folder / "variations.json", "image": "10.image", "denoise": "3.denoise"}
+    varied = PLACES | {
+        "file": folder / "variations.json",
+        "image": "10.image",
+        "denoise": "3.denoise",
+    }
     return {"random": PLACES | {"file": folder / "random.json"}, "variations": varied}
 
 
@@ -251,16 +321,27 @@ SERVERS = {"bfl": BFLServer, "comfyui": ComfyServer, "fal": FalServer, "replicat
 
 def generator(kind, url, folder, **settings):
     """Our adapter, of a host at `url`."""
-    given = {"base_url": url, "prompts": "a {label}", "image_size": 16, "timeout": 1.0, "poll": 0.002, **settings}
+    given = {
+        "base_url": url,
+        "prompts": "a {label}",
+        "image_size": 16,
+        "timeout": 1.0,
+        "poll": 0.002,
+        **settings,
+    }
     if kind == "comfyui":
         return ComfyUI(**workflows(folder) | given)
     given = {"key_env": None, **given}
     if kind == "bfl":
         return BFL(**{"model": "flux-2-pro", "size": (16, 16)} | given)
     if kind == "replicate":
-        return Replicate(**{"model": "black-forest-labs/flux-dev", "degree_field": "prompt_strength"} | given)
+        return Replicate(
+            **{"model": "black-forest-labs/flux-dev", "degree_field": "prompt_strength"} | given
+        )
     models = {"model": "fal-ai/flux/dev", "variation_model": "fal-ai/flux/dev/image-to-image"}
-    return Fal(**models | {"degree_field": "strength", "description_url": f"{url}/openapi.json"} | given)
+    return Fal(
+        **models | {"degree_field": "strength", "description_url": f"{url}/openapi.json"} | given
+    )
 
 
 @contextmanager

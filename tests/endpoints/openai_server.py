@@ -26,17 +26,25 @@ class OpenAIServer(Hosted):
     def _answer(self, fault, body, parents):
         self.script.requests.append({**body, "parents": parents})
         if fault == "refusal":
-            error = {"message": "Your request was rejected by the safety system.", "code": "moderation_blocked"}
+            error = {
+                "message": "Your request was rejected by the safety system.",
+                "code": "moderation_blocked",
+            }
             return 400, {"error": error}
         if self._format == "refused" and "response_format" in body:
-            error = {"message": "Unknown parameter: 'response_format'.", "code": "unknown_parameter"}
+            error = {
+                "message": "Unknown parameter: 'response_format'.",
+                "code": "unknown_parameter",
+            }
             return 400, {"error": error}
         count = int(body.get("n", 1)) + {"fewer": -1, "more": 1}.get(fault, 0)
         parent = parents[0] if parents and self._heeds else None
         share = 1.0 if parent is None else float(body.get(self._heeds, 0.75))
         if parent is not None and self._heeds == "nothing":
             self._random = np.random.default_rng(list(parent))
-        files = [self._image(self.side + (fault == "wrong size"), parent, share) for _ in range(count)]
+        files = [
+            self._image(self.side + (fault == "wrong size"), parent, share) for _ in range(count)
+        ]
         self.drawn += files
         images = [base64.b64encode(file).decode() for file in files]
         if fault == "duplicated":
@@ -44,7 +52,10 @@ class OpenAIServer(Hosted):
         if fault == "truncated base64":
             images[0] = images[0][: len(images[0]) // 2 * 2 - 7]
         self.script.delivered += count
-        asked = {"text_tokens": (1 if parents else 3) * count, "image_tokens": 2 * count * bool(parents)}
+        asked = {
+            "text_tokens": (1 if parents else 3) * count,
+            "image_tokens": 2 * count * bool(parents),
+        }
         usage = {"total_tokens": 10 * count, "input_tokens": 3 * count, "output_tokens": 7 * count}
         inside = body.get("response_format", self._format) != "url"
         data = [{"b64_json": image} if inside else {"url": "/images/0.png"} for image in images]

@@ -6,10 +6,18 @@ from tests.endpoints.faults import fail
 
 
 class Away:
-    """An ASGI app before another: after every `every` answers it is away for `seconds`, `times` times."""
+    """An ASGI app before another: after every `every` answers it is away for `seconds`, `times`
+    times.
+    """
 
     def __init__(self, app, *, every, seconds, times=3, fault="503 html"):
-        self._app, self._every, self._seconds, self._times, self._fault = app, every, seconds, times, fault
+        self._app, self._every, self._seconds, self._times, self._fault = (
+            app,
+            every,
+            seconds,
+            times,
+            fault,
+        )
         self.since, self.gone, self.asked, self._answered = 0.0, 0, 0, 0
 
     async def __call__(self, scope, receive, send):

@@ -1,4 +1,6 @@
-"""AUTOMATIC1111's /sdapi/v1, Hugging Face's image routes and Jina's embeddings, as servers speak them."""
+"""AUTOMATIC1111's /sdapi/v1, Hugging Face's image routes and Jina's embeddings, as servers speak
+them.
+"""
 
 import base64
 
@@ -8,7 +10,9 @@ from tests.endpoints.hosted import Hosted, on, pixels_of, png, shade_of
 
 
 class SDServer(Hosted):
-    """Answers with flat images whose shade is the seed's, or half way between the parent's and white."""
+    """Answers with flat images whose shade is the seed's, or half way between the parent's and
+    white.
+    """
 
     fails_at_get = False  # who are you: it does not say
 
@@ -23,7 +27,10 @@ class SDServer(Hosted):
 
     @on("POST /sdapi/v1/img2img")
     def img2img(self, asked):
-        shades, strength = [shade_of(parent) for parent in asked.body["init_images"]], asked.body["denoising_strength"]
+        shades, strength = (
+            [shade_of(parent) for parent in asked.body["init_images"]],
+            asked.body["denoising_strength"],
+        )
         if len(shades) == 1 or self._takes == "first":
             shades = shades[:1] * asked.body["batch_size"]
         return self._images(asked, [round(shade + strength * (255 - shade)) for shade in shades])
@@ -64,5 +71,7 @@ class EmbeddingServer(Hosted):
             mean = image.mean(axis=(0, 1), dtype=np.float64).tolist()
             if image.flat[0] == self._changed.get("infinite"):
                 mean[0] = 1e300
-            entries.append({"object": "embedding", "index": index, "embedding": mean} | self._changed)
+            entries.append(
+                {"object": "embedding", "index": index, "embedding": mean} | self._changed
+            )
         return {"data": entries[::-1], "model": asked.body["model"], "usage": {"total_tokens": 3}}

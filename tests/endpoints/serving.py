@@ -9,7 +9,9 @@ import uvicorn
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which ends at once: its own looks every 0.1 s whether it is to end, and waits as long then."""
+    """uvicorn's server, which ends at once: its own looks every 0.1 s whether it is to end, and
+    waits as long then.
+    """
 
     async def main_loop(self):
         while not self.should_exit:
@@ -25,8 +27,11 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def serving(app, **tls):
-    """The address of `app`, served on a free port of 127.0.0.1; by TLS if uvicorn's settings for it are given."""
-    # no log_config: logging, configured anew, closes the stream of absl's handler, which pytest captures
+    """The address of `app`, served on a free port of 127.0.0.1; by TLS if uvicorn's settings for it
+    are given.
+    """
+    # no log_config: logging, configured anew, closes the stream of absl's handler, which pytest
+    # captures
     common = {"log_config": None, "lifespan": "off", "timeout_keep_alive": 30}
     server = _Server(uvicorn.Config(app, host="127.0.0.1", port=0, **common, **tls))
     thread = threading.Thread(target=server.run, daemon=True)

@@ -37,10 +37,14 @@ def but(plugin, **attributes):
 
 def records_in(folder, name="private", dark=30, light=30, seed=0):
     rng = np.random.default_rng(seed)
-    images = np.concatenate([rng.integers(0, 60, (dark, 4, 4, 1)), rng.integers(190, 255, (light, 4, 4, 1))])
+    images = np.concatenate(
+        [rng.integers(0, 60, (dark, 4, 4, 1)), rng.integers(190, 255, (light, 4, 4, 1))]
+    )
     labels = np.array(["dark"] * dark + ["light"] * light)
     np.savez(folder / f"{name}.npz", images=images.astype(np.uint8), labels=labels)
-    return pe.ImageNpz(folder / f"{name}.npz", size=4, channels=1, classes=["dark", "light"], declared_size=60)
+    return pe.ImageNpz(
+        folder / f"{name}.npz", size=4, channels=1, classes=["dark", "light"], declared_size=60
+    )
 
 
 def evolve(private, out, api=None, **changes):

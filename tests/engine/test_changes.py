@@ -11,10 +11,21 @@ from tests.endpoints.faults import Script
 from tests.endpoints.hosted import on
 from tests.endpoints.serving import serving
 
-CHAT = {"kind": "chat", "model": "m", "base_url": "http://127.0.0.1:1/v1", "key_env": None, "prompts": "a review"}
+CHAT = {
+    "kind": "chat",
+    "model": "m",
+    "base_url": "http://127.0.0.1:1/v1",
+    "key_env": None,
+    "prompts": "a review",
+}
 IMAGES = CHAT | {"kind": "openai_images", "image_size": 8}
 LOCAL = {"kind": "causal_lm", "model": "m", "prompts": "a review"}
-SERVER = {"kind": "diffusion_server", "base_url": "http://127.0.0.1:1", "prompts": "a review", "size": 8}
+SERVER = {
+    "kind": "diffusion_server",
+    "base_url": "http://127.0.0.1:1",
+    "prompts": "a review",
+    "size": 8,
+}
 TOKENS = {"text_in": 9, "text_out": 9}
 EMBEDDING = {"kind": "openai_embeddings", "model": "e", "trusted_with_private_data": True}
 
@@ -22,18 +33,44 @@ EMBEDDING = {"kind": "openai_embeddings", "model": "e", "trusted_with_private_da
 def recipe(api, embedding):
     texts = {"kind": "text_table", "path": "reviews.csv"}
     private = texts if embedding else {"kind": "folder", "path": "images", "size": 8}
-    content = {"private": private, "api": {"price": {"call": 0}, **api}, "embedding": embedding or {"kind": "pixels"}}
-    return Recipe.parse(content | {"privacy": {"epsilon": 1, "delta": 1e-5}, "limits": {"max_images": 9}}, "the test")
+    content = {
+        "private": private,
+        "api": {"price": {"call": 0}, **api},
+        "embedding": embedding or {"kind": "pixels"},
+    }
+    return Recipe.parse(
+        content | {"privacy": {"epsilon": 1, "delta": 1e-5}, "limits": {"max_images": 9}},
+        "the test",
+    )
 
 
 @pytest.mark.parametrize(
     ("api", "changes"),
     [
-        (CHAT, {"max_tokens": 99, "max_tokens_field": "max_completion_tokens", "seed_field": "seed", "timeout": 9}),
-        (CHAT | {"variation": "paraphrase"}, {"n": 2, "expected_tokens": TOKENS, "azure_api_version": "2024-10-21"}),
+        (
+            CHAT,
+            {
+                "max_tokens": 99,
+                "max_tokens_field": "max_completion_tokens",
+                "seed_field": "seed",
+                "timeout": 9,
+            },
+        ),
+        (
+            CHAT | {"variation": "paraphrase"},
+            {"n": 2, "expected_tokens": TOKENS, "azure_api_version": "2024-10-21"},
+        ),
         (LOCAL, {"max_tokens": 99, "chunk": 8, "batch_size": 2}),
         (LOCAL | {"kind": "masked_lm"}, {"chunk": 8}),
-        (IMAGES, {"n": 2, "seed_field": "seed", "response_format": None, "azure_api_version": "2024-10-21"}),
+        (
+            IMAGES,
+            {
+                "n": 2,
+                "seed_field": "seed",
+                "response_format": None,
+                "azure_api_version": "2024-10-21",
+            },
+        ),
         (SERVER, {"chunk": 8, "base_url": "http://127.0.0.1:2"}),
     ],
     ids=lambda given: given.get("kind", ""),
@@ -62,7 +99,12 @@ class Full(ChatServer):
     @on("POST /v1/chat/completions")
     def complete(self, asked):
         if "\n\n" in asked.body["messages"][-1]["content"] and asked.body["max_tokens"] > 100:
-            return 400, {"error": {"message": "This model's maximum context length is 200 tokens.", "code": None}}
+            return 400, {
+                "error": {
+                    "message": "This model's maximum context length is 200 tokens.",
+                    "code": None,
+                }
+            }
         return super().complete(asked)
 
 
@@ -71,16 +113,31 @@ def test_a_run_whose_variations_do_not_fit_goes_on_with_fewer_tokens(tmp_path, m
     (tmp_path / "reviews.csv").write_text("text\n" + "the room was warm and quiet\n" * 20)
     with serving(server := Full(Script())) as url:
         api = CHAT | {"base_url": f"{url}/v1", "longest": 200, "price": {"call": 0}}
-        source = {"kind": "text_table", "path": "reviews.csv", "longest": 200, "ledger_file": "ledger.json"}
-        evolution = {"iterations": 1, "population": 6, "degree": 0.5, "lookahead": 1, "measure_degree": "never"}
+        source = {
+            "kind": "text_table",
+            "path": "reviews.csv",
+            "longest": 200,
+            "ledger_file": "ledger.json",
+        }
+        evolution = {
+            "iterations": 1,
+            "population": 6,
+            "degree": 0.5,
+            "lookahead": 1,
+            "measure_degree": "never",
+        }
         sections = {
             "embedding": {"kind": "tfidf"},
             "privacy": {"epsilon": 4, "delta": 1e-3},
             "limits": {"max_images": 99},
         }
-        wanted = Recipe.parse({"private": source, "api": api, "evolution": evolution} | sections, "the test")
+        wanted = Recipe.parse(
+            {"private": source, "api": api, "evolution": evolution} | sections, "the test"
+        )
         with pytest.raises(APIError, match="HTTP 400: This model's maximum context length"):
             run_recipe(wanted, tmp_path / "run", RunContext())
-        run = resume_run(tmp_path / "run", RunContext(), stored_recipe(tmp_path / "run", ("api.max_tokens=64",)))
+        run = resume_run(
+            tmp_path / "run", RunContext(), stored_recipe(tmp_path / "run", ("api.max_tokens=64",))
+        )
     assert len(run.synthetic) == 6
     assert server.script.delivered == 6 + 6 + 6

@@ -1,4 +1,6 @@
-"""What all runs over the same records spend stands in one ledger file, and a run that draws nothing costs nothing."""
+"""What all runs over the same records spend stands in one ledger file, and a run that draws nothing
+costs nothing.
+"""
 
 import json
 import os
@@ -28,7 +30,9 @@ from tests.generators import Mean, Shades
 @pytest.fixture
 def scans(tmp_path):
     (tmp_path / "scans").mkdir()
-    for i, pixels in enumerate(np.random.default_rng(0).integers(0, 256, (30, 4, 4), dtype=np.uint8)):
+    for i, pixels in enumerate(
+        np.random.default_rng(0).integers(0, 256, (30, 4, 4), dtype=np.uint8)
+    ):
         Image.fromarray(pixels).save(tmp_path / "scans" / f"{i:02}.png")
     return pe.ImageFolder(tmp_path / "scans", size=4, channels=1, declared_size=30)
 
@@ -54,7 +58,11 @@ def another_form(scans, again):
 def test_a_cap_holds_over_links_and_copies_in_the_file_that_is_named(scans, tmp_path, copied):
     ledger, api = DataSetLedger.beside(scans.path), Shades()
     again = replace(copied(scans.path, tmp_path / "again"), ledger_file=ledger.path)
-    assert spent(scans, tmp_path / "a") == {"epsilon": pytest.approx(1, rel=1e-3), "delta": 1e-5, "runs": 1}
+    assert spent(scans, tmp_path / "a") == {
+        "epsilon": pytest.approx(1, rel=1e-3),
+        "delta": 1e-5,
+        "runs": 1,
+    }
     second = spent(again, tmp_path / "b")
     assert second["runs"] == 2
     assert 1.4 < second["epsilon"] < 1.5
@@ -65,7 +73,9 @@ def test_a_cap_holds_over_links_and_copies_in_the_file_that_is_named(scans, tmp_
     assert not (tmp_path / "c").exists()
 
 
-def test_a_link_to_the_folder_has_its_ledger_file_and_data_that_grow_stay_in_theirs(scans, tmp_path):
+def test_a_link_to_the_folder_has_its_ledger_file_and_data_that_grow_stay_in_theirs(
+    scans, tmp_path
+):
     spent(scans, tmp_path / "a")
     (tmp_path / "link").symlink_to(scans.path)
     assert spent(replace(scans, path=tmp_path / "link"), tmp_path / "b")["runs"] == 2
@@ -73,7 +83,9 @@ def test_a_link_to_the_folder_has_its_ledger_file_and_data_that_grow_stay_in_the
     assert spent(scans, tmp_path / "c")["runs"] == 3
 
 
-def test_the_plan_says_that_the_cap_will_refuse_the_run_and_changes_nothing(private, ledger, tmp_path):
+def test_the_plan_says_that_the_cap_will_refuse_the_run_and_changes_nothing(
+    private, ledger, tmp_path
+):
     ledger.cap(Budget(1.2, 1e-5))
     start(tmp_path)
     before = ledger.path.read_bytes()
@@ -130,7 +142,9 @@ def dead(ledger, tmp_path):
     return tmp_path / "run"
 
 
-def test_a_run_whose_generator_fails_first_is_struck_out_and_entered_when_it_goes_on(ledger, tmp_path):
+def test_a_run_whose_generator_fails_first_is_struck_out_and_entered_when_it_goes_on(
+    ledger, tmp_path
+):
     with pytest.raises(APIError, match="is down"):
         start(tmp_path, api=after_the_first(break_off))
     assert ledger.read()["runs"] == {}
@@ -145,13 +159,20 @@ def test_a_run_that_fails_once_something_is_drawn_stays_entered(ledger, tmp_path
     late.variation_api = break_off
     with pytest.raises(APIError):
         start(tmp_path, api=late)
-    with pytest.raises(RunError, match="has drawn noise for histogram/1, which counts for good: its entry stays"):
+    with pytest.raises(
+        RunError, match="has drawn noise for histogram/1, which counts for good: its entry stays"
+    ):
         forget_run(tmp_path / "run", ledger)
     assert len(ledger.read()["runs"]) == 1
 
 
-def test_a_killed_run_that_has_drawn_nothing_is_forgotten_and_entered_again_before_it_draws(ledger, dead):
-    with RunLock(dead / "confidential" / "lock"), pytest.raises(RunError, match="is being written by process"):
+def test_a_killed_run_that_has_drawn_nothing_is_forgotten_and_entered_again_before_it_draws(
+    ledger, dead
+):
+    with (
+        RunLock(dead / "confidential" / "lock"),
+        pytest.raises(RunError, match="is being written by process"),
+    ):
         forget_run(dead, ledger)
     with pytest.raises(PrivacyError, match="does not hold this run: name the file that does"):
         forget_run(dead, DataSetLedger(dead.parent / "other.json"))
@@ -182,7 +203,9 @@ def test_neither_a_copy_of_a_run_that_draws_nor_an_older_state_of_it_strikes_it_
 def test_a_run_without_its_first_journal_stays_entered(ledger, dead):
     finished = start(dead.parent, "finished")
     purge(finished)
-    with pytest.raises(RunError, match="has no journal, which alone can tell that nothing was drawn"):
+    with pytest.raises(
+        RunError, match="has no journal, which alone can tell that nothing was drawn"
+    ):
         forget_run(finished.folder, ledger)
     for path in (dead / "confidential").glob("journal.sqlite*"):
         path.write_bytes(b"") if path.suffix == ".sqlite" else path.unlink()
@@ -192,7 +215,9 @@ def test_a_run_without_its_first_journal_stays_entered(ledger, dead):
 
 
 def test_a_run_that_is_struck_out_while_it_goes_on_draws_nothing(ledger, tmp_path):
-    api = after_the_first(lambda: [ledger.strike(run) for run in ledger.read()["runs"]])  # as by a duplicate of the run
+    api = after_the_first(
+        lambda: [ledger.strike(run) for run in ledger.read()["runs"]]
+    )  # as by a duplicate of the run
     with pytest.raises(PrivacyError, match="was struck out of it, so nothing is drawn"):
         start(tmp_path, api=api)
     with read_journal(pe.Run.open(tmp_path / "run")) as journal:

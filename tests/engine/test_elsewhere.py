@@ -1,4 +1,6 @@
-"""Nothing from a run that somebody else made runs a command, reads a variable or a file, or sends a key."""
+"""Nothing from a run that somebody else made runs a command, reads a variable or a file, or sends a
+key.
+"""
 
 import json
 import os
@@ -31,7 +33,9 @@ from tests.generators import Mean, Shades
 SECRET = "canary-51c0ffee"  # of the one who receives the run
 ENDPOINT = {"kind": "openai_images", "server": None, "model": "m", "prompts": "x", "image_size": 4}
 ENDPOINT |= {"channels": 1, "tries": 1}
-MADE = "was made on another machine or by an earlier version, or has another recipe than it began with"
+MADE = (
+    "was made on another machine or by an earlier version, or has another recipe than it began with"
+)
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +57,15 @@ def own(tmp_path, monkeypatch):
 
 
 def planted(made, folder, **sections):
-    """A copy of a run whose two recipes agree on other sections; its certificate covers the one that is shared."""
+    """A copy of a run whose two recipes agree on other sections; its certificate covers the one
+    that is shared.
+    """
     shutil.copytree(made, folder)
     for name in ("recipe.yaml", "confidential/recipe.yaml"):
         content = yaml.safe_load((folder / name).read_text())
-        changes = {key: one if key != "private" else content[key] | one for key, one in sections.items()}
+        changes = {
+            key: one if key != "private" else content[key] | one for key, one in sections.items()
+        }
         if name == "recipe.yaml":
             changes.pop("private", None)
         (folder / name).write_text(yaml.safe_dump(content | changes))
@@ -67,7 +75,9 @@ def planted(made, folder, **sections):
 
 
 def everything(folder):
-    return {path: path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
+    return {
+        path: path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))
+    }
 
 
 ATTACKS = {
@@ -80,12 +90,16 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_run_with_two_recipes_that_agree_sends_no_key_before_its_address_is_named(made, own, guard, attack):
+def test_a_run_with_two_recipes_that_agree_sends_no_key_before_its_address_is_named(
+    made, own, guard, attack
+):
     api = ENDPOINT | {"base_url": guard.url} | ATTACKS[attack](own)
     folder = planted(made[0].folder, own / "run", api=api)
     assert examine(folder)[1] == []
     before, came = everything(folder), len(guard.came)
-    with pytest.raises(RecipeError, match=rf"api\.base_url is .*which {MADE}: .* --set 'api\.base_url="):
+    with pytest.raises(
+        RecipeError, match=rf"api\.base_url is .*which {MADE}: .* --set 'api\.base_url="
+    ):
         extend_run(folder, 4, 0.5, RunContext())
     assert (everything(folder), len(guard.came), (own / "ran").exists()) == (before, came, False)
 
@@ -116,12 +130,24 @@ def test_a_generator_with_an_address_of_its_own_is_named_before_its_provider_get
 def test_what_a_part_of_a_generator_or_a_pool_reaches_is_named_too(made, own, guard):
     member = ENDPOINT | {"base_url": guard.url, "key_env": "A_KEY_OF_MINE"}
     for name, api, keys in (
-        ("portfolio", {"kind": "portfolio", "of": [member, member]}, ("api.of.0.base_url", "api.of.1.key_env")),
+        (
+            "portfolio",
+            {"kind": "portfolio", "of": [member, member]},
+            ("api.of.0.base_url", "api.of.1.key_env"),
+        ),
         ("pool", {"kind": "public_images", "path": str(own / "scans"), "size": 4}, ("api.path",)),
         ("model", {"kind": "improved_diffusion", "model": str(own / "scans")}, ("api.model",)),
         ("another", {"kind": "improved_diffusion", "model": "./x/../../scans"}, ("api.model",)),
-        ("list", {"kind": "diffusion", "model": "m", "prompts": "p", "lora": [str(own / "scans")]}, ("api.lora",)),
-        ("weighted", {"kind": "diffusion", "model": "m", "prompts": "p", "lora": {"~/x": 1.0}}, ("api.lora.~/x",)),
+        (
+            "list",
+            {"kind": "diffusion", "model": "m", "prompts": "p", "lora": [str(own / "scans")]},
+            ("api.lora",),
+        ),
+        (
+            "weighted",
+            {"kind": "diffusion", "model": "m", "prompts": "p", "lora": {"~/x": 1.0}},
+            ("api.lora.~/x",),
+        ),
     ):
         with pytest.raises(RecipeError) as refused:
             extend_run(planted(made[0].folder, own / name, api=api), 4, 0.5, RunContext())
@@ -129,7 +155,13 @@ def test_what_a_part_of_a_generator_or_a_pool_reaches_is_named_too(made, own, gu
 
 
 COMMANDS = (
-    *(["run"], ["extend", "-n", "4"], ["view", "--text"], ["view", "--write"], ["view", "--html", "page.html"]),
+    *(
+        ["run"],
+        ["extend", "-n", "4"],
+        ["view", "--text"],
+        ["view", "--write"],
+        ["view", "--html", "page.html"],
+    ),
     *(["evaluate", "--test", "test.npz"], ["export", "out"], ["verify"], ["purge", "--yes"]),
 )
 
@@ -137,12 +169,22 @@ COMMANDS = (
 @pytest.mark.parametrize("state", ["finished", "stopped"])
 def test_no_command_over_such_a_run_reaches_anything(made, own, guard, state, capsys, monkeypatch):
     monkeypatch.chdir(own)
-    np.savez("test.npz", images=np.zeros((9, 4, 4, 1), np.uint8), labels=np.array(["dark", "light", "dark"] * 3))
+    np.savez(
+        "test.npz",
+        images=np.zeros((9, 4, 4, 1), np.uint8),
+        labels=np.array(["dark", "light", "dark"] * 3),
+    )
     records_in(own, "mine")
     (own / "mine.npz.bad-files.txt").write_text("a.png is damaged")
     reaching = {"base_url": guard.url} | ATTACKS["a command"](own)
-    far = {"kind": "http", "url": guard.url, "trusted_with_private_data": True} | ATTACKS["a variable"](own)
-    sections = {"api": ENDPOINT | reaching, "embedding": far, "private": {"path": str(own / "mine.npz")}}
+    far = {"kind": "http", "url": guard.url, "trusted_with_private_data": True} | ATTACKS[
+        "a variable"
+    ](own)
+    sections = {
+        "api": ENDPOINT | reaching,
+        "embedding": far,
+        "private": {"path": str(own / "mine.npz")},
+    }
     came = len(guard.came)
     for words in COMMANDS:
         folder = planted(made[0].folder, own / "-".join(words).replace(".", ""), **sections)
@@ -155,16 +197,24 @@ def test_no_command_over_such_a_run_reaches_anything(made, own, guard, state, ca
     assert not (own / "mine.npz.ledger.json").exists()
 
 
-def test_an_evaluation_leaves_the_records_and_generator_of_such_a_run_alone_until_they_are_named(own):
+def test_an_evaluation_leaves_the_records_and_generator_of_such_a_run_alone_until_they_are_named(
+    own,
+):
     other = records_in(own, "mine", seed=3)
     run = evolve(records_in(own), own / "made")
     folder = planted(run.folder, own / "run", private={"path": str(own / "mine.npz")})
-    np.savez(own / "test.npz", images=np.zeros((9, 4, 4, 1), np.uint8), labels=np.array(["dark", "light", "dark"] * 3))
+    np.savez(
+        own / "test.npz",
+        images=np.zeros((9, 4, 4, 1), np.uint8),
+        labels=np.array(["dark", "light", "dark"] * 3),
+    )
 
     def notes(**settings):
         own_objects = {"embedding": Mean(), "progress": pe.Progress()}
         return " ".join(
-            pe.evaluate(folder, own / "test.npz", metrics=("fidelity",), **own_objects, **settings)["notes"]
+            pe.evaluate(folder, own / "test.npz", metrics=("fidelity",), **own_objects, **settings)[
+                "notes"
+            ]
         )
 
     assert "private.path is '" in notes()
@@ -174,13 +224,28 @@ def test_an_evaluation_leaves_the_records_and_generator_of_such_a_run_alone_unti
 # What is this machine's own goes on without a word, wherever its folder lies.
 
 
-def test_a_run_that_was_moved_or_copied_on_this_machine_is_gone_on_with_without_a_word(own, monkeypatch):
+def test_a_run_that_was_moved_or_copied_on_this_machine_is_gone_on_with_without_a_word(
+    own, monkeypatch
+):
     public = own / "public.npz"
     np.savez(public, images=np.arange(40, dtype=np.uint8).repeat(16).reshape(40, 4, 4, 1))
     pool = pe.api("public_images", path=public, size=4, channels=1)
-    settings = {"epsilon": 9.0, "delta": 1e-5, "population": 8, "iterations": 2, "embedding": "pixels"}
+    settings = {
+        "epsilon": 9.0,
+        "delta": 1e-5,
+        "population": 8,
+        "iterations": 2,
+        "embedding": "pixels",
+    }
     with pytest.raises(LimitReached):
-        pe.evolve(records_in(own), pool, out=own / "run", max_images=12, progress=pe.Progress(), **settings)
+        pe.evolve(
+            records_in(own),
+            pool,
+            out=own / "run",
+            max_images=12,
+            progress=pe.Progress(),
+            **settings,
+        )
     moved = (own / "run").rename(own / "elsewhere in it")
     told = Told()
     run = pe.resume(moved, changes={"limits.max_images": 900}, progress=told)
@@ -194,10 +259,14 @@ def test_a_run_that_was_moved_or_copied_on_this_machine_is_gone_on_with_without_
     assert not [line for line in told.warnings if MADE in line or "named again" in line]
 
 
-@pytest.mark.parametrize("how", ["another machine", "an earlier version", "another run's binding", "a changed recipe"])
+@pytest.mark.parametrize(
+    "how", ["another machine", "an earlier version", "another run's binding", "a changed recipe"]
+)
 def test_a_run_of_another_machine_or_version_says_so_in_one_sentence(made, own, how, monkeypatch):
     run = evolve(records_in(own), own / "mine")
-    folder = planted(made[0].folder, own / "run", private={"path": str(own / "private.npz")}, name="x")
+    folder = planted(
+        made[0].folder, own / "run", private={"path": str(own / "private.npz")}, name="x"
+    )
     assert is_own(run.folder)
     if how == "another machine":
         folder = run.folder
@@ -207,7 +276,10 @@ def test_a_run_of_another_machine_or_version_says_so_in_one_sentence(made, own, 
         (folder / "confidential/binding.txt").unlink()
     if how == "another run's binding":
         shutil.copy(run.folder / "confidential/binding.txt", folder / "confidential/binding.txt")
-    said = rf"^private\.path is '.*' in a recipe that came with .*, which {MADE}: .* by --set 'private\.path=.*\.$"
+    said = (
+        rf"^private\.path is '.*' in a recipe that came with .*, which {MADE}: .* by --set "
+        rf"'private\.path=.*\.$"
+    )
     with pytest.raises(RecipeError, match=said):
         pe.resume(folder, api=Shades(), embedding=Mean())
     changes = {"private.path": str(own / "private.npz")}
@@ -229,9 +301,15 @@ def test_verify_names_a_confidential_side_that_came_with_a_run(made, tmp_path, c
 def test_links_in_such_a_run_are_not_followed(made, tmp_path):
     (tmp_path / "mine").write_text("mine")
     for name, act in (
-        ("confidential/log.txt", lambda folder: extend_run(folder, 3, 0.5, RunContext(api=Shades()))),
+        (
+            "confidential/log.txt",
+            lambda folder: extend_run(folder, 3, 0.5, RunContext(api=Shades())),
+        ),
         ("confidential/lock", lambda folder: purge(pe.Run(folder))),
-        ("populations/000/labels.npy", lambda folder: extend_run(folder, 3, 0.5, RunContext(api=Shades()))),
+        (
+            "populations/000/labels.npy",
+            lambda folder: extend_run(folder, 3, 0.5, RunContext(api=Shades())),
+        ),
     ):
         folder = planted(made[0].folder, tmp_path / Path(name).name, name="x")
         (folder / name).unlink()
@@ -242,13 +320,22 @@ def test_links_in_such_a_run_are_not_followed(made, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["populations/002/images.npy", "populations/000/labels.npy"])
-@pytest.mark.parametrize("make", [lambda path, mine: path.symlink_to(mine), lambda path, _: os.mkfifo(path)])
-def test_no_page_of_such_a_run_shows_what_its_links_lead_to_or_waits_for_a_pipe(made, tmp_path, name, make, capsys):
+@pytest.mark.parametrize(
+    "make", [lambda path, mine: path.symlink_to(mine), lambda path, _: os.mkfifo(path)]
+)
+def test_no_page_of_such_a_run_shows_what_its_links_lead_to_or_waits_for_a_pipe(
+    made, tmp_path, name, make, capsys
+):
     np.save(tmp_path / "mine.npy", np.load(made[0].folder / name))
     folder = planted(made[0].folder, tmp_path / "run", name="x")
     (folder / name).unlink()
     make(folder / name, tmp_path / "mine.npy")
-    for words in (["--text"], ["--write"], ["--html", tmp_path / "page.html"], ["--write", "--confidential"]):
+    for words in (
+        ["--text"],
+        ["--write"],
+        ["--html", tmp_path / "page.html"],
+        ["--write", "--confidential"],
+    ):
         assert command("view", folder, *words) == 2
         assert f"{name} is a link or a pipe" in capsys.readouterr().err
 
@@ -265,7 +352,9 @@ def test_what_a_run_says_of_itself_is_shown_without_control_characters(made, tmp
 
 def test_an_export_that_comes_back_is_no_run_of_this_machine(own):
     """Its recipe is the one that was sent, and all else may be another's."""
-    run = pe.evolve(records_in(own), pe.api("glyphs"), out=own / "run", **SETTINGS | {"embedding": "pixels"})
+    run = pe.evolve(
+        records_in(own), pe.api("glyphs"), out=own / "run", **SETTINGS | {"embedding": "pixels"}
+    )
     purge(run)
     assert is_own(run.folder)
     folder = run.export(own / "out")
@@ -287,12 +376,18 @@ def _bind(_number):
     return bind(b"a recipe")
 
 
-def test_processes_that_start_together_make_one_secret_that_nobody_else_reads(tmp_path, monkeypatch):
+def test_processes_that_start_together_make_one_secret_that_nobody_else_reads(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with get_context("fork").Pool(4) as pool:
         lines = pool.map(_bind, range(16), chunksize=1)
     (secret,) = (path for path in (tmp_path / "state").rglob("*") if path.is_file())
-    assert (len({*lines}), secret.stat().st_mode & 0o777, len(secret.read_bytes())) == (1, 0o600, 32)
+    assert (len({*lines}), secret.stat().st_mode & 0o777, len(secret.read_bytes())) == (
+        1,
+        0o600,
+        32,
+    )
     assert secret.parent.stat().st_mode & 0o777 == 0o700
     secret.write_bytes(b"")  # as after a full disk: nobody's hash may count as ours
     assert bind(b"a recipe") == b""
@@ -303,7 +398,9 @@ def test_a_run_that_cannot_be_bound_starts_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file" / "state"))
     told = Told()
     run = evolve(records_in(tmp_path), tmp_path / "run", progress=told, iterations=1)
-    assert any("Set XDG_STATE_HOME to a folder that can be written" in line for line in told.warnings)
+    assert any(
+        "Set XDG_STATE_HOME to a folder that can be written" in line for line in told.warnings
+    )
     assert not is_own(run.folder)
 
 
@@ -311,4 +408,6 @@ def test_a_model_that_a_plug_in_here_would_open_or_fetch_is_named(tmp_path):
     for kind, group in (("dinov2", "embedding"), ("causal_lm", "api"), ("pixel_diffusion", "api")):
         found = reach({group: {"kind": kind, "model": "secret.json"}}, tmp_path)
         assert found[f"{group}.model"] == "secret.json"
-    assert "api.model" not in reach({"api": {"kind": "openai_images", "model": "m", "base_url": None}}, tmp_path)
+    assert "api.model" not in reach(
+        {"api": {"kind": "openai_images", "model": "m", "base_url": None}}, tmp_path
+    )

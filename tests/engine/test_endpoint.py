@@ -1,4 +1,6 @@
-"""What `pe doctor` tells of an endpoint: whether it takes the key, who answers, what that server heeds."""
+"""What `pe doctor` tells of an endpoint: whether it takes the key, who answers, what that server
+heeds.
+"""
 
 import json
 
@@ -40,14 +42,23 @@ def test_a_recipe_s_endpoint_is_looked_at_with_its_own_credentials(tmp_path, mon
 def test_without_an_endpoint_it_is_told_whether_a_run_could_start(tmp_path):
     file = recipe(tmp_path, "kind: glyphs")
     result = told(file)
-    assert (result.exit_code, result.output.splitlines()[0]) == (0, "✓ glyphs and pixels: a run could start here")
+    assert (result.exit_code, result.output.splitlines()[0]) == (
+        0,
+        "✓ glyphs and pixels: a run could start here",
+    )
     assert told(file, "--key-env", "A").exit_code == 2
     api = f"kind: causal_lm, model: {tmp_path}, prompts: a"
     result = told(recipe(tmp_path, api, "{kind: folder, path: nowhere, size: 8}"))
     assert (result.exit_code, result.output[:24]) == (1, "✗ A run would not start.")
 
 
-OWN = {"vary": "noise", "degree": "exact", "prompts": False, "guidance": False, "shape": [28, 28, 1]}
+OWN = {
+    "vary": "noise",
+    "degree": "exact",
+    "prompts": False,
+    "guidance": False,
+    "shape": [28, 28, 1],
+}
 DRAWN = "the model draws 28×28 (height, width) alone, not"
 OPENAI, SERVER = "kind: openai_images, prompts: a, image_size: 8", "kind: diffusion_server"
 ASKS_MUCH = f"{SERVER}, prompts: a, guidance: 7.5, size: 512, image_size: 28, vary: meaning"
@@ -58,15 +69,33 @@ ASKS_MUCH = f"{SERVER}, prompts: a, guidance: 7.5, size: 512, image_size: 28, va
     [
         (f"{OPENAI}, model: m", None, []),
         (f"{OPENAI}, model: n", None, ["model n: the endpoint lists none"]),
-        ("kind: chat, model: my-model, prompts: a", None, ["model my-model: the endpoint lists none of this name"]),
-        (f"{OPENAI}, model: m, size: 512x28", OWN, ["the model takes no prompts", f"{DRAWN} 512x28"]),
-        (ASKS_MUCH, OWN, ["the server varies images by noise", "no prompts", "has no guidance", f"{DRAWN} 512"]),
+        (
+            "kind: chat, model: my-model, prompts: a",
+            None,
+            ["model my-model: the endpoint lists none of this name"],
+        ),
+        (
+            f"{OPENAI}, model: m, size: 512x28",
+            OWN,
+            ["the model takes no prompts", f"{DRAWN} 512x28"],
+        ),
+        (
+            ASKS_MUCH,
+            OWN,
+            ["the server varies images by noise", "no prompts", "has no guidance", f"{DRAWN} 512"],
+        ),
         (f"{SERVER}, classes: {{a: 0}}, steps: 9", OWN, []),
-        (SERVER, OWN | {"prompts": True, "shape": None}, ["takes prompts, and the recipe has none"]),
+        (
+            SERVER,
+            OWN | {"prompts": True, "shape": None},
+            ["takes prompts, and the recipe has none"],
+        ),
         (f"{SERVER}, prompts: a", None, ["the server is none of `pe serve`"]),
     ],
 )
-def test_one_look_finds_all_that_the_served_model_does_otherwise(tmp_path, monkeypatch, api, own, problems):
+def test_one_look_finds_all_that_the_served_model_does_otherwise(
+    tmp_path, monkeypatch, api, own, problems
+):
     app = ForeignOpenAI("sglang")
     entry = {"object": "model", "owned_by": "sglang", "id": "m"} | ({"pe": own} if own else {})
     monkeypatch.setitem(app.kind.gets["/v1/models"], "data", [entry])
@@ -74,5 +103,7 @@ def test_one_look_finds_all_that_the_served_model_does_otherwise(tmp_path, monke
         base = url if SERVER in api else f"{url}/v1"
         result = told(recipe(tmp_path, f"{api}, base_url: {base}, key_env: null"), "--json")
     found = [one["what"] for one in json.loads(result.stdout) if one["state"] == "problem"]
-    assert [problem in what for problem, what in zip(problems, found, strict=True)] == [True] * len(problems)
+    assert [problem in what for problem, what in zip(problems, found, strict=True)] == [True] * len(
+        problems
+    )
     assert result.exit_code == bool(problems)

@@ -21,7 +21,9 @@ def run(made, tmp_path):
 
 
 def extend(run, count, degree=0.5, api=None, changes=()):
-    return extend_run(run.folder, count, degree, RunContext(api=api or Shades(), embedding=Mean()), changes)
+    return extend_run(
+        run.folder, count, degree, RunContext(api=api or Shades(), embedding=Mean()), changes
+    )
 
 
 def test_more_samples_vary_the_last_population_as_its_iteration_did_and_carry_its_labels(run):
@@ -56,11 +58,14 @@ def test_each_extension_is_new_although_others_were_deleted(run, deleted, purged
 
 def test_an_interrupted_extension_goes_on_and_asks_for_nothing_twice(run):
     failing, api = Shades(), Shades()
-    failing.variation_api = lambda request: Shades.variation_api(failing, request) if failing.asked < 14 else 1 / 0
+    failing.variation_api = lambda request: (
+        Shades.variation_api(failing, request) if failing.asked < 14 else 1 / 0
+    )
     with pytest.raises(PluginError, match="ZeroDivisionError"):
         extend(run, 30, api=failing)
     with pytest.raises(
-        RunError, match=r"An extension by 30 .* was interrupted: .* delete .*extension\.json to give it up"
+        RunError,
+        match=r"An extension by 30 .* was interrupted: .* delete .*extension\.json to give it up",
     ):
         extend(run, 31, api=api)
     given_up = pe.Run(shutil.copytree(run.folder, run.folder.parent / "given_up"))
@@ -75,12 +80,20 @@ def test_limits_may_be_changed_for_an_extension_and_nothing_else(run):
     with pytest.raises(LimitReached, match=remedy):
         extend(run, 20, changes=("limits.max_images=150",))
     assert extend(run, 20, changes=("limits.max_images=200",)).is_file()
-    with pytest.raises(RecipeError, match=r"cannot be extended with another recipe: evolution\.degree: 0\.5 → 0\.1"):
+    with pytest.raises(
+        RecipeError, match=r"cannot be extended with another recipe: evolution\.degree: 0\.5 → 0\.1"
+    ):
         extend(run, 20, changes=("evolution.degree=0.1",))
 
 
 HERE = "http://127.0.0.1:9/v1"
-ENDPOINT = {"kind": "openai_images", "model": "m", "prompts": "x", "image_size": 4, "base_url": HERE}
+ENDPOINT = {
+    "kind": "openai_images",
+    "model": "m",
+    "prompts": "x",
+    "image_size": 4,
+    "base_url": HERE,
+}
 NAMED = (f"api.base_url={HERE}",)
 
 
@@ -103,7 +116,9 @@ def test_a_run_that_was_received_says_neither_where_keys_go_nor_what_code_runs(
         shutil.copy(run.folder / "confidential/recipe.yaml", received / "confidential")
     content = yaml.safe_load((received / "recipe.yaml").read_text())
     (received / "recipe.yaml").write_text(yaml.safe_dump(content | {"api": api}))
-    with pytest.raises(RecipeError, match=rf"api\.{key} is '.*' in a recipe that came with .* --set '?api\.{key}="):
+    with pytest.raises(
+        RecipeError, match=rf"api\.{key} is '.*' in a recipe that came with .* --set '?api\.{key}="
+    ):
         extend_run(received, 4, 0.5, RunContext(), changes)
     assert len(list((received / "confidential").iterdir())) == planted  # nothing was written
 
@@ -111,18 +126,26 @@ def test_a_run_that_was_received_says_neither_where_keys_go_nor_what_code_runs(
 def test_an_export_is_not_written_into_unless_whoever_received_it_wants_so(run, tmp_path):
     out, other = (pe.Run.open(run.export(tmp_path / form, form)) for form in ("npz", "folder"))
     before = sorted(out.folder.rglob("*"))
-    with pytest.raises(RunError, match=r"npz is an export \(it has no confidential/\), and `pe extend` would write"):
+    with pytest.raises(
+        RunError, match=r"npz is an export \(it has no confidential/\), and `pe extend` would write"
+    ):
         extend(out, 4)
     assert sorted(out.folder.rglob("*")) == before
     for received in (out, other):
         (received.folder / "confidential").mkdir(0o700)
     assert extend(out, 4).is_file()
-    with pytest.raises(RunError, match="folder is an export in another form than npz, or has lost synthetic"):
+    with pytest.raises(
+        RunError, match="folder is an export in another form than npz, or has lost synthetic"
+    ):
         extend(other, 4)
 
 
 def test_no_samples_come_of_a_model_that_was_changed(tmp_path):
-    about = {"columns": {"age": {"kind": "integer", "min": 18, "max": 99}}, "declared_size": 40, "iterations": 0}
+    about = {
+        "columns": {"age": {"kind": "integer", "min": 18, "max": 99}},
+        "declared_size": 40,
+        "iterations": 0,
+    }
     about |= {"epsilon": 4.0, "delta": 1e-3, "population": 8, "ledger_file": tmp_path / "l.json"}
     run = pe.evolve({"age": [20, 30] * 20}, pe.api("independent"), out=tmp_path / "run", **about)
     purge(run)

@@ -1,4 +1,6 @@
-"""What a run tells loggers and shows on the console: shareable values alone, and not when private work was done."""
+"""What a run tells loggers and shows on the console: shareable values alone, and not when private
+work was done.
+"""
 
 import io
 
@@ -35,7 +37,9 @@ class Logs(Told):
 def run_told(folder, clock, fails=False, **changes):
     images, classes = np.full((60, 4, 4, 1), 77, np.uint8), ["a/b", "c"]
     np.savez(folder / "planted.npz", images=images, labels=np.array(classes * 30))
-    data = pe.ImageNpz(folder / "planted.npz", size=4, channels=1, classes=classes, declared_size=50)
+    data = pe.ImageNpz(
+        folder / "planted.npz", size=4, channels=1, classes=classes, declared_size=50
+    )
     logs = Logs(folder / "run", fails)
     changes = {"iterations": 1, "loggers": [logs], "progress": logs, "hold": clock} | changes
     try:
@@ -71,14 +75,19 @@ def test_what_a_logger_gets_is_made_of_what_an_export_holds_but_for_what_was_bil
     export = pe.Run.open(run.export(tmp_path / "export" / "run"))
     _, plan = public_plan(export)
     epsilon = export.guarantee["epsilon"]
-    again = [make_entry(export, plan, t, epsilon, 1e-5, one.images, one.cost) for t, one in enumerate(logs.logged)]
+    again = [
+        make_entry(export, plan, t, epsilon, 1e-5, one.images, one.cost)
+        for t, one in enumerate(logs.logged)
+    ]
     assert again == logs.logged
     kinds = {"str", "int", "float", "dict", "bytes"}
     assert {type(value).__name__ for one in logs.logged for value in vars(one).values()} <= kinds
 
 
 @pytest.mark.parametrize(("clock", "before"), [("off", []), (1.0, [0])])
-def test_without_a_clock_a_logger_is_told_once_the_run_has_ended_and_with_one_at_once(tmp_path, clock, before):
+def test_without_a_clock_a_logger_is_told_once_the_run_has_ended_and_with_one_at_once(
+    tmp_path, clock, before
+):
     run, logs = run_told(tmp_path, clock, max_images=25)
     assert ([one.t for one in logs.logged], logs.closed) == (before, 1)
     again = go_on(run)

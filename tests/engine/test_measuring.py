@@ -1,4 +1,6 @@
-"""Whether a generator heeds the degree and its parents: how that is judged, and how a run tries it before all else."""
+"""Whether a generator heeds the degree and its parents: how that is judged, and how a run tries it
+before all else.
+"""
 
 import json
 from contextlib import nullcontext
@@ -36,7 +38,9 @@ def judged(low, high):
         whole = np.broadcast_to(apart, (2, np.shape(apart)[-1]))
         count = whole.shape[1]
         spaces = {"nearest": dict.fromkeys(SPACES, count), "astray": dict.fromkeys(SPACES, 0)}
-        return Rung(degree, np.arange(count), NOISE, dict(zip(SPACES, whole, strict=True)), **spaces)
+        return Rung(
+            degree, np.arange(count), NOISE, dict(zip(SPACES, whole, strict=True)), **spaces
+        )
 
     return judge(rung(0.1, low), rung(1.0, high), "").degree
 
@@ -53,11 +57,15 @@ def ladder(low, high, batch=PARENTS, parents=NOISE):
         groups = np.split(np.arange(len(samples)), range(batch, len(samples), batch))
         return [(group, samples.take(group)) for group in groups]
 
-    return judge(*(measure(d, parents, requests(made), Mean()) for d, made in ((0.1, low), (1.0, high))), "").degree
+    return judge(
+        *(measure(d, parents, requests(made), Mean()) for d, made in ((0.1, low), (1.0, high))), ""
+    ).degree
 
 
 def found(share):
-    """How often a degree is called heeded whose differences in distance have this mean, in their own scatter."""
+    """How often a degree is called heeded whose differences in distance have this mean, in their
+    own scatter.
+    """
     rng = np.random.default_rng(1)
     pairs = (5 + rng.standard_normal((2, 2, PARENTS)) / np.sqrt(2) for _ in range(600))
     return sum(judged(low, high + share) == "heeded" for low, high in pairs) / 600
@@ -80,10 +88,18 @@ ALIKE = varied(0.75, NOISE, 3)
         (NOISE, NOISE, PARENTS, NOISE, "ignored"),
         (varied(0.1, NOISE, 1), varied(1.0, NOISE, 1), 1, NOISE, "heeded"),
         (varied(0.1, NOISE, 1), varied(1.0, NOISE, 1), 3, NOISE, "heeded"),
-        (varied(0.1, SAME, 1), varied(1.0, SAME, 1), PARENTS, SAME, "heeded"),  # equal ones are not mixed up
+        (
+            varied(0.1, SAME, 1),
+            varied(1.0, SAME, 1),
+            PARENTS,
+            SAME,
+            "heeded",
+        ),  # equal ones are not mixed up
     ],
 )
-def test_variations_of_their_own_parents_pass_and_equal_answers_never(low, high, batch, parents, verdict):
+def test_variations_of_their_own_parents_pass_and_equal_answers_never(
+    low, high, batch, parents, verdict
+):
     assert ladder(low, high, batch, parents) == verdict
 
 
@@ -96,7 +112,9 @@ def test_parents_that_are_mixed_up_are_found(batch, first):
 
 
 def test_a_growth_that_is_worth_nothing_is_none_too_few_are_not_judged_and_one_without_a_vector_counts_by_its_pixels():
-    low = np.tile([[86.6], [4.79]], PARENTS)  # as of a server that ignores the degree, in pixels and in the embedding
+    low = np.tile(
+        [[86.6], [4.79]], PARENTS
+    )  # as of a server that ignores the degree, in pixels and in the embedding
     assert judged(low, low * [[1.001], [1.038]]) == "ignored"
     assert judged(low, low * [[1.001], [1.2]]) == "heeded"
     assert judged(np.ones(FEWEST - 1), np.ones(PARENTS)) == "unknown"
@@ -113,11 +131,27 @@ POPULATION, DEGREES = 10, [0.6, 0.3]
 
 
 def recipe(folder, url, api=None, **changes):
-    endpoint = {"base_url": url, "prompts": "a", "image_size": SIDE, "key_env": None, "price": {"image": 0.1}}
+    endpoint = {
+        "base_url": url,
+        "prompts": "a",
+        "image_size": SIDE,
+        "key_env": None,
+        "price": {"image": 0.1},
+    }
     endpoint |= {"server": None}
-    openai = endpoint | {"kind": "openai_images", "base_url": f"{url}/v1", "model": "m", "degree_field": "strength"}
+    openai = endpoint | {
+        "kind": "openai_images",
+        "base_url": f"{url}/v1",
+        "model": "m",
+        "degree_field": "strength",
+    }
     content = {
-        "private": {"kind": "npz", "path": folder / "private.npz", "size": SIDE, "classes": ["a", "b"]},
+        "private": {
+            "kind": "npz",
+            "path": folder / "private.npz",
+            "size": SIDE,
+            "classes": ["a", "b"],
+        },
         "api": (endpoint if "kind" in (api or {}) else openai) | (api or {}),
         "embedding": {"kind": "pixels", "size": 8},
         "privacy": {"noise_multiplier": 1, "delta": 1e-5},
@@ -135,7 +169,9 @@ def carry_out(wanted, folder):
 
 
 def go_on(folder, *changes):
-    return resume_run(folder / "run", RunContext(progress=Told()), stored_recipe(folder / "run", changes))
+    return resume_run(
+        folder / "run", RunContext(progress=Told()), stored_recipe(folder / "run", changes)
+    )
 
 
 @pytest.fixture
@@ -157,8 +193,15 @@ def test_a_server_that_varies_its_parents_is_told_as_tried(folder):
     assert "first tried on 8 new samples, each varied at 0.3" in str(planned)
     assert {float(body["strength"]) for body in script.requests if "strength" in body} == {0.6, 0.3}
     run = Run.open(folder / "run")
-    told = "of 8 variations of degree 0.3, 8 lie nearest to their own parents, and 0 lie with another's"
-    assert (run.degree, planned.degree, planned.to_dict()["measured_by"]) == (told, "wording", IMAGES)
+    told = (
+        "of 8 variations of degree 0.3, 8 lie nearest to their own parents, and 0 lie with "
+        "another's"
+    )
+    assert (run.degree, planned.degree, planned.to_dict()["measured_by"]) == (
+        told,
+        "wording",
+        IMAGES,
+    )
     assert told in unescape(shareable_report(run))
     assert told in " ".join(CliRunner().invoke(view, [str(run.folder), "--text"]).output.split())
     assert "degree.json" in [one["file"] for one in run.guarantee["covered"]]
@@ -169,11 +212,16 @@ def test_one_that_ignores_them_stops_the_run_before_it_has_cost_much(folder):
     script = Script()
     with serving(OpenAIServer(script)) as url:
         wanted = recipe(folder, url, limits={"max_concurrency": 1})
-        said = r"OpenAIImages does not vary the parents it is handed: of 8 variations of degree 0.3, [0-3] lie nearest"
+        said = (
+            r"OpenAIImages does not vary the parents it is handed: of 8 variations of degree 0.3, "
+            r"[0-3] lie nearest"
+        )
         for attempt in (lambda: carry_out(wanted, folder), lambda: go_on(folder)):
             with pytest.raises(APIError, match=said) as caught:
                 attempt()
-            assert f"pe run {folder / 'run'} --set evolution.measure_degree=…` with `never`" in str(caught.value)
+            assert f"pe run {folder / 'run'} --set evolution.measure_degree=…` with `never`" in str(
+                caught.value
+            )
             assert script.delivered == IMAGES
         assert Run.open(folder / "run").populations() == []
         go_on(folder, "evolution.measure_degree=never")
@@ -181,14 +229,19 @@ def test_one_that_ignores_them_stops_the_run_before_it_has_cost_much(folder):
 
 
 @pytest.mark.parametrize(("before", "goes_on"), [("heeded", True), ("mixed up", False)])
-def test_limits_hold_and_what_was_answered_or_found_by_a_version_before_is_not_asked_again(folder, before, goes_on):
+def test_limits_hold_and_what_was_answered_or_found_by_a_version_before_is_not_asked_again(
+    folder, before, goes_on
+):
     script = Script()
     with serving(OpenAIServer(script, heeds="strength")) as url:
         wanted = recipe(folder, url, limits={"max_images": PARENTS + 3})
         with pytest.raises(LimitReached, match=r"3 of 8 samples of degree/0.3 are there; `pe run"):
             carry_out(wanted, folder)
         assert script.delivered == PARENTS + 3
-        assert "degree/0.3: 3 of at most 8 samples" in CliRunner().invoke(view, [str(folder / "run"), "--text"]).output
+        assert (
+            "degree/0.3: 3 of at most 8 samples"
+            in CliRunner().invoke(view, [str(folder / "run"), "--text"]).output
+        )
         if not goes_on:
             (folder / "run/degree.json").write_text(json.dumps({"degree": before, "told": "so"}))
         with nullcontext() if goes_on else pytest.raises(APIError, match=r"is handed: so;"):
@@ -207,7 +260,9 @@ def test_limits_hold_and_what_was_answered_or_found_by_a_version_before_is_not_a
         ({"kind": "sdapi", "batch": 8, "several_parents": True}, {"degree": [0.5, 0.5]}, True),
     ],
 )
-def test_it_is_measured_where_the_plan_leans_on_what_nobody_has_shown(folder, api, evolution, measured):
+def test_it_is_measured_where_the_plan_leans_on_what_nobody_has_shown(
+    folder, api, evolution, measured
+):
     wanted = recipe(folder, "http://localhost", api=api, evolution=evolution)
     planned = forecast(wanted, set_up_generator(wanted.api)[0])
     assert bool(planned.trial) == measured

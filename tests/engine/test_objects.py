@@ -1,4 +1,6 @@
-"""Records in memory, as people have them in Python: what pe.evolve takes, and what a run gives back."""
+"""Records in memory, as people have them in Python: what pe.evolve takes, and what a run gives
+back.
+"""
 
 import re
 import sys
@@ -27,9 +29,13 @@ TYPED = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLab
 HUGGING_FACE = datasets.Dataset.from_dict({"image": PICTURES, "label": NUMBERS}, features=TYPED)
 TWO_LABELS = datasets.Dataset.from_dict(
     {"image": PICTURES, "fine": NUMBERS, "coarse": NUMBERS},
-    features=datasets.Features({"image": datasets.Image(), "fine": TYPED["label"], "coarse": TYPED["label"]}),
+    features=datasets.Features(
+        {"image": datasets.Image(), "fine": TYPED["label"], "coarse": TYPED["label"]}
+    ),
 )
-FRAME = pd.DataFrame({"scan": PICTURES, "kind": [NAMES[one] for one in NUMBERS], "patient": range(60)})
+FRAME = pd.DataFrame(
+    {"scan": PICTURES, "kind": [NAMES[one] for one in NUMBERS], "patient": range(60)}
+)
 
 
 class Pairs(torch.utils.data.Dataset):
@@ -42,7 +48,10 @@ class Pairs(torch.utils.data.Dataset):
 
 IMAGES = {
     "arrays": ((PIXELS, NUMBERS), {"classes": NAMES}),
-    "arrays by name": ({"images": PIXELS / 255, "labels": NUMBERS.astype(str)}, {"classes": range(2)}),
+    "arrays by name": (
+        {"images": PIXELS / 255, "labels": NUMBERS.astype(str)},
+        {"classes": range(2)},
+    ),
     "tensors": (
         torch.utils.data.TensorDataset(torch.tensor(PIXELS)[:, None] / 255, torch.tensor(NUMBERS)),
         {"classes": NAMES} | SHAPE,
@@ -72,8 +81,14 @@ def test_images_in_memory_are_the_private_records_of_a_run(form, tmp_path):
 @pytest.mark.parametrize(
     ("private", "settings"),
     [
-        (pd.DataFrame({"review": ["a b", "c d"], "stars": [4, 5]}), {"label": "stars", "classes": [4, 5]}),
-        (pa.table({"text": ["a b", "c d"], "label": ["4", "5"], "title": ["e", "f"]}), {"classes": [4, 5]}),
+        (
+            pd.DataFrame({"review": ["a b", "c d"], "stars": [4, 5]}),
+            {"label": "stars", "classes": [4, 5]},
+        ),
+        (
+            pa.table({"text": ["a b", "c d"], "label": ["4", "5"], "title": ["e", "f"]}),
+            {"classes": [4, 5]},
+        ),
         ((["a b", "c d"], [4, 5]), {"classes": [4, 5]}),
         ([{"text": "a b", "label": 4}, {"text": "c d", "label": 5}], {"classes": [4, 5]}),
         ("file.csv", {"classes": [4, 5]}),
@@ -82,23 +97,45 @@ def test_images_in_memory_are_the_private_records_of_a_run(form, tmp_path):
 def test_texts_in_memory_or_at_a_path_are_found(private, settings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file.csv").write_text("label,text\n4,a b\n5,c d\n")
-    dataset = source_of(private, settings | {"ledger_file": "l.json", "longest": 9}, "the test", ()).open()
+    dataset = source_of(
+        private, settings | {"ledger_file": "l.json", "longest": 9}, "the test", ()
+    ).open()
     assert (dataset.labels.tolist(), dataset.classes) == ([0, 1], ("4", "5"))
     assert next(dataset.blocks(2))[0].strings == ["a b", "c d"]
 
 
 def computed(column):
-    """The data of TYPED, whose label names `class_encode_column` computes from the records, the last one rare."""
+    """The data of TYPED, whose label names `class_encode_column` computes from the records, the
+    last one rare.
+    """
     names = [NAMES[one] for one in NUMBERS[:-1]] + ["rare-HIV"]
-    data = datasets.Dataset.from_dict({"image": PICTURES, column: names}).class_encode_column(column)
+    data = datasets.Dataset.from_dict({"image": PICTURES, column: names}).class_encode_column(
+        column
+    )
     return data.cast_column("image", datasets.Image())
 
 
 NAMES_IN_TYPES = {
-    "a data set of Hugging Face": (computed("label"), {}, "confirm it with classes: [dark, light, rare-HIV]"),
-    "its table": (computed("label").data.table, {}, "confirm it with classes: [dark, light, rare-HIV]"),
-    "a column of another name": (computed("diagnosis"), {}, "no 'label': name the column of labels by label=…"),
-    "names that are not those declared": (computed("label"), {"classes": NAMES}, "rare-HIV', which the public class"),
+    "a data set of Hugging Face": (
+        computed("label"),
+        {},
+        "confirm it with classes: [dark, light, rare-HIV]",
+    ),
+    "its table": (
+        computed("label").data.table,
+        {},
+        "confirm it with classes: [dark, light, rare-HIV]",
+    ),
+    "a column of another name": (
+        computed("diagnosis"),
+        {},
+        "no 'label': name the column of labels by label=…",
+    ),
+    "names that are not those declared": (
+        computed("label"),
+        {"classes": NAMES},
+        "rare-HIV', which the public class",
+    ),
 }
 
 
@@ -109,26 +146,48 @@ def test_names_of_labels_in_a_type_are_not_public_unasked(form, tmp_path):
     with pytest.raises((RecipeError, PrivateDataError), match=re.escape(sentence)):
         source_of(private, settings, "t", ()).open()
     source = source_of(
-        private, settings | {"classes": [*NAMES, "rare-HIV"], "label": private.column_names[-1]}, "t", ()
+        private,
+        settings | {"classes": [*NAMES, "rare-HIV"], "label": private.column_names[-1]},
+        "t",
+        (),
     )
     assert source.open().labels.tolist() == [*NUMBERS[:-1], 2]
-    with pytest.raises((RecipeError, PrivateDataError)):  # one name is not declared, whatever the type says
-        source_of(private, settings | {"classes": NAMES, "label": private.column_names[-1]}, "t", ()).open()
+    with pytest.raises(
+        (RecipeError, PrivateDataError)
+    ):  # one name is not declared, whatever the type says
+        source_of(
+            private, settings | {"classes": NAMES, "label": private.column_names[-1]}, "t", ()
+        ).open()
 
 
 def test_a_table_s_columns_that_are_not_declared_are_left_out(tmp_path):
-    rows = datasets.Dataset.from_dict({"age": [20, 30], "label": ["a", "rare-HIV"]}).class_encode_column("label")
+    rows = datasets.Dataset.from_dict(
+        {"age": [20, 30], "label": ["a", "rare-HIV"]}
+    ).class_encode_column("label")
     columns = {"age": {"kind": "integer", "min": 0, "max": 99}}
     for private in (rows, rows.data.table, rows.to_pandas().astype({"label": "category"})):
-        source = source_of(private, {"columns": columns, "ledger_file": tmp_path / "l.json"}, "t", ())
-        assert (source.classes, source.labels, source.open().labels.tolist()) == (None, ("all",), [0, 0])
+        source = source_of(
+            private, {"columns": columns, "ledger_file": tmp_path / "l.json"}, "t", ()
+        )
+        assert (source.classes, source.labels, source.open().labels.tolist()) == (
+            None,
+            ("all",),
+            [0, 0],
+        )
 
 
 @pytest.mark.parametrize("odd", [None, 7, (), {}, ["x"], {"note": "x"}, "x", b"x"], ids=repr)
 @pytest.mark.parametrize(("text", "label"), [(0, 1), ("text", "label")])
 def test_one_record_of_another_form_is_a_bad_record_wherever_it_stands(odd, text, label, tmp_path):
-    rows = [[f"text {i}", "a"] if text == 0 else {"text": f"text {i}", "label": "a"} for i in range(5)]
-    settings = {"classes": ["a"], "ledger_file": tmp_path / "l.json", "longest": 9, "on_bad_record": "skip"}
+    rows = [
+        [f"text {i}", "a"] if text == 0 else {"text": f"text {i}", "label": "a"} for i in range(5)
+    ]
+    settings = {
+        "classes": ["a"],
+        "ledger_file": tmp_path / "l.json",
+        "longest": 9,
+        "on_bad_record": "skip",
+    }
     for place in (0, 3):
         data = source_of([*rows[:place], odd, *rows[place:]], settings, "t", ()).open()
         assert [bad.index for bad in data.check()] == [place]
@@ -138,17 +197,27 @@ def test_one_record_of_another_form_is_a_bad_record_wherever_it_stands(odd, text
 @pytest.mark.parametrize(
     ("private", "settings", "sentence"),
     [
-        (FRAME[["scan", "kind"]], {"classes": NAMES}, "the columns 'kind', but no 'label': name the column of"),
-        (FRAME.assign(second=PICTURES), {"label": "kind"}, "'scan', 'second': name the one of samples by image=… or"),
-        (TWO_LABELS, {}, "the columns 'fine', 'coarse', but no 'label': name the column of labels by label=…"),
-        (FRAME, {"label": "sort"}, "label is 'sort', and the records have the columns 'scan', 'kind', 'patient'"),
-        ((PIXELS, NUMBERS), {}, "the class list, which is public, is not given: confirm it with classes: [0, 1]"),
-        ((PIXELS, pd.Categorical(NUMBERS)), {}, "the class list, which is public, is not given"),  # it is computed
-        (HUGGING_FACE, {}, "size is missing: state the images' height and width in pixels"),  # one record would tell it
+        (FRAME[["scan", "kind"]], {"classes": NAMES}, "the columns 'kind', but no 'label': name "
+                                                      "the column of"),
+        (FRAME.assign(second=PICTURES), {"label": "kind"}, "'scan', 'second': name the one of "
+                                                           "samples by image=… or"),
+        (TWO_LABELS, {}, "the columns 'fine', 'coarse', but no 'label': name the column of labels "
+                         "by label=…"),
+        (FRAME, {"label": "sort"}, "label is 'sort', and the records have the columns 'scan', "
+                                   "'kind', 'patient'"),
+        ((PIXELS, NUMBERS), {}, "the class list, which is public, is not given: confirm it with "
+                                "classes: [0, 1]"),
+        # it is computed
+        ((PIXELS, pd.Categorical(NUMBERS)), {}, "the class list, which is public, is not given"),
+        # one record would tell it
+        (HUGGING_FACE, {}, "size is missing: state the images' height and width in pixels"),
         (PIXELS / 200, {}, "Record 31 has values outside 0…1: scale floating-point pixels"),
-        (datasets.DatasetDict(train=HUGGING_FACE), {}, "private has the splits train: give one of them."),
-        (HUGGING_FACE.to_iterable_dataset(), {}, "private is an object of the class IterableDataset: give a path"),
-        (pd.concat([FRAME, FRAME[["kind"]]], axis=1), {}, "private has two columns named 'kind': rename or drop one"),
+        (datasets.DatasetDict(train=HUGGING_FACE), {}, "private has the splits train: give one of "
+                                                       "them."),
+        (HUGGING_FACE.to_iterable_dataset(), {}, "private is an object of the class "
+                                                 "IterableDataset: give a path"),
+        (pd.concat([FRAME, FRAME[["kind"]]], axis=1), {}, "private has two columns named 'kind': "
+                                                          "rename or drop one"),
         (PIXELS, {"output": "run"}, "unknown setting 'output'; did you mean 'out'?"),
         (PIXELS, {"iteratons": 2}, "unknown setting 'iteratons'; did you mean 'iterations'?"),
         (PIXELS, {"ledger_file": None}, "ledger_file must be a path"),
@@ -161,10 +230,22 @@ def test_what_is_not_clear_is_refused_by_a_sentence(private, settings, sentence,
 
 def test_no_record_in_memory_is_shown_by_what_python_prints():
     texts = pd.DataFrame({"text": ["Meier has asthma"] * 9, "label": ["a"] * 9})
-    settings = {"classes": ["a"], "ledger_file": "l.json", "declared_size": 9, "epsilon": 1, "delta": 1e-5}
-    planned = pe.plan(texts, pe.api("public_texts", path=__file__), iterations=0, population=2, **settings)
+    settings = {
+        "classes": ["a"],
+        "ledger_file": "l.json",
+        "declared_size": 9,
+        "epsilon": 1,
+        "delta": 1e-5,
+    }
+    planned = pe.plan(
+        texts, pe.api("public_texts", path=__file__), iterations=0, population=2, **settings
+    )
     source = source_of(texts, {"classes": ["a"], "ledger_file": "l.json"}, "the test", ())
-    assert not [shown for shown in (repr(planned), str(planned), repr(source), str(source)) if "Meier" in shown]
+    assert not [
+        shown
+        for shown in (repr(planned), str(planned), repr(source), str(source))
+        if "Meier" in shown
+    ]
 
 
 def test_a_run_over_records_in_memory_goes_on_when_it_is_given_them_again(tmp_path):
@@ -175,19 +256,40 @@ def test_a_run_over_records_in_memory_goes_on_when_it_is_given_them_again(tmp_pa
         pe.resume(tmp_path / "run", api=Shades(), embedding=Mean(), progress=pe.Progress())
     run = evolve((PIXELS, NUMBERS), tmp_path / "run", resume=True, **settings, max_images=100)
     assert len(run.synthetic) == 20
-    assert pe.plan(HUGGING_FACE, Shades(), embedding=Mean(), **SETTINGS, **SHAPE, ledger_file="l.json").random == 3
+    assert (
+        pe.plan(
+            HUGGING_FACE, Shades(), embedding=Mean(), **SETTINGS, **SHAPE, ledger_file="l.json"
+        ).random
+        == 3
+    )
 
 
-def test_a_run_s_data_are_handed_to_torch_datasets_and_pandas_which_evolve_again(made, tmp_path, monkeypatch):
+def test_a_run_s_data_are_handed_to_torch_datasets_and_pandas_which_evolve_again(
+    made, tmp_path, monkeypatch
+):
     run, _ = made
     pairs, dataset, frame = run.to_torch(), run.to_datasets(), run.to_pandas()
     pixels, numbers = run.synthetic.samples.array, run.synthetic.labels.tolist()
-    assert (pairs.classes, dataset.features["label"].names, frame["label"].cat.categories.tolist()) == (NAMES,) * 3
-    assert [label.item() for _, label in pairs] == dataset["label"][:] == frame["label"].cat.codes.tolist() == numbers
+    assert (
+        pairs.classes,
+        dataset.features["label"].names,
+        frame["label"].cat.categories.tolist(),
+    ) == (NAMES,) * 3
+    assert (
+        [label.item() for _, label in pairs]
+        == dataset["label"][:]
+        == frame["label"].cat.codes.tolist()
+        == numbers
+    )
     np.testing.assert_array_equal(np.asarray(dataset[3]["image"]), pixels[3, ..., 0])
     for one in (pairs, dataset, frame):
-        source = source_of(one, {"classes": NAMES, "ledger_file": tmp_path / "l.json"} | SHAPE, "the test", ())
+        source = source_of(
+            one, {"classes": NAMES, "ledger_file": tmp_path / "l.json"} | SHAPE, "the test", ()
+        )
         np.testing.assert_array_equal(next(source.open().blocks(20))[0].array, pixels)
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingDependency, match=re.escape("run.to_pandas() needs pandas, which is not installed: pip")):
+    with pytest.raises(
+        MissingDependency,
+        match=re.escape("run.to_pandas() needs pandas, which is not installed: pip"),
+    ):
         run.to_pandas()

@@ -1,4 +1,6 @@
-"""No private record is a public image: a run that would read one as such is refused before anything is called."""
+"""No private record is a public image: a run that would read one as such is refused before anything
+is called.
+"""
 
 import shutil
 from dataclasses import replace
@@ -74,28 +76,39 @@ def five_and_three(private, form, place):
     images = np.concatenate([pictures(5, seed=9), records])
     if form == "npz":
         return in_npz(place.with_suffix(".npz"), images)
-    return in_folder(place, images, form, **{"lossless": True, "exact": True} if form == "webp" else {})
+    return in_folder(
+        place, images, form, **{"lossless": True, "exact": True} if form == "webp" else {}
+    )
 
 
-@pytest.mark.parametrize(("source", "form"), [(folder, "webp"), (larger_files, "npz"), (npz, "png")])
+@pytest.mark.parametrize(
+    ("source", "form"), [(folder, "webp"), (larger_files, "npz"), (npz, "png")]
+)
 def test_records_in_the_pool_are_found_in_any_source_and_in_any_form(source, form, tmp_path):
     private = source(tmp_path)
     public = five_and_three(private, form, tmp_path / "public")
-    refused(private, public, tmp_path / "run", r"^3 of 8 public images are private .* bit \(the first")
+    refused(
+        private, public, tmp_path / "run", r"^3 of 8 public images are private .* bit \(the first"
+    )
 
 
 def test_public_images_are_compared_as_the_private_side_or_the_generator_would_read_them(tmp_path):
     private, public = larger_files(tmp_path), in_folder(tmp_path / "public", pictures(3, seed=9))
     shutil.copy(private.path / "004.png", public / "holiday.png")
-    refused(private, public, tmp_path / "run", r"^1 of 4 public images .*\(the first: .*holiday\.png\)")
-    # These private records need no rule for their size; the pool's own makes records out of the originals.
+    refused(
+        private, public, tmp_path / "run", r"^1 of 4 public images .*\(the first: .*holiday\.png\)"
+    )
+    # These private records need no rule for their size; the pool's own makes records out of the
+    # originals.
     originals = in_folder(tmp_path / "originals", pictures(side=2 * SIDE))
     shrunk = np.stack([image for _, image in images_at(originals, (SIDE, SIDE, 3), "crop")])
     private = pe.ImageFolder(in_folder(tmp_path / "shrunk", shrunk), size=SIDE)
     refused(private, originals, tmp_path / "run", "^10 of 10 public images are private records")
     grey = replace(private, channels=1)
     shutil.copytree(private.path, tmp_path / "coloured")
-    refused(grey, tmp_path / "coloured", tmp_path / "run", "^10 of 10 public images are private records")
+    refused(
+        grey, tmp_path / "coloured", tmp_path / "run", "^10 of 10 public images are private records"
+    )
 
 
 def test_blank_images_may_be_private_and_public(tmp_path):
@@ -103,14 +116,21 @@ def test_blank_images_may_be_private_and_public(tmp_path):
     for shade in (0, 255):
         blank, root = np.full((1, SIDE, SIDE, 3), shade, np.uint8), tmp_path / str(shade)
         root.mkdir()
-        private = pe.ImageFolder(in_folder(root / "private", np.concatenate([pictures(), blank])), size=SIDE)
+        private = pe.ImageFolder(
+            in_folder(root / "private", np.concatenate([pictures(), blank])), size=SIDE
+        )
         public = in_folder(root / "public", np.concatenate([blank, pictures(6, seed=9), blank]))
         assert len(run(private, public, root / "run").synthetic) == 8
 
 
 def test_places_are_refused_before_an_image_is_compared_and_by_a_probe(tmp_path):
     private = folder(tmp_path)
-    refused(private, private.path, tmp_path / "run", "are the private records .*name images that hold no")
+    refused(
+        private,
+        private.path,
+        tmp_path / "run",
+        "are the private records .*name images that hold no",
+    )
     api = pe.api("public_images", path=str(private.path), size=SIDE)
     with pytest.raises(RecipeError, match="are the private records"):
         probe(read_arguments("the test", private, api, None, {}, SETTINGS))
@@ -138,7 +158,9 @@ class Witness(Shades):
 def test_the_generator_is_handed_public_values_alone_and_learns_nothing_of_the_answer(tmp_path):
     public, handed = in_folder(tmp_path / "public", pictures(6, seed=9)), []
     for seed in (0, 9):  # with these records, and with those that are the pool
-        private = pe.ImageNpz(in_npz(tmp_path / f"{seed}.npz", pictures(seed=seed)), size=SIDE, resize="fit")
+        private = pe.ImageNpz(
+            in_npz(tmp_path / f"{seed}.npz", pictures(seed=seed)), size=SIDE, resize="fit"
+        )
         api = Witness(public)
         try:
             evolve(private, tmp_path / f"run{seed}", api)
@@ -169,16 +191,22 @@ def refused_while_changed(act, image):
     return act()
 
 
-@pytest.mark.parametrize("images", [9, 8 * 5 - 1], ids=["while noise is to be drawn", "after the last vote"])
+@pytest.mark.parametrize(
+    "images", [9, 8 * 5 - 1], ids=["while noise is to be drawn", "after the last vote"]
+)
 def test_a_run_goes_on_with_the_public_images_that_it_began_with(images, tmp_path):
     private, public = folder(tmp_path), in_folder(tmp_path / "public", pictures(6, seed=9))
     with pytest.raises(LimitReached):
         run(private, public, tmp_path / "run", max_images=images)
-    made = refused_while_changed(lambda: run(private, public, tmp_path / "run", resume=True), public / "001.png")
+    made = refused_while_changed(
+        lambda: run(private, public, tmp_path / "run", resume=True), public / "001.png"
+    )
     assert len(made.synthetic) == 8
 
 
-def test_a_run_over_other_images_is_not_refused_and_extended_from_those_that_it_began_with(tmp_path):
+def test_a_run_over_other_images_is_not_refused_and_extended_from_those_that_it_began_with(
+    tmp_path,
+):
     public = in_folder(tmp_path / "public", pictures(6, seed=9))
     made = run(folder(tmp_path), public, tmp_path / "run")
     assert made.guarantee["pool_overlaps"] is None

@@ -24,8 +24,14 @@ def pool_in(folder):
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda _: pe.evaluate("run", "test.npz", metrics="fidelity"), "metrics is 'fidelity', a text: give a list"),
-        (lambda private: evolve(private, None, loggers="tensorboard=x"), "loggers is 'tensorboard=x'"),
+        (
+            lambda _: pe.evaluate("run", "test.npz", metrics="fidelity"),
+            "metrics is 'fidelity', a text: give a list",
+        ),
+        (
+            lambda private: evolve(private, None, loggers="tensorboard=x"),
+            "loggers is 'tensorboard=x'",
+        ),
         (lambda _: pe.Texts.of("a review"), "Texts.of is 'a review'"),
         (lambda _: pe.PluginInfo(hosts="api.example"), "PluginInfo.hosts is 'api.example'"),
     ],
@@ -35,7 +41,9 @@ def test_a_text_where_a_list_is_wanted_is_not_read_letter_by_letter(private, cal
         call(private)
 
 
-def test_a_plan_is_that_of_the_command_for_a_recipe_and_for_the_same_arguments(private, tmp_path, capsys):
+def test_a_plan_is_that_of_the_command_for_a_recipe_and_for_the_same_arguments(
+    private, tmp_path, capsys
+):
     pool, file = pool_in(tmp_path), tmp_path / "recipe.yaml"
     file.write_text(read_arguments("the test", private, pool, None, {}, SETTINGS).dump())
     plan_command.main([str(file), "--json"], standalone_mode=False)
@@ -51,16 +59,32 @@ def test_a_plan_is_that_of_the_command_for_a_recipe_and_for_the_same_arguments(p
 
 
 def test_an_object_s_ladder_is_measured_from_python(private):
-    found = pe.probe(private, Shades(), embedding=Mean(), label="light", degrees=(0.05, 1), **SETTINGS)
-    assert (found.label, found.verdict.degree, [rung.degree for rung in found.rungs]) == ("light", "heeded", [0.05, 1])
-    assert "Does the distance grow with the degree? between samples yes, in the embedding yes" in str(found)
+    found = pe.probe(
+        private, Shades(), embedding=Mean(), label="light", degrees=(0.05, 1), **SETTINGS
+    )
+    assert (found.label, found.verdict.degree, [rung.degree for rung in found.rungs]) == (
+        "light",
+        "heeded",
+        [0.05, 1],
+    )
+    assert (
+        "Does the distance grow with the degree? between samples yes, in the embedding yes"
+        in str(found)
+    )
     assert json.loads(json.dumps(found.to_dict()))["parents"] == len(found.parents)
-    once = pe.probe(private, Shades(), embedding=Mean(), degrees=(), **SETTINGS)  # at the recipe's first degree
+    once = pe.probe(
+        private, Shades(), embedding=Mean(), degrees=(), **SETTINGS
+    )  # at the recipe's first degree
     assert (len(once.rungs), once.verdict) == (1, None)
 
 
-def test_a_run_is_resumed_extended_evaluated_and_reported_from_python(private, tmp_path, monkeypatch):
-    with pytest.raises(LimitReached, match=r"`pe\.resume\('.*run', changes=\{'limits\.max_images': …\}\)` goes on\."):
+def test_a_run_is_resumed_extended_evaluated_and_reported_from_python(
+    private, tmp_path, monkeypatch
+):
+    with pytest.raises(
+        LimitReached,
+        match=r"`pe\.resume\('.*run', changes=\{'limits\.max_images': …\}\)` goes on\.",
+    ):
         evolve(private, tmp_path / "run", max_images=30)
     status = command("view", "run", "--text", cwd=tmp_path).stdout
     assert "stopped; from Python it goes on, with the object of your own" in status
@@ -75,12 +99,16 @@ def test_a_run_is_resumed_extended_evaluated_and_reported_from_python(private, t
     assert report == run.folder / "report.html"
     assert "6 more" in report.read_text(encoding="utf-8")
     test = records_in(tmp_path, "test", seed=1).path
-    values = pe.evaluate(run, test, metrics=("fidelity",), embeddings=("pixels",), progress=pe.Progress())
+    values = pe.evaluate(
+        run, test, metrics=("fidelity",), embeddings=("pixels",), progress=pe.Progress()
+    )
     assert list(values["fidelity"]) == ["pixels"]
     (control,) = (note for note in values["notes"] if "random-selection" in note)
     assert control.endswith("Shades, so pass it from Python: pe.evaluate(…, api=…).")
     assert json.loads((run.confidential / "metrics.json").read_text()) == values
-    with pytest.raises(RecipeError, match=r"pe\.evaluate: unknown setting 'metric'; did you mean 'metrics'\?"):
+    with pytest.raises(
+        RecipeError, match=r"pe\.evaluate: unknown setting 'metric'; did you mean 'metrics'\?"
+    ):
         pe.evaluate(run, test, metric=("fidelity",))
 
 
@@ -99,8 +127,12 @@ class Stopping(Shades):
         return super().variation_api(request)
 
 
-def test_ctrl_c_stops_a_run_from_python_resumably_and_says_in_its_message_what_goes_on(private, tmp_path):
-    shells = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background process ignores it
+def test_ctrl_c_stops_a_run_from_python_resumably_and_says_in_its_message_what_goes_on(
+    private, tmp_path
+):
+    shells = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background process ignores it
     try:
         before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
         with pytest.raises(KeyboardInterrupt) as stopped:
@@ -108,6 +140,15 @@ def test_ctrl_c_stops_a_run_from_python_resumably_and_says_in_its_message_what_g
         assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
     finally:
         signal.signal(signal.SIGINT, shells)
-    assert str(stopped.value).startswith("Stopped as asked, with everything that was answered committed.")
+    assert str(stopped.value).startswith(
+        "Stopped as asked, with everything that was answered committed."
+    )
     assert str(stopped.value).endswith(f"; `pe.resume('{tmp_path / 'run'}')` goes on.")
-    assert len(pe.resume(tmp_path / "run", api=Stopping(), embedding=Mean(), progress=pe.Progress()).synthetic) == 20
+    assert (
+        len(
+            pe.resume(
+                tmp_path / "run", api=Stopping(), embedding=Mean(), progress=pe.Progress()
+            ).synthetic
+        )
+        == 20
+    )

@@ -1,4 +1,6 @@
-"""What a run refuses: a start, before anything is written or asked; and answers, before a release."""
+"""What a run refuses: a start, before anything is written or asked; and answers, before a
+release.
+"""
 
 import re
 from dataclasses import replace
@@ -23,7 +25,9 @@ BOOK = {"dark": "a cave"}
 def centred(samples):
     """Looks at its block."""
     SHOWN.append(samples.pixels.tobytes())
-    vectors = samples.pixels.reshape(len(samples), -1).mean(axis=1, keepdims=True).astype(np.float32)
+    vectors = (
+        samples.pixels.reshape(len(samples), -1).mean(axis=1, keepdims=True).astype(np.float32)
+    )
     return vectors - vectors.mean(axis=0)
 
 
@@ -50,25 +54,77 @@ def cut_off(private):
 ELSEWHERE = but(Shades(), info=pe.PluginInfo(hosts=("a.invalid",)))
 LARGER = {"api": pe.api("glyphs", size=8), "embedding": but(Mean(), embed=as_they_are)}
 REFUSED = [
-    ({"api": pe.api("glyphs", sise=4)}, RecipeError, "api 'glyphs': unknown key 'sise'; did you mean 'size'"),
-    ({"api": DPMERF()}, PluginError, r"DPMERF is fitted on the private records.* entry point of pe\.adapters"),
-    ({"api": but(Shades(), draw_conditions=of_books)}, RecipeError, "draw conditions for .* dark, light: .* 'light'"),
-    ({"api": but(Shades(), describe_degree=leave_nothing)}, RecipeError, r"Degree 0\.5 leaves nothing"),
-    ({"api": ELSEWHERE}, RecipeError, r"What a\.invalid charges is not stated: give api\.price .* or limits\.max_im"),
-    ({"api": "scans"}, PluginError, r"api is 'scans', a text, which lacks capabilities, random_api, var.*: give pe\.a"),
+    (
+        {"api": pe.api("glyphs", sise=4)},
+        RecipeError,
+        "api 'glyphs': unknown key 'sise'; did you mean 'size'",
+    ),
+    (
+        {"api": DPMERF()},
+        PluginError,
+        r"DPMERF is fitted on the private records.* entry point of pe\.adapters",
+    ),
+    (
+        {"api": but(Shades(), draw_conditions=of_books)},
+        RecipeError,
+        "draw conditions for .* dark, light: .* 'light'",
+    ),
+    (
+        {"api": but(Shades(), describe_degree=leave_nothing)},
+        RecipeError,
+        r"Degree 0\.5 leaves nothing",
+    ),
+    (
+        {"api": ELSEWHERE},
+        RecipeError,
+        r"What a\.invalid charges is not stated: give api\.price .* or limits\.max_im",
+    ),
+    (
+        {"api": "scans"},
+        PluginError,
+        r"api is 'scans', a text, which lacks capabilities, random_api, var.*: give pe\.a",
+    ),
     ({"api": Shades}, PluginError, r"api is the class Shades: pass an object of it, Shades\(…\)"),
-    ({"embedding": len}, PluginError, "embedding is an object of the class builtin.*, which lacks batch_size, embed"),
-    ({"embedding": but(Mean(), embed=lambda _: np.zeros((16, 2)))}, ContractError, r"Mean\.embed returned float64"),
-    ({"embedding": but(Mean(), embed=centred)}, ContractError, "gives a sample another vector when the others"),
-    (LARGER, ContractError, r"embed gives 16 numbers for a private sample of 4×4×1 and 64 for a generated one"),
-    ({"private": lambda given: replace(given, ledger_file=Path("withheld"))}, RecipeError, "ledger_file is 'withheld'"),
+    (
+        {"embedding": len},
+        PluginError,
+        "embedding is an object of the class builtin.*, which lacks batch_size, embed",
+    ),
+    (
+        {"embedding": but(Mean(), embed=lambda _: np.zeros((16, 2)))},
+        ContractError,
+        r"Mean\.embed returned float64",
+    ),
+    (
+        {"embedding": but(Mean(), embed=centred)},
+        ContractError,
+        "gives a sample another vector when the others",
+    ),
+    (
+        LARGER,
+        ContractError,
+        r"embed gives 16 numbers for a private sample of 4×4×1 and 64 for a generated one",
+    ),
+    (
+        {"private": lambda given: replace(given, ledger_file=Path("withheld"))},
+        RecipeError,
+        "ledger_file is 'withheld'",
+    ),
     ({"private": cut_off}, PrivateDataError, r"one\.png"),
-    ({"private": lambda _: "scans"}, RecipeError, r"scans does not exist: name a folder of images or texts"),
+    (
+        {"private": lambda _: "scans"},
+        RecipeError,
+        r"scans does not exist: name a folder of images or texts",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("changes", "error", "sentence"), REFUSED, ids=[sentence for *_, sentence in REFUSED])
-def test_a_start_is_refused_before_anything_is_written_or_asked(private, tmp_path, changes, error, sentence):
+@pytest.mark.parametrize(
+    ("changes", "error", "sentence"), REFUSED, ids=[sentence for *_, sentence in REFUSED]
+)
+def test_a_start_is_refused_before_anything_is_written_or_asked(
+    private, tmp_path, changes, error, sentence
+):
     source = changes.get("private", lambda given: given)(private)
     before, settings = sorted(tmp_path.iterdir()), {"api": Shades()} | changes
     settings.pop("private", None)
@@ -81,7 +137,9 @@ def test_a_start_is_refused_before_anything_is_written_or_asked(private, tmp_pat
         assert not any(image.tobytes() in block for image in archive["images"] for block in SHOWN)
 
 
-def test_a_run_that_would_leave_gpus_idle_is_refused_before_anything_is_drawn(spots, tmp_path, monkeypatch):
+def test_a_run_that_would_leave_gpus_idle_is_refused_before_anything_is_drawn(
+    spots, tmp_path, monkeypatch
+):
     (tmp_path / "nvidia0").touch()
     monkeypatch.setattr(devices, "DRIVER", tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -90,7 +148,11 @@ def test_a_run_that_would_leave_gpus_idle_is_refused_before_anything_is_drawn(sp
     with pytest.raises(RecipeError, match=said):
         evolve(spots, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    for changes, refused in (({}, True), ({"neighbor_search": "faiss"}, False), ({"iterations": 0}, False)):
+    for changes, refused in (
+        ({}, True),
+        ({"neighbor_search": "faiss"}, False),
+        ({"iterations": 0}, False),
+    ):
         told = " ".join(pe.plan(spots, Shades(), embedding=Mean(), **SETTINGS | changes).warnings)
         assert bool(re.search(f"A run would not start. T{said}", told)) == refused
 
@@ -103,7 +165,9 @@ def makes(sample, shape=None):
         api.random_requests.append(request)
         return pe.Answer(sample.take(np.zeros(len(request), np.int64)))
 
-    return but(api, info=pe.PluginInfo(hosts=(), shape=shape), random_api=answer, variation_api=answer)
+    return but(
+        api, info=pe.PluginInfo(hosts=(), shape=shape), random_api=answer, variation_api=answer
+    )
 
 
 def image(*shape):
@@ -113,13 +177,19 @@ def image(*shape):
 @pytest.mark.parametrize(
     ("sample", "shape", "sentence"),
     [
-        (image(2, 2, 1), None, r"made images of 2×2×1 \(.*\) where images of 4×4×1 \(.*\) are declared: have it"),
+        (
+            image(2, 2, 1),
+            None,
+            r"made images of 2×2×1 \(.*\) where images of 4×4×1 \(.*\) are declared: have it",
+        ),
         (image(4, 4, 1), (8, 8, 1), r"made images of 4×4×1 .* where images of 8×8×1 "),
         (pe.Texts.of(["a text"], 20), None, r"made texts where images are declared"),
     ],
 )
 @pytest.mark.parametrize("changes", [{}, {"initial_variations": 3}])
-def test_what_is_not_as_declared_is_refused_before_a_release(private, tmp_path, sample, shape, sentence, changes):
+def test_what_is_not_as_declared_is_refused_before_a_release(
+    private, tmp_path, sample, shape, sentence, changes
+):
     api = makes(sample, shape)
     with pytest.raises(ContractError, match=sentence):
         evolve(private, tmp_path / "run", api, **changes)
@@ -127,4 +197,11 @@ def test_what_is_not_as_declared_is_refused_before_a_release(private, tmp_path, 
     with read_journal(pe.Run.open(tmp_path / "run")) as journal:
         assert journal.charges() == []
         assert journal.totals().answers == 0
-    assert len(evolve(private, tmp_path / "run", makes(image(4, 4, 1)), resume=True, **changes).synthetic) == 20
+    assert (
+        len(
+            evolve(
+                private, tmp_path / "run", makes(image(4, 4, 1)), resume=True, **changes
+            ).synthetic
+        )
+        == 20
+    )

@@ -1,4 +1,6 @@
-"""A run over a table: what a record holds beyond its declared columns reaches nothing shareable, and no message."""
+"""A run over a table: what a record holds beyond its declared columns reaches nothing shareable,
+and no message.
+"""
 
 import pytest
 
@@ -28,8 +30,13 @@ HOSTILE = [
 
 
 def start(place, last, on_bad_record="skip"):
-    """Run over a table whose last row is given; return the shareable files, what was told, and the plan."""
-    rows = [f"{20 + i},{i % 3},{'fm'[i % 2]},I,2020-02-0{1 + i % 9},yes,{('home', 'dead')[i % 2]}" for i in range(29)]
+    """Run over a table whose last row is given; return the shareable files, what was told, and the
+    plan.
+    """
+    rows = [
+        f"{20 + i},{i % 3},{'fm'[i % 2]},I,2020-02-0{1 + i % 9},yes,{('home', 'dead')[i % 2]}"
+        for i in range(29)
+    ]
     (place / "a.csv").write_text("\n".join([",".join([*COLUMNS, "out"]), *rows, last]))
     recipe = Recipe.parse(
         {
@@ -51,18 +58,26 @@ def start(place, last, on_bad_record="skip"):
     (place / "l.json").unlink(missing_ok=True)
     progress = Told()
     run = run_recipe(recipe, place / "run", RunContext(noise=SameNoise(), progress=progress))
-    files = [file for file in sorted(run.folder.rglob("*")) if file.is_file() and "confidential" not in file.parts]
+    files = [
+        file
+        for file in sorted(run.folder.rglob("*"))
+        if file.is_file() and "confidential" not in file.parts
+    ]
     shared = {str(file.relative_to(run.folder)): file.read_bytes() for file in files}
     run.folder.rename(place / f"run-{len([*place.iterdir()])}")
     return shared, progress, str(forecast(recipe, set_up_generator(recipe.api)[0], [], None, False))
 
 
-def test_values_beyond_the_declared_columns_change_no_shareable_byte_no_message_and_no_plan(tmp_path):
+def test_values_beyond_the_declared_columns_change_no_shareable_byte_no_message_and_no_plan(
+    tmp_path,
+):
     files, progress, plan = start(tmp_path, DECLARED)
     assert len(files) > 10
     for last in HOSTILE:
         other_files, other_progress, other_plan = start(tmp_path, last)
-        assert {name for name in files | other_files if files.get(name) != other_files.get(name)} == set(), last
+        assert {
+            name for name in files | other_files if files.get(name) != other_files.get(name)
+        } == set(), last
         assert vars(other_progress) == vars(progress), last
         assert other_plan == plan, last
 
@@ -70,5 +85,7 @@ def test_values_beyond_the_declared_columns_change_no_shareable_byte_no_message_
 def test_a_new_label_is_refused_before_anything_shareable_is_written(tmp_path):
     with pytest.raises(PrivateDataError, match="which the public class list lacks"):
         start(tmp_path, DECLARED.replace("home", "gone"), "fail")
-    shared = {one.name for one in tmp_path.rglob("*") if one.is_file() and "confidential" not in one.parts}
+    shared = {
+        one.name for one in tmp_path.rglob("*") if one.is_file() and "confidential" not in one.parts
+    }
     assert shared - {"l.json.lock"} == {"a.csv"}

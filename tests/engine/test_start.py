@@ -54,7 +54,10 @@ def test_the_audit_record_is_confidential_and_whole(made):
     record = json.loads((made[0].confidential / "audit-record.json").read_text())
     assert [entry["event"] for entry in record["when"]] == ["started", "finished"]
     assert record["declared data"]["declared size"] == 60
-    assert [entry["hosts"] for entry in record["recipients"]] == ["none: it runs on this machine", "not stated by Mean"]
+    assert [entry["hosts"] for entry in record["recipients"]] == [
+        "none: it runs on this machine",
+        "not stated by Mean",
+    ]
     assert record["recipients"][0]["data"].endswith("no private record")
     assert [release["drawn"] for release in record["releases"]] == [True, True]
 
@@ -63,7 +66,9 @@ def test_an_adapter_sees_no_private_record(made):
     run, api = made
     with np.load(run.folder.parent / "private.npz") as archive:
         secrets = {image.tobytes() for image in archive["images"]}
-    received = b"".join(request.seeds.tobytes() for request in [*api.random_requests, *api.variation_requests])
+    received = b"".join(
+        request.seeds.tobytes() for request in [*api.random_requests, *api.variation_requests]
+    )
     for request in api.variation_requests:
         received += request.samples.array.tobytes() + repr(request.labels).encode()
         received += b"".join(column.tobytes() for column in request.conditions.values())
@@ -73,7 +78,9 @@ def test_an_adapter_sees_no_private_record(made):
 
 def test_all_but_the_noise_is_reproducible(made, tmp_path):
     again = evolve(records_in(tmp_path), tmp_path / "run", epsilon=2.0, lookahead=2, seed=5)
-    np.testing.assert_array_equal(made[0].population(0).samples.array, again.population(0).samples.array)
+    np.testing.assert_array_equal(
+        made[0].population(0).samples.array, again.population(0).samples.array
+    )
     votes = [np.load(run.folder / "releases" / "histogram-1.npy") for run in (made[0], again)]
     assert (votes[0] != votes[1]).all()
 
@@ -81,16 +88,30 @@ def test_all_but_the_noise_is_reproducible(made, tmp_path):
 def test_a_warning_about_the_threshold_holds_released_numbers_only(private, tmp_path):
     told = Told()
     run = evolve(private, tmp_path / "run", threshold=1e6, progress=told)
-    votes = np.load(run.folder / "releases" / "histogram-1.npy") / run.guarantee["releases"][0]["grid"]
+    votes = (
+        np.load(run.folder / "releases" / "histogram-1.npy") / run.guarantee["releases"][0]["grid"]
+    )
     warned = [one for one in told.warnings if one.startswith("Iteration")]
     assert len(warned) == 4
     assert f"highest {votes[:10].max():.1f}" in warned[0]
 
 
 def test_importing_pe_is_light():
-    heavy = {"torch", "faiss", "dp_accounting", "pydantic", "scipy", "sklearn", "numpy", "httpx", "jinja2"}
+    heavy = {
+        "torch",
+        "faiss",
+        "dp_accounting",
+        "pydantic",
+        "scipy",
+        "sklearn",
+        "numpy",
+        "httpx",
+        "jinja2",
+    }
     code = "import sys, pe; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert not heavy & set(loaded.split())
 
 
@@ -98,12 +119,18 @@ def test_a_user_without_a_name_on_the_system_is_recorded_by_number(private, tmp_
     def nameless():
         raise KeyError("getpwuid(): uid not found")
 
-    monkeypatch.setattr(getpass, "getuser", nameless)  # as in a container that is run by an arbitrary user
+    monkeypatch.setattr(
+        getpass, "getuser", nameless
+    )  # as in a container that is run by an arbitrary user
     run = evolve(private, tmp_path / "run", iterations=0)
-    assert json.loads((run.confidential / "audit-record.json").read_text())["who"]["user"] == str(os.getuid())
+    assert json.loads((run.confidential / "audit-record.json").read_text())["who"]["user"] == str(
+        os.getuid()
+    )
 
 
-def test_a_certificate_covers_no_file_that_was_put_there_and_counts_a_run_that_was_entered_meanwhile(private, tmp_path):
+def test_a_certificate_covers_no_file_that_was_put_there_and_counts_a_run_that_was_entered_meanwhile(
+    private, tmp_path
+):
     class Meanwhile(Shades):
         def variation_api(self, request):
             (tmp_path / "run" / "notes.txt").write_text("clean counts: 7 3 1")
@@ -145,7 +172,9 @@ class Timed(Shades):
 def test_private_work_between_requests_that_leave_the_machine_ends_at_its_deadline(
     private, tmp_path, monkeypatch, clock, waits
 ):
-    monkeypatch.setattr("pe.planning.deadlines._AT_LEAST", 1.0)  # far from what a loaded machine takes without a clock
+    monkeypatch.setattr(
+        "pe.planning.deadlines._AT_LEAST", 1.0
+    )  # far from what a loaded machine takes without a clock
     api = Timed()
     run = evolve(private, tmp_path / "run", api, iterations=1, hold=clock, max_images=99)
     assert (api.times[1] - api.times[0] >= 1) == waits
@@ -153,7 +182,9 @@ def test_private_work_between_requests_that_leave_the_machine_ends_at_its_deadli
         assert not [event for _, event in journal.events() if "overran" in event]
 
 
-def test_private_work_that_misses_its_deadline_is_told_and_noted_in_the_audit_record(private, tmp_path, monkeypatch):
+def test_private_work_that_misses_its_deadline_is_told_and_noted_in_the_audit_record(
+    private, tmp_path, monkeypatch
+):
     monkeypatch.setattr("pe.planning.deadlines._AT_LEAST", 0.01)
     monkeypatch.setattr("pe.planning.deadlines._SLACK", 1.0)
 
@@ -171,9 +202,14 @@ def test_private_work_that_misses_its_deadline_is_told_and_noted_in_the_audit_re
     changes = {"iterations": 1, "progress": told, "max_images": 99}
     run = evolve(private, tmp_path / "run", Timed(), embedding=but(Mean(), embed=stall), **changes)
     late = "Private work (embedding) took longer than its public deadline of "
-    (warning,) = (one for one in told.warnings if one.startswith(late))  # on a loaded machine releases are late, too
+    (warning,) = (
+        one for one in told.warnings if one.startswith(late)
+    )  # on a loaded machine releases are late, too
     assert "Set `privacy.hold` to more seconds" in warning
-    events = [one["event"] for one in json.loads((run.confidential / "audit-record.json").read_text())["when"]]
+    events = [
+        one["event"]
+        for one in json.loads((run.confidential / "audit-record.json").read_text())["when"]
+    ]
     assert (events[0], events[1], events[-1]) == ("started", "overran embedding", "finished")
 
 
@@ -215,7 +251,9 @@ def in_a_folder(folder, one, **settings):
 
 
 def with_a_vector(folder, one):
-    np.savez(folder / "p.npz", images=np.array([0, 200 * one], np.uint8).repeat(16).reshape(2, 4, 4, 1))
+    np.savez(
+        folder / "p.npz", images=np.array([0, 200 * one], np.uint8).repeat(16).reshape(2, 4, 4, 1)
+    )
     return pe.ImageNpz(folder / "p.npz", **SHAPE), Picky()
 
 
@@ -226,8 +264,21 @@ def test_a_run_tells_and_ends_as_its_neighbour_does(tmp_path, world, capfd):
         folder, listener = tmp_path / "private", Told()
         folder.mkdir()
         source, embedding = world(folder, one)
-        run = evolve(source, tmp_path / str(one) / "run", embedding=embedding, progress=listener, iterations=1)
-        told.append((vars(listener), capfd.readouterr(), run.guarantee["statement"], run.guarantee["warnings"]))
+        run = evolve(
+            source,
+            tmp_path / str(one) / "run",
+            embedding=embedding,
+            progress=listener,
+            iterations=1,
+        )
+        told.append(
+            (
+                vars(listener),
+                capfd.readouterr(),
+                run.guarantee["statement"],
+                run.guarantee["warnings"],
+            )
+        )
         assert ("all votes are noise" in (run.confidential / "log.txt").read_text()) is not one
         folder.rename(tmp_path / f"{one}-was")
         for path in tmp_path.glob("private*.json"):
@@ -239,7 +290,10 @@ def test_a_run_tells_and_ends_as_its_neighbour_does(tmp_path, world, capfd):
 def test_a_fit_needs_no_record(tmp_path, kind):
     np.savez(tmp_path / "p.npz", images=np.zeros((0, 8, 8, 1), np.uint8), labels=np.zeros(0, "<U3"))
     source = pe.ImageNpz(tmp_path / "p.npz", **SHAPE | {"size": 8}, classes=["ell", "oh"])
-    api, settings = pe.api(kind, **KINDS.get(kind, {})), {"epsilon": 30.0, "delta": 1e-3, "iterations": 0}
+    api, settings = (
+        pe.api(kind, **KINDS.get(kind, {})),
+        {"epsilon": 30.0, "delta": 1e-3, "iterations": 0},
+    )
     run = evolve(source, tmp_path / "run", api, embedding=None, population=8, **settings)
     assert run.synthetic.samples.array.shape == (8, 8, 8, 1)
 
@@ -247,20 +301,32 @@ def test_a_fit_needs_no_record(tmp_path, kind):
 def test_what_the_log_says_is_the_same_whatever_the_private_records(caplog):
     candidates = np.eye(5, 8, dtype=np.float32)
     with caplog.at_level(logging.INFO, logger="pe"):
-        for vectors in (np.zeros((0, 8)), np.zeros((1, 8)), np.full((70, 8), np.nan), np.full((70, 8), 1e30)):
+        for vectors in (
+            np.zeros((0, 8)),
+            np.zeros((1, 8)),
+            np.full((70, 8), np.nan),
+            np.full((70, 8), 1e30),
+        ):
             labels, units = np.zeros(len(vectors), np.int32), np.arange(len(vectors))
             private = PrivateEmbeddings(vectors.astype(np.float32), labels, units, ("a",))
             count_votes(private, candidates, np.zeros(5, np.int32), 2**10)
     assert len({record.message for record in caplog.records}) == 1
 
 
-def test_the_recipe_of_an_earlier_version_is_read_or_refused_by_a_sentence_that_names_this_version(private, tmp_path):
+def test_the_recipe_of_an_earlier_version_is_read_or_refused_by_a_sentence_that_names_this_version(
+    private, tmp_path
+):
     run = evolve(private, tmp_path / "run")
     file = run.folder / "confidential" / "recipe.yaml"
     content = yaml.safe_load(file.read_text())
     usual = {"private_sets": "may_overlap", "public_clock": "auto", "clock_slack": 3.0}
     file.write_text(yaml.safe_dump(content | {"privacy": content["privacy"] | usual}))
     assert stored_recipe(run.folder).privacy.hold == "auto"
-    file.write_text(yaml.safe_dump(content | {"privacy": content["privacy"] | {"private_sets": "disjoint"}}))
-    with pytest.raises(RunError, match=rf"This is version {re.escape(pe.__version__)}, which cannot read the recipe"):
+    file.write_text(
+        yaml.safe_dump(content | {"privacy": content["privacy"] | {"private_sets": "disjoint"}})
+    )
+    with pytest.raises(
+        RunError,
+        match=rf"This is version {re.escape(pe.__version__)}, which cannot read the recipe",
+    ):
         stored_recipe(run.folder)

@@ -1,4 +1,6 @@
-"""`pe view --text` while another process writes, after it was killed, when it is done, and after a purge."""
+"""`pe view --text` while another process writes, after it was killed, when it is done, and after a
+purge.
+"""
 
 import json
 import shutil
@@ -25,7 +27,9 @@ GATED = 7  # the variation request that waits: 6 requests of 5 are answered befo
 
 
 def gated(gate=None):
-    """Waits in its 7th variation request until the file `gate` is there, if one is named; requests bill 10 tokens."""
+    """Waits in its 7th variation request until the file `gate` is there, if one is named; requests
+    bill 10 tokens.
+    """
     api = Shades(max_chunk=5)
 
     def waits():
@@ -37,14 +41,21 @@ def gated(gate=None):
             time.sleep(0.01)
         return Answer(answer.samples, answer.conditions, {}, Usage(1, len(request), 10))
 
-    return but(api, variation_api=variation_api, describe_wait=lambda: "waits for its gate" if waits() else "")
+    return but(
+        api,
+        variation_api=variation_api,
+        describe_wait=lambda: "waits for its gate" if waits() else "",
+    )
 
 
 def make_recipe(folder):
     if not (folder / "private.npz").exists():
         driver.make_private(folder / "private.npz")
     content = driver.recipe(folder / "private.npz").model_dump(mode="json", exclude_none=True)
-    content["api"] = {"kind": object_kind(Shades()), "price": {"image": 0.5, "million_tokens": 1000}}
+    content["api"] = {
+        "kind": object_kind(Shades()),
+        "price": {"image": 0.5, "million_tokens": 1000},
+    }
     return Recipe.parse(content | {"limits": {"max_cost": 1000}}, "the test")
 
 
@@ -57,11 +68,17 @@ def carry_out(folder, gate=None):
 
 def stand(folder):
     recipe = make_recipe(folder)
-    return status_of(Run.open(folder / "run"), lay_out(recipe), price_of(recipe), recipe.privacy.delta)
+    return status_of(
+        Run.open(folder / "run"), lay_out(recipe), price_of(recipe), recipe.privacy.delta
+    )
 
 
 def page(folder, *options):
-    return CliRunner().invoke(view, [str(folder), *(options or ["--text"])], catch_exceptions=False).output
+    return (
+        CliRunner()
+        .invoke(view, [str(folder), *(options or ["--text"])], catch_exceptions=False)
+        .output
+    )
 
 
 @pytest.fixture(scope="module")
@@ -79,12 +96,18 @@ def finished(once, tmp_path):
 
 
 def wait_for_the_gate(folder):
-    """The status once the run waits in its 7th variation request, with 30 of 40 lookahead samples committed."""
+    """The status once the run waits in its 7th variation request, with 30 of 40 lookahead samples
+    committed.
+    """
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if (folder / "run" / "recipe.yaml").exists():
             found = stand(folder)
-            if found.journal is not None and found.journal.totals.usage.calls == 4 + GATED - 1 and found.waits:
+            if (
+                found.journal is not None
+                and found.journal.totals.usage.calls == 4 + GATED - 1
+                and found.waits
+            ):
                 return found
         time.sleep(0.02)
     raise AssertionError("the run did not come to its gate")
@@ -102,7 +125,12 @@ def test_a_running_a_killed_and_a_resumed_run_tell_how_far_they_are(tmp_path):
     assert (found.state, found.pid, found.waits) == ("running", process.pid, "waits for its gate")
     assert journal.phase == PhaseProgress("lookahead/1", 1, 30, 40)
     assert (found.iteration, found.iterations) == (1, driver.ITERATIONS)
-    assert (totals.usage.calls, totals.usage.images, totals.usage.tokens, totals.refusals) == (10, 50, 60, 0)
+    assert (totals.usage.calls, totals.usage.images, totals.usage.tokens, totals.refusals) == (
+        10,
+        50,
+        60,
+        0,
+    )
     assert found.cost == pytest.approx(50 * 0.5 + 60 * 0.001)
     assert journal.epsilon_charged == 0 < found.epsilon_planned
     assert [event for _, event in journal.events] == ["started"]
@@ -112,7 +140,12 @@ def test_a_running_a_killed_and_a_resumed_run_tell_how_far_they_are(tmp_path):
     assert (values["state"], values["pid"], values["images"]) == ("running", process.pid, 50)
     assert values["phase"] == {"name": "lookahead/1", "iteration": 1, "done": 30, "total": 40}
     killed = stand(tmp_path)
-    assert (killed.state, killed.pid, killed.journal, killed.waits) == ("stopped", None, journal, "")
+    assert (killed.state, killed.pid, killed.journal, killed.waits) == (
+        "stopped",
+        None,
+        journal,
+        "",
+    )
     carry_out(tmp_path)
     found = stand(tmp_path)
     assert (found.state, found.pid, found.iteration) == ("finished", None, driver.ITERATIONS)
@@ -122,7 +155,9 @@ def test_a_running_a_killed_and_a_resumed_run_tell_how_far_they_are(tmp_path):
     assert found.journal.epsilon_charged == found.epsilon_planned
 
 
-def test_after_a_purge_one_sentence_says_so_and_an_evaluation_is_not_taken_for_a_stopped_run(finished, tmp_path):
+def test_after_a_purge_one_sentence_says_so_and_an_evaluation_is_not_taken_for_a_stopped_run(
+    finished, tmp_path
+):
     purge(finished)
     found = stand(tmp_path)
     assert (found.state, found.journal, found.cost) == ("purged", None, None)

@@ -38,7 +38,13 @@ def npz(path, seed, count=60):
 
 
 def evolve(folder, **changes):
-    settings = {"epsilon": 50.0, "delta": 1e-3, "population": [60, 60, 40], "iterations": 2, "lookahead": 1}
+    settings = {
+        "epsilon": 50.0,
+        "delta": 1e-3,
+        "population": [60, 60, 40],
+        "iterations": 2,
+        "lookahead": 1,
+    }
     settings |= {"degree": [0.2, 0.1], "embedding": Near(), "out": folder / "run"} | changes
     private = pe.ImageNpz(npz(folder / "private.npz", 0), size=4, channels=1, classes=["no", "yes"])
     return pe.evolve(private, Shades(), **settings)
@@ -46,14 +52,23 @@ def evolve(folder, **changes):
 
 def evaluate(run, test, **changes):
     """Measure fidelity without the controls that ask a generator, but for the changes."""
-    given = {"seeds": 1, "metrics": ("fidelity",), "classifiers": ("logistic_regression",), "api": Shades()}
+    given = {
+        "seeds": 1,
+        "metrics": ("fidelity",),
+        "classifiers": ("logistic_regression",),
+        "api": Shades(),
+    }
     given |= {"embedding": Near(), "random_selection": False, "one_vote": False} | changes
     return evaluate_run(run, Request(str(test), **given), Progress(), Event())
 
 
 def shareable(folder):
     files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path): path.read_bytes() for path in files if "confidential" not in path.relative_to(folder).parts}
+    return {
+        str(path): path.read_bytes()
+        for path in files
+        if "confidential" not in path.relative_to(folder).parts
+    }
 
 
 @pytest.fixture(scope="session")

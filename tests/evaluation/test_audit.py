@@ -1,4 +1,6 @@
-"""The audit finds what it must find and nothing else: it is run on the shipped histogram and on broken ones."""
+"""The audit finds what it must find and nothing else: it is run on the shipped histogram and on
+broken ones.
+"""
 
 from dataclasses import replace
 
@@ -43,14 +45,18 @@ def found(claim, noise=None, runs=500):
 def test_with_the_system_s_noise_two_thirds_is_flagged_and_no_larger_one(factor):
     result = found(claim_of(), Scaled(SystemNoise(), factor), runs=1000)
     assert bool(result.violations) == (factor < 1)
-    assert result.verdict.startswith("VIOLATION: the noise is too small" if factor < 1 else "no violation found")
+    assert result.verdict.startswith(
+        "VIOLATION: the noise is too small" if factor < 1 else "no violation found"
+    )
 
 
 @pytest.mark.parametrize(
     ("relation", "neighbors", "unit", "t"),
     [(ADD, 3, "user", 1), (REPLACE, 1, "record", 1), (ZERO, 3, "user", 1), (ADD, 1, "record", 3)],
 )
-def test_under_every_relation_vote_and_unit_alike_and_over_all_iterations(relation, neighbors, unit, t):
+def test_under_every_relation_vote_and_unit_alike_and_over_all_iterations(
+    relation, neighbors, unit, t
+):
     claim = claim_of(relation, neighbors, unit, t)
     right = found(claim)
     assert right.verdict == "no violation found"
@@ -77,13 +83,20 @@ def more_than_once(*arguments):
 def normalised_per_label(private, vectors, labels, *rest):
     parts = [private.labels == label for label in range(2)]
     kept = (
-        replace(private, vectors=private.vectors[part], labels=private.labels[part], units=private.units[part])
+        replace(
+            private,
+            vectors=private.vectors[part],
+            labels=private.labels[part],
+            units=private.units[part],
+        )
         for part in parts
     )
     return sum(count_votes(part, vectors, labels, *rest) for part in kept)
 
 
-@pytest.mark.parametrize(("count", "unit"), [(more_than_once, "record"), (normalised_per_label, "user")])
+@pytest.mark.parametrize(
+    ("count", "unit"), [(more_than_once, "record"), (normalised_per_label, "user")]
+)
 def test_votes_that_count_too_much_are_flagged_by_their_outcomes_alone(monkeypatch, count, unit):
     """The fault is in the mechanism, but not in what the audit knows of the canary."""
     monkeypatch.setattr(pe.histogram, "count_votes", count)
@@ -137,15 +150,23 @@ def test_bounds_are_those_of_clopper_and_pearson():
 
 @pytest.mark.parametrize("mu", [0.05, 2.0])
 def test_a_right_mechanism_is_flagged_no_more_often_than_the_confidence_allows(mu):
-    """Counts drawn from the claimed mechanism itself, at a confidence of 50 % so that errors would show."""
+    """Counts drawn from the claimed mechanism itself, at a confidence of 50 % so that errors would
+    show.
+    """
     rng, runs, delta = np.random.default_rng(1), 5000, 1e-5
     epsilon = gaussian_epsilon(mu, delta)
     tail = worlds.tail_threshold(mu, delta, runs, 0.5 / 8)
     alarms = 0
     for _ in range(500):
         middle, high, low = (
-            Rates.of(*(int(rng.binomial(runs, ndtr(side * mu / 2 - at))) for side in (1, -1)), runs, error)
+            Rates.of(
+                *(int(rng.binomial(runs, ndtr(side * mu / 2 - at))) for side in (1, -1)),
+                runs,
+                error,
+            )
             for at, error in ((0.0, 0.5 / 4), (tail, 0.5 / 8), (-tail, 0.5 / 8))
         )
-        alarms += middle.mu > mu or high.epsilon(delta) > epsilon or low.reverse.epsilon(delta) > epsilon
+        alarms += (
+            middle.mu > mu or high.epsilon(delta) > epsilon or low.reverse.epsilon(delta) > epsilon
+        )
     assert alarms < 0.5 * 500

@@ -1,4 +1,6 @@
-"""A run is evaluated whole: beside its controls, finished or not, with nothing un-noised outside confidential/."""
+"""A run is evaluated whole: beside its controls, finished or not, with nothing un-noised outside
+confidential/.
+"""
 
 import json
 import shutil
@@ -10,7 +12,12 @@ import pytest
 
 import pe
 from pe.errors import APIError, LimitReached, RecipeError, RunError
-from pe.evaluation.controls import choose_without_votes, images_asked_for, plan_vote, random_selection_run
+from pe.evaluation.controls import (
+    choose_without_votes,
+    images_asked_for,
+    plan_vote,
+    random_selection_run,
+)
 from pe.evaluation.evaluate import EARLIER, METRICS_FILE, pairs_file, store_evaluation
 from pe.planning.releases import plan_of
 from pe.plugins.protocols import PluginInfo, as_generator
@@ -32,20 +39,31 @@ def whole(made, test, tmp_path_factory):
     run = Run.open(shutil.copytree(made, tmp_path_factory.mktemp("whole") / "run"))
     before, ledger = shareable(run.folder), (made.parent / "private.npz.ledger.json").read_bytes()
     values = evaluate(run, test, embedding=(embedding := Near()), **ALL)
-    return SimpleNamespace(run=run, values=values, embedding=embedding, before=before, ledger=ledger)
+    return SimpleNamespace(
+        run=run, values=values, embedding=embedding, before=before, ledger=ledger
+    )
 
 
 def test_a_run_is_measured_beside_its_controls(whole):
     values = whole.values
     assert values["version"] == 1
-    told = {"name": "run", "finished": True, "iteration": 2, "iterations": 2, "noun": "images", "images": 40}
+    told = {
+        "name": "run",
+        "finished": True,
+        "iteration": 2,
+        "iterations": 2,
+        "noun": "images",
+        "images": 40,
+    }
     assert values["run"] == told | {"classes": ["no", "yes"]}
     assert values["test"]["per_class"] == {"no": 20, "yes": 20}
     fidelity = values["fidelity"]["Near"]
     controls = {"unevolved", "random_selection", "one_vote", "real"}
     assert fidelity["controls"].keys() == controls
     assert fidelity["frechet"] < fidelity["controls"]["unevolved"]["frechet"] / 2
-    assert fidelity["controls"]["real"]["frechet"] < fidelity["controls"]["unevolved"]["frechet"] / 2
+    assert (
+        fidelity["controls"]["real"]["frechet"] < fidelity["controls"]["unevolved"]["frechet"] / 2
+    )
     for by_set in values["utility"].values():
         assert by_set.keys() == controls | {"synthetic"} == values["chosen_classifier"].keys()
         assert by_set["real"]["accuracy"]["mean"] > 0.9 > by_set["unevolved"]["accuracy"]["mean"]
@@ -56,7 +74,10 @@ def test_a_run_is_measured_beside_its_controls(whole):
 
 
 def test_nothing_of_it_is_published_or_charged(whole, made, tmp_path):
-    run, stored = whole.run, json.loads((whole.run.folder / METRICS_FILE).read_text(encoding="utf-8"))
+    run, stored = (
+        whole.run,
+        json.loads((whole.run.folder / METRICS_FILE).read_text(encoding="utf-8")),
+    )
     assert stored == whole.values
     assert "Internal" in stored["internal"]
     assert stored["memorisation"]["nearest_pairs"]["files"] == [PAIRS_FILE]
@@ -65,7 +86,11 @@ def test_nothing_of_it_is_published_or_charged(whole, made, tmp_path):
     assert (made.parent / "private.npz.ledger.json").read_bytes() == whole.ledger
     assert not list((run.confidential / "one-vote").rglob("private_embeddings.npy"))
     exported = run.export(tmp_path / "out")
-    assert not list(exported.rglob("*metrics*")) + list(exported.rglob("*pairs*")) + list(exported.rglob("candidates"))
+    assert (
+        not list(exported.rglob("*metrics*"))
+        + list(exported.rglob("*pairs*"))
+        + list(exported.rglob("candidates"))
+    )
 
 
 def test_a_second_evaluation_asks_for_nothing_and_finds_the_same(whole, test):
@@ -88,12 +113,16 @@ def test_another_evaluation_leaves_the_earlier_one_whole_and_says_where_it_is(ru
         store({1, 2})  # cannot be written as JSON
     assert (run.folder / METRICS_FILE).read_bytes() == before
     told = store("b")
-    assert told.startswith(f"The evaluation of before, against 40 texts of a, is kept in {earlier / '001'}; ")
+    assert told.startswith(
+        f"The evaluation of before, against 40 texts of a, is kept in {earlier / '001'}; "
+    )
     assert (earlier / "001" / "metrics.json").read_bytes() == before
     assert (earlier / "001" / "nearest_pairs.png").read_bytes() == b"pairs"
     assert not (run.folder / PAIRS_FILE).exists()
     (run.folder / METRICS_FILE).write_text("{")
-    assert store("a").startswith(f"The evaluation of before is kept in {earlier / '002'}")  # damaged, and kept too
+    assert store("a").startswith(
+        f"The evaluation of before is kept in {earlier / '002'}"
+    )  # damaged, and kept too
     assert (earlier / "002" / "metrics.json").read_text() == "{"
     assert sorted(path.name for path in earlier.iterdir()) == ["001", "002"]
 
@@ -106,7 +135,11 @@ def test_a_run_that_is_not_finished_is_evaluated_as_far_as_it_is(tmp_path, test)
             evolve(tmp_path / name, max_images=limit, **settings)
     part = Run.open(tmp_path / "part" / "run")
     values = evaluate(part, test, one_vote=True)
-    assert (values["run"]["finished"], values["run"]["iteration"], values["run"]["images"]) == (False, 2, 40)
+    assert (values["run"]["finished"], values["run"]["iteration"], values["run"]["images"]) == (
+        False,
+        2,
+        40,
+    )
     assert "The run is not finished: S_2 of S_3 is evaluated." in values["notes"]
     candidates = part.confidential / "one-vote" / "candidates" / "002" / "labels.npy"
     assert len(np.load(candidates)) == 60 + (60 + 60) + (60 + 40)  # what was asked for up to S_2
@@ -114,7 +147,9 @@ def test_a_run_that_is_not_finished_is_evaluated_as_far_as_it_is(tmp_path, test)
         evaluate(Run.open(tmp_path / "none" / "run"), test)
 
 
-def test_a_purge_takes_all_of_it_and_a_purged_run_is_evaluated_without_its_private_records(run, test):
+def test_a_purge_takes_all_of_it_and_a_purged_run_is_evaluated_without_its_private_records(
+    run, test
+):
     evaluate(run, test, random_selection=True)
     assert (run.confidential / "random-selection").is_dir()
     purge(run)
@@ -131,7 +166,9 @@ def test_a_purge_takes_all_of_it_and_a_purged_run_is_evaluated_without_its_priva
     assert not run.confidential.exists()
 
 
-ASKED = 60 + (60 + 60) + (60 + 40)  # of a run: S_0, then a lookahead and offspring of each iteration
+ASKED = (
+    60 + (60 + 60) + (60 + 40)
+)  # of a run: S_0, then a lookahead and offspring of each iteration
 
 
 def recipe_of(run, *changes):
@@ -139,7 +176,10 @@ def recipe_of(run, *changes):
 
 
 def test_without_votes_any_candidate_may_stay():
-    candidates, wanted = np.repeat(np.arange(2, dtype=np.int32), 30), np.repeat(np.arange(2, dtype=np.int32), 40)
+    candidates, wanted = (
+        np.repeat(np.arange(2, dtype=np.int32), 30),
+        np.repeat(np.arange(2, dtype=np.int32), 40),
+    )
     rng = np.random.default_rng(0)
 
     def stay(keep):
@@ -178,7 +218,9 @@ def test_one_vote_chooses_as_many_as_the_run_came_to_from_as_many_as_it_paid_for
 def test_the_noise_of_one_vote_costs_what_all_votes_of_the_run_cost(run):
     recipe, labels = recipe_of(run), run.population(2).labels
     plan = plan_of(run, recipe)
-    release, half = (plan_vote(recipe, plan, t, ASKED, labels, PluginInfo()).release for t in (2, 1))
+    release, half = (
+        plan_vote(recipe, plan, t, ASKED, labels, PluginInfo()).release for t in (2, 1)
+    )
     spent = epsilon(plan.releases, 1e-3)
     assert epsilon([release], 1e-3) == pytest.approx(spent, rel=1e-3)
     for wrong in (2 / 3, 1.5):
@@ -188,9 +230,12 @@ def test_the_noise_of_one_vote_costs_what_all_votes_of_the_run_cost(run):
 
 
 @pytest.mark.parametrize(
-    ("control", "calls", "limits"), [("random_selection", 100, (60, 200)), ("one_vote", 280, (100, 600))]
+    ("control", "calls", "limits"),
+    [("random_selection", 100, (60, 200)), ("one_vote", 280, (100, 600))],
 )
-def test_what_costs_is_asked_for_and_goes_on_where_a_limit_stopped_it(run, test, control, calls, limits):
+def test_what_costs_is_asked_for_and_goes_on_where_a_limit_stopped_it(
+    run, test, control, calls, limits
+):
     recipe = run.folder / "recipe.yaml"
 
     def evaluate_within(images, **changes):
@@ -212,7 +257,9 @@ def test_what_costs_is_asked_for_and_goes_on_where_a_limit_stopped_it(run, test,
 
 def test_what_may_ask_others_does_not_come_of_itself(run, test):
     recipe, api = recipe_of(run), Shades()
-    control = random_selection_run(run, recipe, plan_of(run, recipe), as_generator(api), run.populations())
+    control = random_selection_run(
+        run, recipe, plan_of(run, recipe), as_generator(api), run.populations()
+    )
     assert control.comes_of_itself
     for hosts in (("images.example",), None):
         api.info = pe.PluginInfo(hosts=hosts)
@@ -225,7 +272,9 @@ def test_what_may_ask_others_does_not_come_of_itself(run, test):
     assert not (run.confidential / "one-vote").exists()
 
 
-def test_a_generator_that_refuses_or_fails_leaves_a_control_smaller_or_out_unless_it_is_asked_for(run, test):
+def test_a_generator_that_refuses_or_fails_leaves_a_control_smaller_or_out_unless_it_is_asked_for(
+    run, test
+):
     broken = Moody(fail=3, retryable=False)
     values = evaluate(run, test, api=broken, random_selection=None)
     assert "random_selection" not in values["fidelity"]["Near"]["controls"]
@@ -233,5 +282,7 @@ def test_a_generator_that_refuses_or_fails_leaves_a_control_smaller_or_out_unles
     assert any(left_out in note for note in values["notes"])
     with pytest.raises(APIError, match="Moody cannot make a sample"):
         evaluate(run, test, api=broken, random_selection=True)
-    values = evaluate(run, test, api=Moody(refuse=5), random_selection=True)  # refused ones are their parents again
+    values = evaluate(
+        run, test, api=Moody(refuse=5), random_selection=True
+    )  # refused ones are their parents again
     assert values["fidelity"]["Near"]["controls"]["random_selection"]["samples"] == 40

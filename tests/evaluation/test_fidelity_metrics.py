@@ -16,7 +16,9 @@ from pe.evaluation.fidelity import StreamedMoments, frechet_distance, kernel_dis
 
 
 def two_sets(n, m, d):
-    """Correlated, shifted, of unequal spread, with a mean that is large beside the spread: as features are."""
+    """Correlated, shifted, of unequal spread, with a mean that is large beside the spread: as
+    features are.
+    """
     rng = np.random.default_rng(0)
     mix = rng.standard_normal((d, d)) / np.sqrt(d)
     first = rng.standard_normal((n, d)) @ mix + 5
@@ -32,7 +34,9 @@ def moments(vectors, block=37):
 
 
 def torch_fidelity_fid(first, second):
-    one, other = (fid_features_to_statistics(torch.from_numpy(v.astype(np.float64))) for v in (first, second))
+    one, other = (
+        fid_features_to_statistics(torch.from_numpy(v.astype(np.float64))) for v in (first, second)
+    )
     return fid_statistics_to_metric(one, other, False)["frechet_inception_distance"]
 
 
@@ -53,8 +57,10 @@ def test_frechet_distance_with_fewer_samples_than_dimensions():
 
 
 def test_frechet_distance_keeps_its_digits_where_covariances_are_nearly_singular():
-    """Eigenvalues over sixteen decades, as blurred pixels have them. A copy that is 1 % larger is at a known distance;
-    by the eigenvalues of Σ₁Σ₂, as usual, it would come out wrong in the fourth digit."""
+    """Eigenvalues over sixteen decades, as blurred pixels have them. A copy that is 1 % larger is
+    at a known distance; by the eigenvalues of Σ₁Σ₂, as usual, it would come out wrong in the fourth
+    digit.
+    """
     rng = np.random.default_rng(0)
     basis, _ = np.linalg.qr(rng.standard_normal((200, 200)))
     vectors = rng.standard_normal((2000, 200)) * np.logspace(0, -8, 200) @ basis
@@ -67,13 +73,23 @@ def test_frechet_distance_keeps_its_digits_where_covariances_are_nearly_singular
 @given(st.integers(1, 100), st.integers(2, 60))
 @settings(max_examples=20)
 def test_streamed_moments_do_not_depend_on_the_blocks(block, n):
-    vectors = two_sets(n, 2, 5)[0].astype(np.float64) + 1e6  # a mean that would cost a naive sum of squares its digits
+    vectors = (
+        two_sets(n, 2, 5)[0].astype(np.float64) + 1e6
+    )  # a mean that would cost a naive sum of squares its digits
     found = moments(vectors, block)
     np.testing.assert_allclose(found.mean, vectors.mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(found.covariance, np.cov(vectors, rowvar=False), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(
+        found.covariance, np.cov(vectors, rowvar=False), rtol=1e-6, atol=1e-9
+    )
 
 
-KID = {"verbose": False, "rng_seed": 0, "kid_kernel": "poly", "kid_kernel_poly_degree": 3, "kid_subset_size": 10}
+KID = {
+    "verbose": False,
+    "rng_seed": 0,
+    "kid_kernel": "poly",
+    "kid_kernel_poly_degree": 3,
+    "kid_subset_size": 10,
+}
 KID |= {"kid_kernel_poly_gamma": None, "kid_kernel_poly_coef0": 1, "kid_subsets": 1}
 
 
@@ -83,7 +99,9 @@ def test_kernel_distance_is_the_mean_of_torch_fidelitys_on_disjoint_subsets_with
     assert (found.subsets, found.subset_size) == (10, 10)
     theirs = []
     for i in range(0, 100, 10):
-        tensors = [torch.from_numpy(part[i : i + 10].astype(np.float64)) for part in (first, second)]
+        tensors = [
+            torch.from_numpy(part[i : i + 10].astype(np.float64)) for part in (first, second)
+        ]
         theirs.append(kid_features_to_metric(*tensors, **KID)["kernel_inception_distance_mean"])
     assert found.mean == pytest.approx(np.mean(theirs), rel=1e-5)
     assert found.standard_error == pytest.approx(np.std(theirs, ddof=1) / np.sqrt(10), rel=1e-5)

@@ -1,6 +1,8 @@
-"""Runs whose truth is known get the grade and the advice that fit; following the advice raises the grade.
+"""Runs whose truth is known get the grade and the advice that fit; following the advice raises the
+grade.
 
-Private records, pools and test images are parts of scikit-learn's digits of 8×8; runs and evaluations are whole.
+Private records, pools and test images are parts of scikit-learn's digits of 8×8; runs and
+evaluations are whole.
 """
 
 import numpy as np
@@ -55,7 +57,9 @@ def graded(tmp_path, digits):
             columns = {} if names is None else {"labels": names[rows].astype(str)}
             np.savez(folder / f"{what}.npz", images=pixels[rows], **columns)
         size, classes = len(pixels[records]), [str(label) for label in range(LABELS)]
-        private = pe.ImageNpz(folder / "private.npz", size=8, channels=1, classes=classes, declared_size=size)
+        private = pe.ImageNpz(
+            folder / "private.npz", size=8, channels=1, classes=classes, declared_size=size
+        )
         run = pe.evolve(
             private,
             api or pe.api("public_images", path=str(folder / "pool.npz"), channels=1),
@@ -66,9 +70,14 @@ def graded(tmp_path, digits):
             progress=Progress(),
             **settings,
         )
-        request = {"classifiers": ["linear_probe"], "progress": Progress()} | ({} if api is None else {"api": api})
+        request = {"classifiers": ["linear_probe"], "progress": Progress()} | (
+            {} if api is None else {"api": api}
+        )
         values = pe.evaluate(run, folder / "test.npz", **request)
-        assert values["verdict"]["remedies"][:1] == [values["grade"]["next"]][: len(values["verdict"]["remedies"])]
+        assert (
+            values["verdict"]["remedies"][:1]
+            == [values["grade"]["next"]][: len(values["verdict"]["remedies"])]
+        )
         assert [name for name, _ in values["grade"]["lines"]] == [*LINES]
         shown, _, folded = values._repr_html_().partition("<details>")
         assert all(name in shown for name in LINES)
@@ -88,7 +97,10 @@ def test_good_data_are_to_be_shared(graded):
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [("hardly any budget", {"epsilon": 0.05}), ("few records", {"records": slice(0, 25), "epsilon": 1.0})],
+    [
+        ("hardly any budget", {"epsilon": 0.05}),
+        ("few records", {"records": slice(0, 25), "epsilon": 1.0}),
+    ],
 )
 def test_under_strong_noise_more_budget_is_advised_by_how_much_and_helps(graded, name, settings):
     grade = graded(name, **settings)
@@ -99,10 +111,17 @@ def test_under_strong_noise_more_budget_is_advised_by_how_much_and_helps(graded,
     assert again > grade["usefulness"]["value"] + 2
 
 
-def test_a_class_that_the_generator_does_not_make_is_named_and_one_that_does_raises_the_grade(graded, digits):
+def test_a_class_that_the_generator_does_not_make_is_named_and_one_that_does_raises_the_grade(
+    graded, digits
+):
     grade = graded("without", api=Dealer(digits[0][POOL], blank="0"))
-    assert grade["next"].startswith("The generator lacks images of '0': take another prompt, model or generator")
-    assert graded("with", api=Dealer(digits[0][POOL]))["usefulness"]["value"] > grade["usefulness"]["value"] + 0.5
+    assert grade["next"].startswith(
+        "The generator lacks images of '0': take another prompt, model or generator"
+    )
+    assert (
+        graded("with", api=Dealer(digits[0][POOL]))["usefulness"]["value"]
+        > grade["usefulness"]["value"] + 0.5
+    )
 
 
 def test_copies_of_a_few_images_are_named_and_more_public_images_raise_the_grade(graded):
@@ -115,7 +134,9 @@ def test_copies_of_a_few_images_are_named_and_more_public_images_raise_the_grade
 def test_a_generator_that_returns_private_records_is_stopped(graded, digits):
     grade = graded("leak", api=Dealer(digits[0][RECORDS]))
     assert grade["privacy"]["low"] > 0.5
-    assert grade["next"].startswith("Do not share it, but find out how private records came into the generator.")
+    assert grade["next"].startswith(
+        "Do not share it, but find out how private records came into the generator."
+    )
 
 
 def test_a_pool_whose_own_labels_are_better_is_to_be_used_with_them(graded, digits):

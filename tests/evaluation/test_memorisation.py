@@ -1,4 +1,6 @@
-"""Memorisation and attacks show where it was planted, and nowhere else; copies of records are named and told of."""
+"""Memorisation and attacks show where it was planted, and nowhere else; copies of records are named
+and told of.
+"""
 
 import io
 import json
@@ -18,7 +20,15 @@ from pe.data.images import Images
 from pe.engine.execution import RunContext, run_recipe
 from pe.evaluation.features import CachedEmbedding
 from pe.evaluation.labelled import Labelled
-from pe.evaluation.memorisation import LEAST, MOST, PAIRS, _alike, loss_attack, membership, memorisation
+from pe.evaluation.memorisation import (
+    LEAST,
+    MOST,
+    PAIRS,
+    _alike,
+    loss_attack,
+    membership,
+    memorisation,
+)
 from pe.fit.trainer import FITTED
 from pe.privacy.release import Release
 from pe.recipe.schema import Recipe
@@ -27,13 +37,20 @@ from pe.store.run import Run
 from tests.evaluation import conftest
 from tests.generators import images_of
 
-DIGITS = np.random.default_rng(0).permutation((load_digits().images * 15).astype(np.uint8))[..., None]
+DIGITS = np.random.default_rng(0).permutation((load_digits().images * 15).astype(np.uint8))[
+    ..., None
+]
 PRIVATE, HELDOUT, OTHERS = DIGITS[:900], DIGITS[900:1350], DIGITS[1350:]
-ALIKE = np.clip(PRIVATE[:400] + np.random.default_rng(1).normal(0, 8, (400, 8, 8, 1)), 0, 255).astype(np.uint8)
+ALIKE = np.clip(
+    PRIVATE[:400] + np.random.default_rng(1).normal(0, 8, (400, 8, 8, 1)), 0, 255
+).astype(np.uint8)
 
 
 def measured(generated, private=PRIVATE, heldout=HELDOUT):
-    return memorisation(*map(Images, (generated, private, heldout)), CachedEmbedding("pixels", Pixels(size=8, blur=0)))
+    return memorisation(
+        *map(Images, (generated, private, heldout)),
+        CachedEmbedding("pixels", Pixels(size=8, blur=0)),
+    )
 
 
 def join(*parts):
@@ -48,7 +65,9 @@ def test_copies_of_private_records_are_found_and_nothing_else_is():
     private, heldout, generated = noise(200, 0), noise(150, 1), noise(80, 2)
     found = measured(generated, private, heldout)
     assert found.membership.low < 0.5 < found.membership.high
-    assert np.median(found.private_to_generated) == pytest.approx(np.median(found.heldout_to_generated), rel=0.05)
+    assert np.median(found.private_to_generated) == pytest.approx(
+        np.median(found.heldout_to_generated), rel=0.05
+    )
     generated[10:50] = private[:40]
     found = measured(generated, private[:60], heldout)
     assert sorted(map(tuple, found.pairs.tolist())) == [(10 + i, i) for i in range(PAIRS)]
@@ -60,7 +79,9 @@ def test_copies_of_private_records_are_found_and_nothing_else_is():
 def test_distances_are_those_of_brute_force():
     sets = noise(30, 2), noise(20, 0), noise(25, 1)
     found = measured(*sets)
-    made, records, unseen = (Pixels(size=8, blur=0).embed(Images(each)).astype(np.float64) for each in sets)
+    made, records, unseen = (
+        Pixels(size=8, blur=0).embed(Images(each)).astype(np.float64) for each in sets
+    )
 
     def to_nearest(x, y):
         return np.linalg.norm(x[:, None] - y, axis=2).min(axis=1)
@@ -76,9 +97,14 @@ def test_distances_are_those_of_brute_force():
 
 def test_the_auc_is_scikit_learns():
     rng = np.random.default_rng(0)
-    members, others = rng.integers(0, 20, 70).astype(float), rng.integers(3, 25, 50).astype(float)  # with ties
+    members, others = (
+        rng.integers(0, 20, 70).astype(float),
+        rng.integers(3, 25, 50).astype(float),
+    )  # with ties
     truth = np.repeat([1, 0], [70, 50])
-    assert membership(members, others).auc == pytest.approx(roc_auc_score(truth, -np.concatenate([members, others])))
+    assert membership(members, others).auc == pytest.approx(
+        roc_auc_score(truth, -np.concatenate([members, others]))
+    )
 
 
 @pytest.mark.parametrize("shift", [0.0, 1.2])
@@ -102,29 +128,68 @@ SAME = join(ALIKE[:200], OTHERS[:200])
 BLANK, LARGER = np.zeros((60, 8, 8, 1), np.uint8), PRIVATE[:50].repeat(2, axis=1).repeat(2, axis=2)
 CASES = {
     "real images that no run has seen": (OTHERS, PRIVATE, HELDOUT, 0, (0, 3), False),
-    "exact copies": (join(OTHERS[:100], PRIVATE[:7], PRIVATE[:1]), PRIVATE, HELDOUT, 8, (0, 3), False),
+    "exact copies": (
+        join(OTHERS[:100], PRIVATE[:7], PRIVATE[:1]),
+        PRIVATE,
+        HELDOUT,
+        8,
+        (0, 3),
+        False,
+    ),
     "noised copies": (ALIKE[:200], PRIVATE, HELDOUT, 0, (181, 200), True),
     "compressed copies": (COMPRESSED, PRIVATE, HELDOUT, 0, (181, 200), True),
-    "held-out images of the same people": (SAME, PRIVATE, join(ALIKE[200:], HELDOUT[:200]), 0, (151, 400), False),
-    "one near copy over and over": (join(OTHERS, NEAR_ONE.repeat(400, axis=0)), PRIVATE, HELDOUT, 0, (400, 410), False),
-    "images of one colour": (join(OTHERS[:100], BLANK), join(PRIVATE, BLANK), HELDOUT, 0, (0, 3), False),
+    "held-out images of the same people": (
+        SAME,
+        PRIVATE,
+        join(ALIKE[200:], HELDOUT[:200]),
+        0,
+        (151, 400),
+        False,
+    ),
+    "one near copy over and over": (
+        join(OTHERS, NEAR_ONE.repeat(400, axis=0)),
+        PRIVATE,
+        HELDOUT,
+        0,
+        (400, 410),
+        False,
+    ),
+    "images of one colour": (
+        join(OTHERS[:100], BLANK),
+        join(PRIVATE, BLANK),
+        HELDOUT,
+        0,
+        (0, 3),
+        False,
+    ),
     "copies of another size": (LARGER, PRIVATE, HELDOUT, 0, (0, 50), False),
 }
 
 
-@pytest.mark.parametrize(("generated", "private", "heldout", "exact", "near", "alarm"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    ("generated", "private", "heldout", "exact", "near", "alarm"), CASES.values(), ids=CASES
+)
 def test_copies_are_counted_and_alarming_if_they_are_more_than_held_out_images_explain(
     generated, private, heldout, exact, near, alarm
 ):
     found = measured(generated, private, heldout).copies
     assert (found.exact, found.generated, found.beyond_chance) == (exact, len(generated), alarm)
     assert near[0] <= found.near <= near[1]
-    said = [f"{exact} of {len(generated)} generated images are private records, pixel by pixel"] * bool(exact)
-    said += [f"{found.near} of {len(generated)} generated images are near copies of private records, more"] * alarm
-    assert [warning[: len(start)] for warning, start in zip(found.warnings, said, strict=True)] == said
+    said = [
+        f"{exact} of {len(generated)} generated images are private records, pixel by pixel"
+    ] * bool(exact)
+    said += [
+        f"{found.near} of {len(generated)} generated images are near copies of private records, "
+        "more"
+    ] * alarm
+    assert [
+        warning[: len(start)] for warning, start in zip(found.warnings, said, strict=True)
+    ] == said
 
 
-def test_the_owner_alone_is_told_on_the_console_in_the_metrics_and_in_the_report(tmp_path, monkeypatch):
+def test_the_owner_alone_is_told_on_the_console_in_the_metrics_and_in_the_report(
+    tmp_path, monkeypatch
+):
     for name, images in (("private", PRIVATE[:60]), ("test", HELDOUT[:40])):
         np.savez(tmp_path / f"{name}.npz", images=images)
     run = pe.evolve(
@@ -135,33 +200,63 @@ def test_the_owner_alone_is_told_on_the_console_in_the_metrics_and_in_the_report
         **{"epsilon": 4, "delta": 1e-3, "population": 30, "iterations": 1, "lookahead": 0},
     )
     monkeypatch.chdir(tmp_path)
-    asked = ["run", "--test", "test.npz", "--metrics", "memorisation", "--no-random-selection", "--no-one-vote"]
+    asked = [
+        "run",
+        "--test",
+        "test.npz",
+        "--metrics",
+        "memorisation",
+        "--no-random-selection",
+        "--no-one-vote",
+    ]
     result = CliRunner().invoke(evaluate, asked, catch_exceptions=False)
     told = "30 of 30 generated images are private records, pixel by pixel"
     assert f"warning: {told}" in result.stderr
     assert "copies of private records: 30 exact, 0 near, of 30" in result.stdout
-    assert json.loads((run.confidential / "metrics.json").read_text())["memorisation"]["copies"]["exact"] == 30
+    assert (
+        json.loads((run.confidential / "metrics.json").read_text())["memorisation"]["copies"][
+            "exact"
+        ]
+        == 30
+    )
     assert told in internal_report(run)
-    files = [path for path in run.folder.rglob("*") if path.is_file() and "confidential" not in path.parts]
+    files = [
+        path
+        for path in run.folder.rglob("*")
+        if path.is_file() and "confidential" not in path.parts
+    ]
     assert not any(b"pixel by pixel" in path.read_bytes() for path in files)
 
 
 SIDE, CLASSES, COUNT = 4, ["no", "yes"], 60
 FEW = 24
-"""Of two labels, fewer of each than the 16 pixels: the directions of a Gaussian without noise are its own records."""
+"""Of two labels, fewer of each than the 16 pixels: the directions of a Gaussian without noise are
+its own records."""
 
 
 def noisy_npz(path, seed, count):
     """Images of which nothing tells of another."""
-    np.savez(path, images=noise(count, seed)[:, :SIDE, :SIDE], labels=np.array(CLASSES)[np.arange(count) % 2])
+    np.savez(
+        path,
+        images=noise(count, seed)[:, :SIDE, :SIDE],
+        labels=np.array(CLASSES)[np.arange(count) % 2],
+    )
     return path
 
 
 def fitted(folder, epsilon, count):
-    private = {"path": noisy_npz(folder / "private.npz", 0, count), "classes": CLASSES, "declared_size": count}
+    private = {
+        "path": noisy_npz(folder / "private.npz", 0, count),
+        "classes": CLASSES,
+        "declared_size": count,
+    }
     content = {
         "private": {"kind": "npz", "size": SIDE, "channels": 1, **private},
-        "api": {"kind": "dp_gaussian", "public": {"kind": "noise", "count": 50}, "covariance": "per_label"},
+        "api": {
+            "kind": "dp_gaussian",
+            "public": {"kind": "noise", "count": 50},
+            "covariance": "per_label",
+        },
         "embedding": {"kind": "pixels", "size": SIDE},
         "privacy": {"epsilon": epsilon, "delta": 1e-3},
         "evolution": {"iterations": 0, "population": 8},
@@ -226,6 +321,9 @@ def test_members_and_held_out_samples_are_as_many_of_each_label():
         labels = np.repeat(np.arange(3), counts).astype(np.int32)
         sets.append(Labelled(images_of(np.zeros(len(labels), np.uint8)), labels))
     rows = _alike(*sets, seed=0)
-    one, other = (np.bincount(each.labels[row], minlength=3).tolist() for each, row in zip(sets, rows, strict=True))
+    one, other = (
+        np.bincount(each.labels[row], minlength=3).tolist()
+        for each, row in zip(sets, rows, strict=True)
+    )
     assert one == other == [MOST * 600 // 630, MOST * 30 // 630, 0]
     assert all(len(set(row)) == len(row) for row in rows)

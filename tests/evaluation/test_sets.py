@@ -1,4 +1,6 @@
-"""Which real samples an evaluation compares a run with: read as the run reads its records, held out, seen by nobody."""
+"""Which real samples an evaluation compares a run with: read as the run reads its records, held
+out, seen by nobody.
+"""
 
 from io import BytesIO
 from pathlib import Path
@@ -29,7 +31,9 @@ SOURCE = ImageNpz(Path("withheld"), size=8, classes=CLASSES, privacy_unit="patie
 
 
 def read(place, template=SOURCE):
-    return read_real(source_at(str(place), template), "test set", template.labels, Notes(Progress()))
+    return read_real(
+        source_at(str(place), template), "test set", template.labels, Notes(Progress())
+    )
 
 
 def png(pixels):
@@ -62,7 +66,9 @@ def test_every_kind_of_source_gives_the_same_images_in_the_size_of_the_run(tmp_p
     assert {(image.tobytes(), CLASSES[label]) for image, label in pairs} == {
         (image.tobytes(), name) for image, name in zip(PIXELS, NAMES, strict=True)
     }
-    small = read(place, ImageNpz(Path("withheld"), size=4, channels=1, resize="crop", classes=CLASSES))
+    small = read(
+        place, ImageNpz(Path("withheld"), size=4, channels=1, resize="crop", classes=CLASSES)
+    )
     assert small.content.images.shape == (4, 4, 1)
     source = source_at(str(place), SOURCE, has_labels=False)
     assert len(read_real(source, "reference set", CLASSES, Notes(Progress())).content) == 6
@@ -71,8 +77,14 @@ def test_every_kind_of_source_gives_the_same_images_in_the_size_of_the_run(tmp_p
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"labels": np.array(["a", "c", "b", "a", "b", "b"])}, "label 'c', which the public class list lacks"),
-        ({"images": PIXELS[:, :5]}, "an image of 5×8×3 where 8×8×3 are declared: bring the set to the run's size"),
+        (
+            {"labels": np.array(["a", "c", "b", "a", "b", "b"])},
+            "label 'c', which the public class list lacks",
+        ),
+        (
+            {"images": PIXELS[:, :5]},
+            "an image of 5×8×3 where 8×8×3 are declared: bring the set to the run's size",
+        ),
         ({"images": PIXELS[:1], "labels": NAMES[:1]}, "fewer than two images"),
     ],
 )
@@ -92,14 +104,18 @@ def test_what_is_known_is_left_out_of_a_test_set_and_counted():
     test = RealSet("npz", "t.npz", labelled(np.concatenate([PIXELS, blank])), "")
     records, near = labelled(np.concatenate([PIXELS[:2], blank])), labelled(PIXELS[4:5] ^ 1)
     left = leave_out(test, {"private records": records, "others": near}, notes)
-    assert (left.content.images.pixels == test.content.images.pixels[2:]).all()  # the blank image tells nothing
+    assert (
+        left.content.images.pixels == test.content.images.pixels[2:]
+    ).all()  # the blank image tells nothing
     assert left.left_out == 2
     assert leave_out(left, {"others": near}, notes) == left
     assert notes.sentences == [
-        "2 of the 7 test images are left out, because they are, pixel by pixel, among the private records (2): "
-        "5 are left."
+        "2 of the 7 test images are left out, because they are, pixel by pixel, among the private "
+        "records (2): 5 are left."
     ]
-    with pytest.raises(RecipeError, match=r"The test set t\.npz tests nothing: 6 of its 7 images are"):
+    with pytest.raises(
+        RecipeError, match=r"The test set t\.npz tests nothing: 6 of its 7 images are"
+    ):
         leave_out(test, {"private records": labelled(PIXELS)}, notes)
 
 
@@ -112,7 +128,14 @@ def test_private_synthetic_and_control_images_are_left_out_of_the_test_set(tmp_p
         pe.api("public_images", path=str(tmp_path / "pool.npz"), channels=1, blur=0.0),
         embedding=Near(),
         out=tmp_path / "run",
-        **{"population": 4, "iterations": 1, "degree": 0.0, "lookahead": 0, "epsilon": 50, "delta": 1e-3},
+        **{
+            "population": 4,
+            "iterations": 1,
+            "degree": 0.0,
+            "lookahead": 0,
+            "epsilon": 50,
+            "delta": 1e-3,
+        },
     )
     np.savez(tmp_path / "test.npz", images=np.concatenate([images[:3], images[20:]]))
     values = evaluate(run, tmp_path / "test.npz", api=None, metrics=("fidelity", "memorisation"))
@@ -132,13 +155,21 @@ def test_images_leave_for_another_host_only_as_the_user_wants_and_is_told(run, t
     assert "The embedding 'Far' hands private and test images to embeddings.example." in notes
     received = run.export(tmp_path / "received")
     content = yaml.safe_load((received / "recipe.yaml").read_text())
-    far = {"kind": "http", "url": "http://127.0.0.1:9/v1/embeddings", "trusted_with_private_data": True}
+    far = {
+        "kind": "http",
+        "url": "http://127.0.0.1:9/v1/embeddings",
+        "trusted_with_private_data": True,
+    }
     (received / "recipe.yaml").write_text(yaml.safe_dump(content | {"embedding": far}))
-    said = r"hand your test images to 127\.0\.0\.1:9: name an embedding that you want by --embedding"
+    said = (
+        r"hand your test images to 127\.0\.0\.1:9: name an embedding that you want by --embedding"
+    )
     with pytest.raises(RecipeError, match=said):
         evaluate(pe.Run.open(received), test, embedding=None)
 
 
 def test_an_embedding_is_named_without_folders():
-    spec = PluginSpec.model_validate({"kind": "tfidf", "public": "/srv/texts/public.csv", "dimensions": 64})
+    spec = PluginSpec.model_validate(
+        {"kind": "tfidf", "public": "/srv/texts/public.csv", "dimensions": 64}
+    )
     assert embedding_name(spec) == "tfidf (public=public.csv, dimensions=64)"

@@ -12,7 +12,15 @@ from pe.engine.report import write_report
 from pe.histogram import count_votes
 from pe.report.live import LivePage
 from tests.evaluation.surfaces import compare_surfaces
-from tests.evaluation.worlds import HERE, NEIGHBOURS, SETTINGS, Listener, Several, evolved, held_votes
+from tests.evaluation.worlds import (
+    HERE,
+    NEIGHBOURS,
+    SETTINGS,
+    Listener,
+    Several,
+    evolved,
+    held_votes,
+)
 from tests.generators import Mean, Shades
 
 __all__ = ["held_votes"]  # a fixture
@@ -34,7 +42,9 @@ def here(tmp_path_factory):
 
 
 def check_alike(one, other):
-    """Compare all that the runs showed on the way, their files, their reports and their live pages."""
+    """Compare all that the runs showed on the way, their files, their reports and their
+    live pages.
+    """
     (first, shown), (second, shown_too) = one, other
     assert shown == shown_too
     pages = [LivePage(run).pieces("running") for run in (first, second)]
@@ -47,11 +57,14 @@ def check_alike(one, other):
 
 
 @pytest.mark.parametrize(
-    ("kind", "other"), [*(("images", other) for other in NEIGHBOURS), ("texts", "one record replaced")]
+    ("kind", "other"),
+    [*(("images", other) for other in NEIGHBOURS), ("texts", "one record replaced")],
 )
 def test_all_that_a_run_shows_is_the_same_for_other_records(here, kind, other, capfd):
     first = here(kind)
-    check_alike(first, evolved(kind, first[0].folder.parent.parent / other / "run", *NEIGHBOURS[other]))
+    check_alike(
+        first, evolved(kind, first[0].folder.parent.parent / other / "run", *NEIGHBOURS[other])
+    )
     assert capfd.readouterr() == ("", "")
     assert (first[0].folder / "confidential" / "embeddings" / "private_embeddings.npy").is_file()
 
@@ -76,11 +89,14 @@ RULES = {
 def test_what_is_kept_and_who_makes_it_follow_from_the_noisy_votes_alone(tmp_path, rule):
     settings = {"lookahead": 0, "iterations": 2, "threshold": 5.0} | rule
     one, other = (
-        evolved("images", tmp_path / side / "run", *data, **settings) for side, data in (("a", HERE), ("b", EMPTIED))
+        evolved("images", tmp_path / side / "run", *data, **settings)
+        for side, data in (("a", HERE), ("b", EMPTIED))
     )
     check_alike(one, other)
     founders = one[0].founders()
-    assert len(founders) == (4 if "initial_variations" in rule else 8)  # there S_0 holds a variation of each
+    assert len(founders) == (
+        4 if "initial_variations" in rule else 8
+    )  # there S_0 holds a variation of each
     assert (founders.parents == -1).all()
 
 
@@ -127,12 +143,18 @@ def test_a_record_that_is_skipped_is_named_in_the_confidential_log_alone(tmp_pat
         folder = records / ("dark", "light")[i % 2]
         folder.mkdir(parents=True, exist_ok=True)
         Image.new("L", (4, 4), 30 * i).save(folder / f"{i}.png")
-    source = pe.ImageFolder(records, size=4, channels=1, classes=["dark", "light"], on_bad_record="skip")
+    source = pe.ImageFolder(
+        records, size=4, channels=1, classes=["dark", "light"], on_bad_record="skip"
+    )
     bad = records / "dark" / "2.png"
     for side in ("good", "bad"):
         if side == "bad":
             bad.write_bytes(b"no image")
-        settings = SETTINGS | {"embedding": Mean(), "progress": Listener(), "out": tmp_path / side / "run"}
+        settings = SETTINGS | {
+            "embedding": Mean(),
+            "progress": Listener(),
+            "out": tmp_path / side / "run",
+        }
         run = pe.evolve(source, Shades(), **settings)
         pe.evolve(source, Shades(), resume=True, **settings)
         logged = (run.confidential / "log.txt").read_text()

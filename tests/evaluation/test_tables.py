@@ -1,4 +1,6 @@
-"""Tables are evaluated by trees and by the shares of their values; truths that are known come out."""
+"""Tables are evaluated by trees and by the shares of their values; truths that are known
+come out.
+"""
 
 import json
 
@@ -29,7 +31,12 @@ def test_real_rows_are_near_and_columns_that_were_drawn_apart_lose_their_associa
     result = compare_tables({"real": other, "same": one, "apart": apart}, one, ["a", "b", "c"])
     real, same, apart = result["sets"].values()
     assert result["rows"] == 4000
-    assert (same["one_way"], same["two_way"], same["three_way"], same["association"]) == (0, 0, 0, 0)
+    assert (same["one_way"], same["two_way"], same["three_way"], same["association"]) == (
+        0,
+        0,
+        0,
+        0,
+    )
     assert max(real["one_way"], real["two_way"], real["association"]) < 0.05
     assert apart["one_way"] == real["one_way"]
     assert apart["two_way"] > 5 * real["two_way"]
@@ -62,13 +69,18 @@ def table(path, seed, count, values=101):
     """Rows whose label, is, says whether `a` is above the middle."""
     a, b = np.random.default_rng(seed).integers(0, values, (2, count))
     path.write_text(
-        "a,b,is\n" + "".join(f"{x},{y},{'hi' if 2 * x > values else 'lo'}\n" for x, y in zip(a, b, strict=True))
+        "a,b,is\n"
+        + "".join(
+            f"{x},{y},{'hi' if 2 * x > values else 'lo'}\n" for x, y in zip(a, b, strict=True)
+        )
     )
     return path
 
 
 @pytest.mark.parametrize("values", [101, 3])
-def test_a_run_over_a_table_is_measured_by_trees_whatever_rows_are_equal_by_chance(tmp_path, values):
+def test_a_run_over_a_table_is_measured_by_trees_whatever_rows_are_equal_by_chance(
+    tmp_path, values
+):
     one = {"kind": "integer", "min": 0, "max": values - 1}
     private = RowTable(
         table(tmp_path / "private.csv", 0, 200, values),
@@ -85,7 +97,9 @@ def test_a_run_over_a_table_is_measured_by_trees_whatever_rows_are_equal_by_chan
     for by_set in result["utility"].values():
         assert by_set["real"]["auc"]["mean"] > 0.9
         assert by_set["synthetic"]["auc"]["mean"] >= by_set["unevolved"]["auc"]["mean"]
-    best = max(result["utility"], key=lambda name: result["utility"][name]["real"]["validation"]["mean"])
+    best = max(
+        result["utility"], key=lambda name: result["utility"][name]["real"]["validation"]["mean"]
+    )
     assert f"{best} labels" in result["grade"]["lines"][0][1]
     assert result["table"]["sets"].keys() == {"synthetic", "unevolved", "random_selection", "real"}
     assert result["table"]["sets"]["real"]["columns"].keys() == {"a", "b", "(label)"}
@@ -94,8 +108,15 @@ def test_a_run_over_a_table_is_measured_by_trees_whatever_rows_are_equal_by_chan
     pairs = json.loads((run.folder / pairs_file("json")).read_text())
     assert json.loads(pairs[0]["private"]).keys() == {"a", "b"}
     rows = test.read_text().splitlines()
-    test.write_text("\n".join([rows[0], *(f"{row.partition(',')[0]}.5,{row.partition(',')[2]}" for row in rows[1:])]))
-    with pytest.raises(RecipeError, match=r"test set .* does not fit the run: Column 'a': 100 cells cannot be read\."):
+    test.write_text(
+        "\n".join(
+            [rows[0], *(f"{row.partition(',')[0]}.5,{row.partition(',')[2]}" for row in rows[1:])]
+        )
+    )
+    with pytest.raises(
+        RecipeError,
+        match=r"test set .* does not fit the run: Column 'a': 100 cells cannot be read\.",
+    ):
         evaluate(run, test, **values_of)
 
 
@@ -114,11 +135,18 @@ def test_test_rows_that_cannot_be_read_are_told(tmp_path, odd):
     notes = Notes(pe.Progress())
     assert len(read_real(source, "test set", ("lo", "hi"), notes).content) == 60
     (told,) = notes.sentences
-    assert told.startswith("2 rows of the test set cannot be read and are left out; the first: Row 61 of ")
+    assert told.startswith(
+        "2 rows of the test set cannot be read and are left out; the first: Row 61 of "
+    )
 
 
 def test_rows_that_more_than_chance_has_put_into_both_sets_are_left_out():
-    columns = Columns({"a": {"kind": "integer", "min": 0, "max": 99}, "b": {"kind": "integer", "min": 0, "max": 99}})
+    columns = Columns(
+        {
+            "a": {"kind": "integer", "min": 0, "max": 99},
+            "b": {"kind": "integer", "min": 0, "max": 99},
+        }
+    )
     rng = np.random.default_rng(0)
     one, other = (columns.rows(rng.integers(0, 100, (300, 2))) for _ in range(2))
     both = type(one)(np.concatenate([one.array[:30], other.array]))
@@ -136,6 +164,13 @@ def test_a_classifier_of_another_modality_is_refused(tmp_path):
     terms = {"epsilon": 50.0, "delta": 1e-3, "population": 20, "iterations": 1, "degree": 0.2}
     run = pe.evolve(private, pe.api("mutate"), out=tmp_path / "run", **terms)
     with pytest.raises(
-        RecipeError, match=r"'mlp' is of images, .* are rows: take logistic_regression or random_forest"
+        RecipeError,
+        match=r"'mlp' is of images, .* are rows: take logistic_regression or random_forest",
     ):
-        evaluate(run, table(tmp_path / "test.csv", 1, 60), metrics=("utility",), classifiers=("mlp",), api=None)
+        evaluate(
+            run,
+            table(tmp_path / "test.csv", 1, 60),
+            metrics=("utility",),
+            classifiers=("mlp",),
+            api=None,
+        )

@@ -1,4 +1,6 @@
-"""Texts are evaluated by their words: classifiers, lengths, what of private records stands in them."""
+"""Texts are evaluated by their words: classifiers, lengths, what of private records stands
+in them.
+"""
 
 import json
 
@@ -32,7 +34,11 @@ def written(seed, count):
 
 
 def table(path, texts):
-    path.write_text("".join(["text,label\n", *(f"{text},{('sea', 'sky')[i % 2]}\n" for i, text in enumerate(texts))]))
+    path.write_text(
+        "".join(
+            ["text,label\n", *(f"{text},{('sea', 'sky')[i % 2]}\n" for i, text in enumerate(texts))]
+        )
+    )
     return path
 
 
@@ -46,11 +52,20 @@ def test_a_run_over_texts_is_measured_beside_its_controls(tmp_path):
     canaries.write_text("the code of ward 7 is 4711\n\nnobody wrote this\n")
     given = {"api": None, "embedding": TfIdf()}
     controls = {"random_selection": True, "one_vote": True}
-    values = evaluate(run, test, metrics=None, classifiers=None, canaries=canaries, **given, **controls)
+    values = evaluate(
+        run, test, metrics=None, classifiers=None, canaries=canaries, **given, **controls
+    )
     assert values["run"]["noun"] == "texts"
     assert values["utility"].keys() == {"linear_probe on TfIdf", "tfidf_regression"}
     for by_set in values["utility"].values():
-        assert by_set.keys() == {"synthetic", "unevolved", "random_selection", "one_vote", "pool_labels", "real"}
+        assert by_set.keys() == {
+            "synthetic",
+            "unevolved",
+            "random_selection",
+            "one_vote",
+            "pool_labels",
+            "real",
+        }
         assert by_set["real"]["accuracy"]["mean"] > 0.9
         assert by_set["real"]["macro_f1"]["mean"] > 0.9
         assert by_set["synthetic"]["macro_f1"]["mean"] > by_set["unevolved"]["macro_f1"]["mean"]
@@ -62,24 +77,37 @@ def test_a_run_over_texts_is_measured_beside_its_controls(tmp_path):
     assert values["memorisation"]["nearest_pairs"]["files"] == [pairs_file("json")]
     pairs = json.loads((run.folder / pairs_file("json")).read_text())
     assert pairs[0].keys() == {"generated", "private", "distance"}
-    with pytest.raises(RecipeError, match=r"'mlp' is of images, .* are texts: take linear_probe or tfidf_regression"):
+    with pytest.raises(
+        RecipeError,
+        match=r"'mlp' is of images, .* are texts: take linear_probe or tfidf_regression",
+    ):
         evaluate(run, test, metrics=("utility",), classifiers=("mlp",), **given)
 
 
 def test_texts_that_hold_runs_of_private_words_and_canaries_are_told_of_if_they_are_beyond_chance():
     secret = "the patient in bed nine has a rare fever since monday"
     private = Texts.of([secret, "all is well in the harbour tonight and the wind is low"])
-    made = Texts.of([f"News: {secret.upper()}!", f"Again {secret}", *(f"{i} ships sail away" for i in range(8))])
-    heldout = Texts.of([f"nothing of it, {i} times over, may stand here today or ever" for i in range(200)])
-    found = TEXTS.traces(made, private, heldout, ["Bed nine has a rare  fever", "bed ten has a cold"])
+    made = Texts.of(
+        [f"News: {secret.upper()}!", f"Again {secret}", *(f"{i} ships sail away" for i in range(8))]
+    )
+    heldout = Texts.of(
+        [f"nothing of it, {i} times over, may stand here today or ever" for i in range(200)]
+    )
+    found = TEXTS.traces(
+        made, private, heldout, ["Bed nine has a rare  fever", "bed ten has a cold"]
+    )
     assert (found["overlap"]["with_a_run"], found["overlap"]["heldout_with_a_run"]) == (2, 0)
     assert [one["generated"] for one in found["canaries"]] == [2, 0]
     assert found["canaries"][1]["longest_part"] == pytest.approx(2 / 5)  # "has a"
     overlap, canary = found["warnings"]
-    assert overlap.startswith("2 of 10 different generated texts share 8 words in a row with a private record")
+    assert overlap.startswith(
+        "2 of 10 different generated texts share 8 words in a row with a private record"
+    )
     assert canary.startswith("1 of 2 canaries stand in generated texts")
     form = "a copy of a form that everybody fills in by hand"
-    found = TEXTS.traces(Texts.of([form]), Texts.of([form]), Texts.of([f"{form} {i}" for i in range(30)]), [])
+    found = TEXTS.traces(
+        Texts.of([form]), Texts.of([form]), Texts.of([f"{form} {i}" for i in range(30)]), []
+    )
     assert (found["overlap"]["with_a_run"], found["warnings"]) == (1, [])
 
 

@@ -38,7 +38,9 @@ def test_a_classifier_learns_what_can_be_learned_and_never_a_class_that_training
     sets = {"synthetic": training}
     if name != "resnet9":
         sets["without"] = training.take(np.flatnonzero(training.labels != 1))
-    found = utility([ClassifierTrial(name, named(name, 3), sets, stripes(90, 1))], 3, [0], Progress())[name]
+    found = utility(
+        [ClassifierTrial(name, named(name, 3), sets, stripes(90, 1))], 3, [0], Progress()
+    )[name]
     assert found["synthetic"].accuracy.mean() > 0.9
     assert found["synthetic"].validation.mean() > 0.9
     assert found["synthetic"].images == 150
@@ -54,31 +56,49 @@ def test_trainings_side_by_side_give_what_they_give_one_after_the_other():
             assert at_once(6, 1) == threads  # the limit of each training is gone
     assert all(kind is not ConvergenceWarning for _, _, kind, _, _ in warnings.filters)
     one, other = (
-        {name: {to: each.to_dict("abc") for to, each in by_set.items()} for name, by_set in found.items()}
+        {
+            name: {to: each.to_dict("abc") for to, each in by_set.items()}
+            for name, by_set in found.items()
+        }
         for found in results
     )
     assert one == other
 
 
 def test_the_test_set_chooses_nothing():
-    """With test labels turned round, everything that was chosen and all that the classifiers say stays."""
+    """With test labels turned round, everything that was chosen and all that the classifiers say
+    stays.
+    """
     training, test = {"synthetic": stripes(60, 0)}, stripes(30, 1)
     turned = Labelled(test.images, (test.labels + 1).astype(np.int32) % 3)
     one, other = (
-        utility([ClassifierTrial(name, named(name), training, each) for name in NAMES], 3, [0], Progress())
+        utility(
+            [ClassifierTrial(name, named(name), training, each) for name in NAMES],
+            3,
+            [0],
+            Progress(),
+        )
         for each in (test, turned)
     )
     for name, by_set in one.items():
-        np.testing.assert_array_equal(by_set["synthetic"].validation, other[name]["synthetic"].validation)
-        rows = np.roll(by_set["synthetic"].confusion, 1, axis=0)  # the same predictions under other true labels
+        np.testing.assert_array_equal(
+            by_set["synthetic"].validation, other[name]["synthetic"].validation
+        )
+        rows = np.roll(
+            by_set["synthetic"].confusion, 1, axis=0
+        )  # the same predictions under other true labels
         np.testing.assert_array_equal(rows, other[name]["synthetic"].confusion)
 
     def scored(right, validation):
-        return {"real": Utility(9, np.full((1, 9), right), np.ones(1), np.array([validation]), np.zeros((3, 3)))}
+        return {
+            "real": Utility(
+                9, np.full((1, 9), right), np.ones(1), np.array([validation]), np.zeros((3, 3))
+            )
+        }
 
-    assert choose_classifiers({"by test": scored(True, 0.1), "by validation": scored(False, 0.9)}) == {
-        "real": "by validation"
-    }
+    assert choose_classifiers(
+        {"by test": scored(True, 0.1), "by validation": scored(False, 0.9)}
+    ) == {"real": "by validation"}
 
 
 @pytest.mark.parametrize("name", ["mlp", "resnet9"])
@@ -100,23 +120,34 @@ def test_a_part_is_held_out_of_every_class():
     images = [image.tobytes() for part in (rest, held) for image in part.images.pixels]
     assert sorted(images) == sorted(image.tobytes() for image in whole.images.pixels)
     single = hold_out(stripes(4, 0), 0.1, 3)  # classes of two, one and one
-    assert [np.bincount(part.labels, minlength=3).tolist() for part in single] == [[1, 1, 1], [1, 0, 0]]
+    assert [np.bincount(part.labels, minlength=3).tolist() for part in single] == [
+        [1, 1, 1],
+        [1, 0, 0],
+    ]
 
 
 def test_copies_stay_together_and_so_the_penalty_is_strong_where_many_copies_have_wrong_labels():
-    """Pixels give the class, but a third of the different images have another label; each comes eight times."""
+    """Pixels give the class, but a third of the different images have another label; each comes
+    eight times.
+    """
     rng = np.random.default_rng(0)
     truth = (np.arange(60) % 2).astype(np.int32)
     labels = np.where(rng.random(60) < 0.3, 1 - truth, truth).astype(np.int32)
     pixels = rng.integers(0, 200, (60, 8, 8, 1)) + 25 * truth[:, None, None, None]
     vectors = pixels.reshape(60, -1).astype(np.float32)
-    whole = Labelled(Images(pixels.astype(np.uint8)), labels, None, vectors).take(np.tile(np.arange(60), 8))
+    whole = Labelled(Images(pixels.astype(np.uint8)), labels, None, vectors).take(
+        np.tile(np.arange(60), 8)
+    )
     rest, held = hold_out(whole, 0.1, 0)
-    assert not {image.tobytes() for image in held.images.pixels} & {image.tobytes() for image in rest.images.pixels}
+    assert not {image.tobytes() for image in held.images.pixels} & {
+        image.tobytes() for image in rest.images.pixels
+    }
     assert fit_linear_probe(rest, held, 2, 0).strength == STRENGTHS[0]
     half = np.arange(len(whole)) < len(whole) // 2  # every image on both sides
     assert (
-        fit_linear_probe(whole.take(half.nonzero()[0]), whole.take((~half).nonzero()[0]), 2, 0).strength
+        fit_linear_probe(
+            whole.take(half.nonzero()[0]), whole.take((~half).nonzero()[0]), 2, 0
+        ).strength
         == STRENGTHS[-1]
     )
 

@@ -1,4 +1,6 @@
-"""The verdict says that the votes helped only if the test images show it, and else what to change."""
+"""The verdict says that the votes helped only if the test images show it, and else what to
+change.
+"""
 
 import numpy as np
 import pytest
@@ -19,7 +21,9 @@ def scored(right):
 
 
 def results(classifier=PROBE, **rates):
-    """Each set is right on the same first share of the test images, in the order of a fixed shuffle."""
+    """Each set is right on the same first share of the test images, in the order of a fixed
+    shuffle.
+    """
     order = np.random.default_rng(0).permutation(len(LABELS))
     return {classifier: {name: scored(order < rate * len(LABELS)) for name, rate in rates.items()}}
 
@@ -30,7 +34,13 @@ def judged(**rates):
 
 @pytest.mark.parametrize(
     ("unevolved", "random_selection", "outcome"),
-    [(0.4, 0.45, HELPED), (0.4, 0.6, NOT_SHOWN), (0.59, 0.4, NOT_SHOWN), (0.4, 0.8, HURT), (0.8, 0.4, HURT)],
+    [
+        (0.4, 0.45, HELPED),
+        (0.4, 0.6, NOT_SHOWN),
+        (0.59, 0.4, NOT_SHOWN),
+        (0.4, 0.8, HURT),
+        (0.8, 0.4, HURT),
+    ],
 )
 def test_it_takes_both_controls_to_help_and_one_to_hurt(unevolved, random_selection, outcome):
     found = judged(synthetic=0.6, unevolved=unevolved, random_selection=random_selection)
@@ -51,7 +61,10 @@ def test_it_takes_both_controls_to_help_and_one_to_hurt(unevolved, random_select
 )
 def test_it_says_apart_whether_evolving_beat_one_vote(one_vote, outcome, words):
     found = judged(synthetic=0.6, unevolved=0.4, one_vote=one_vote)
-    assert (found.outcome, found.evolving) == (HELPED, outcome)  # one vote is a vote: it tells nothing of votes at all
+    assert (found.outcome, found.evolving) == (
+        HELPED,
+        outcome,
+    )  # one vote is a vote: it tells nothing of votes at all
     assert words in found.sentence
     assert found.sentence.endswith(" against as much data chosen by one vote and not varied.")
 
@@ -89,19 +102,26 @@ def test_a_class_is_lost_if_its_recall_falls_below_half_of_a_control_or_the_reco
     lost = verdicts.find_lost_classes(by_set, LABELS, "images", names)
     assert lost.keys() == {"ant"}
     assert lost["ant"] == (
-        "The class 'ant' collapsed: 2.0 % of its 100 test images are labelled rightly, against 50.0 % after un-evolved "
-        "samples and 90.0 % after the private records."
+        "The class 'ant' collapsed: 2.0 % of its 100 test images are labelled rightly, against "
+        "50.0 % after un-evolved samples and 90.0 % after the private records."
     )
     by_set["synthetic"] = recalls(0.02, 0.03, 0.01, 0)
     by_set["real"] = recalls(1, 1, 1, 1)
-    *named, rest = verdicts.first_named([*verdicts.find_lost_classes(by_set, LABELS, "images", names).values()])
+    *named, rest = verdicts.first_named(
+        [*verdicts.find_lost_classes(by_set, LABELS, "images", names).values()]
+    )
     assert [sentence.split("'")[1] for sentence in named] == ["dog", "cat", "ant"]
     assert len(named) == verdicts.NAMED
     assert rest == "So did 1 more class."
-    assert verdicts.find_lost_classes({"synthetic": recalls(0, 0, 0, 0)}, LABELS, "images", names) == {}
+    assert (
+        verdicts.find_lost_classes({"synthetic": recalls(0, 0, 0, 0)}, LABELS, "images", names)
+        == {}
+    )
 
 
-@pytest.mark.parametrize(("images", "seeds", "spread"), [(20, 1, 0.0), (200, 3, 0.0), (1000, 3, 0.03)])
+@pytest.mark.parametrize(
+    ("images", "seeds", "spread"), [(20, 1, 0.0), (200, 3, 0.0), (1000, 3, 0.03)]
+)
 def test_the_interval_holds_the_true_difference_as_often_as_it_says(images, seeds, spread):
     """Images that are hard for both, one set better by 10 points, and luck of every training."""
     rng = np.random.default_rng(images + seeds)

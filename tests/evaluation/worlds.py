@@ -1,4 +1,6 @@
-"""Small runs over images and over texts in two worlds of private records, and all that each shows on the way."""
+"""Small runs over images and over texts in two worlds of private records, and all that each shows
+on the way.
+"""
 
 from contextlib import contextmanager
 
@@ -26,13 +28,17 @@ NEIGHBOURS = {
 
 @pytest.fixture(scope="module")
 def held_votes():
-    """Every release is drawn as shipped, clean votes and all, and then replaced by public numbers."""
+    """Every release is drawn as shipped, clean votes and all, and then replaced by public
+    numbers.
+    """
     with releases_held():
         yield
 
 
 class Listener(Progress):
-    """Writes down all that a run tells; a phase's advances sorted, since threads commit in any order."""
+    """Writes down all that a run tells; a phase's advances sorted, since threads commit in any
+    order.
+    """
 
     def __init__(self) -> None:
         self.told = []
@@ -93,7 +99,9 @@ class Several(Asked, Portfolio):
 
 
 def evolved(kind, folder, shades, labels, generator=AskedShades, **changes):
-    """Evolve over a record of each shade, which always lie in the same file; the run, and all that it showed."""
+    """Evolve over a record of each shade, which always lie in the same file; the run, and all that
+    it showed.
+    """
     root, settings = folder.parent.parent, SETTINGS | changes
     common = {"classes": ["dark", "light"], "declared_size": 10}
     path = root / {"images": "private.npz", "texts": "private.csv"}[kind]
@@ -103,12 +111,20 @@ def evolved(kind, folder, shades, labels, generator=AskedShades, **changes):
         source, api = pe.ImageNpz(path, size=4, channels=1, **common), generator()
         settings = {"embedding": Mean()} | settings
     else:
-        rows = [f"a shade of {shade:b},{label}\n" for shade, label in zip(shades, labels, strict=True)]
+        rows = [
+            f"a shade of {shade:b},{label}\n" for shade, label in zip(shades, labels, strict=True)
+        ]
         path.write_text("".join(["text,label\n", *rows]))
-        (root / "public.txt").write_text("\n".join(f"the shade {i:b} of number {i % 7}" for i in range(40)))
+        (root / "public.txt").write_text(
+            "\n".join(f"the shade {i:b} of number {i % 7}" for i in range(40))
+        )
         source = pe.TextTable(path, label_column="label", longest=60, **common)
         api = AskedTexts(path=root / "public.txt")
         settings = {"embedding": TfIdf()} | settings
     listener = Listener()
     run = pe.evolve(source, api, out=folder, progress=listener, **settings)
-    return run, {"asked": sorted(api.requests), "told": listener.told, "certificate": run.guarantee | {"run": ""}}
+    return run, {
+        "asked": sorted(api.requests),
+        "told": listener.told,
+        "certificate": run.guarantee | {"run": ""},
+    }

@@ -15,7 +15,11 @@ def device():
     """PE_GPU_DEVICE: `cuda:0`, or `cpu` to try the tests themselves."""
     name = os.environ.get("PE_GPU_DEVICE", "cuda:0")
     find_device(name)
-    known = software_versions() | {"system": platform.platform(), "CUDA": torch.version.cuda, "device": name}
+    known = software_versions() | {
+        "system": platform.platform(),
+        "CUDA": torch.version.cuda,
+        "device": name,
+    }
     if name != "cpu":
         known["GPU"] = f"{torch.cuda.device_count()} × {torch.cuda.get_device_properties(name)}"
     print(", ".join(f"{what} {value}" for what, value in known.items() if value))
@@ -31,5 +35,7 @@ def tiny(device):
 @pytest.fixture
 def tell(device):
     """Print a figure; give the memory back afterwards."""
-    yield lambda name, value: print(f"{name}: {value:,.4g}" if isinstance(value, float) else f"{name}: {value}")
+    yield lambda name, value: print(
+        f"{name}: {value:,.4g}" if isinstance(value, float) else f"{name}: {value}"
+    )
     free_memory(torch.device(device))

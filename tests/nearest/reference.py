@@ -1,4 +1,6 @@
-"""The definition of the answer, written out naively: Python loops, one pair at a time; and a search that errs."""
+"""The definition of the answer, written out naively: Python loops, one pair at a time; and a search
+that errs.
+"""
 
 import math
 
@@ -44,7 +46,9 @@ def naive(queries, candidates, q, metric="l2"):
 
 
 class Unkind:
-    """A backend as inexact as the bound allows: each distance is off by nearly all of a kernel's share, either way."""
+    """A backend as inexact as the bound allows: each distance is off by nearly all of a kernel's
+    share, either way.
+    """
 
     threads = decide.ALONE
 
@@ -56,7 +60,9 @@ class Unkind:
         x, c = queries.astype(np.float64), self.candidates
         reach = np.sqrt(np.square(x).sum(axis=1))[:, None] + np.sqrt(np.square(c).sum(axis=1))
         share = 0.99 * (x.shape[1] + 3) * exact.FLOAT32 * reach**2
-        distances = np.square(x[:, None] - c).sum(axis=2) + share * self.rng.choice([-1, 1], share.shape)
+        distances = np.square(x[:, None] - c).sum(axis=2) + share * self.rng.choice(
+            [-1, 1], share.shape
+        )
         computed = np.maximum(distances, 0).astype(np.float32)
         indices = np.argpartition(computed, k - 1, axis=1)[:, :k]
         found = np.take_along_axis(computed, indices, axis=1)

@@ -1,4 +1,6 @@
-"""faiss on GPUs, by a stand-in for exactly its calls that we make; tests/gpu and tests/peers run the real ones."""
+"""faiss on GPUs, by a stand-in for exactly its calls that we make; tests/gpu and tests/peers run
+the real ones.
+"""
 
 from types import SimpleNamespace
 
@@ -13,9 +15,9 @@ from tests.nearest.reference import naive
 from tests.nearest.test_nearest import METRICS, OF_ALL_KINDS, problem, rows
 
 OUT_OF_MEMORY = (
-    "Error in virtual void *faiss::gpu::StandardGpuResourcesImpl::allocMemory(const AllocRequest &): "
-    "StandardGpuResources: alloc fail type TemporaryMemoryBuffer dev 0 space Device size 98765 bytes "
-    "(cudaMalloc error out of memory [2])"
+    "Error in virtual void *faiss::gpu::StandardGpuResourcesImpl::allocMemory(const AllocRequest "
+    "&): StandardGpuResources: alloc fail type TemporaryMemoryBuffer dev 0 space Device size 98765 "
+    "bytes (cudaMalloc error out of memory [2])"
 )
 NO_KERNEL = (
     "Faiss assertion 'err__ == cudaSuccess' failed in void faiss::gpu::runL2Norm() at L2Norm.cu:1; "
@@ -92,30 +94,42 @@ def test_gpus_find_and_float64_decides(kind, metric, install):
 
 def test_a_gpu_without_memory_ends_in_one_sentence_without_a_number_of_queries(install):
     install(Cards(room=0))
-    said = r"on GPU 0 \(RuntimeError, as a rule for want of memory\): lower evolution.population, or hide the GPUs"
+    said = (
+        r"on GPU 0 \(RuntimeError, as a rule for want of memory\): lower evolution.population, or "
+        r"hide the GPUs"
+    )
     with pytest.raises(RecipeError, match=said) as caught:
         nearest(*rows("near copies", 0, 9, 30, 8), backend="faiss")
     assert "98765" not in str(caught.value)
     assert str(caught.value).count(". ") == 0
 
 
-def test_a_gpu_that_faiss_has_no_kernels_for_ends_a_trial_and_not_this_process(install, monkeypatch):
+def test_a_gpu_that_faiss_has_no_kernels_for_ends_a_trial_and_not_this_process(
+    install, monkeypatch
+):
     """faiss calls abort() then (FAISS_ASSERT in CUDA_VERIFY, faiss/gpu/utils/DeviceUtils.h)."""
     install(Cards())
     trial = f"import os, sys; print({NO_KERNEL!r}, file=sys.stderr, flush=True); os.abort()"
     monkeypatch.setattr(by_faiss, "_TRIAL", trial)
-    said = r"GPUs \(CUDA error 209 no kernel image is available for execution\): install a build of faiss for them"
+    said = (
+        r"GPUs \(CUDA error 209 no kernel image is available for execution\): install a build of "
+        r"faiss for them"
+    )
     with pytest.raises(RecipeError, match=said):
         nearest(*rows("near copies", 0, 9, 30, 8), backend="faiss")
 
 
-@pytest.mark.parametrize("error", [ImportError("no libcudart"), RuntimeError("no CUDA"), AttributeError("no Index")])
+@pytest.mark.parametrize(
+    "error", [ImportError("no libcudart"), RuntimeError("no CUDA"), AttributeError("no Index")]
+)
 def test_a_faiss_that_cannot_be_loaded_is_told_in_a_sentence(error, monkeypatch):
     def broken(*_):
         raise error
 
     monkeypatch.setattr(by_faiss, "import_library", broken)
-    with pytest.raises(RecipeError, match=r"^faiss cannot be loaded \(.*\): `pe doctor` names its wheels\.$"):
+    with pytest.raises(
+        RecipeError, match=r"^faiss cannot be loaded \(.*\): `pe doctor` names its wheels\.$"
+    ):
         nearest(*rows("near copies", 0, 9, 30, 8), backend="faiss")
     assert health._neighbors().state == "problem"
 
@@ -123,7 +137,10 @@ def test_a_faiss_that_cannot_be_loaded_is_told_in_a_sentence(error, monkeypatch)
 def test_more_neighbours_than_a_gpu_finds_are_refused(install):
     install(Cards())
     queries, candidates = rows("gaussian", 0, 2, 3000, 4)
-    with pytest.raises(RecipeError, match=r"at most 2,048 neighbours on a GPU: set evolution.neighbor_search: torch"):
+    with pytest.raises(
+        RecipeError,
+        match=r"at most 2,048 neighbours on a GPU: set evolution.neighbor_search: torch",
+    ):
         nearest(queries, candidates, 2040, backend="faiss")
 
 
@@ -141,7 +158,11 @@ def test_auto_takes_faiss_where_it_sees_gpus_and_torch_stays_torch(install):
 
 
 def test_two_wheels_that_overwrite_each_other_are_named(monkeypatch):
-    monkeypatch.setattr(health, "packages_distributions", lambda: {"faiss": ["faiss-gpu", "faiss-cpu"]})
+    monkeypatch.setattr(
+        health, "packages_distributions", lambda: {"faiss": ["faiss-gpu", "faiss-cpu"]}
+    )
     (told,) = health._two_wheels()
-    assert told.what == "faiss-cpu and faiss-gpu are both installed, and overwrite each other's files"
+    assert (
+        told.what == "faiss-cpu and faiss-gpu are both installed, and overwrite each other's files"
+    )
     assert told.remedy.startswith("pip uninstall faiss-cpu faiss-gpu, then pip install")

@@ -54,7 +54,9 @@ def test_the_margin_bounds_the_error_of_the_products(d):
         x = x.astype(np.float32)
         found, places = (t.numpy() for t in alone(c)._nearest(torch.from_numpy(x), len(c)))
         true = np.square(x.astype(np.float64) - c.astype(np.float64)).sum(axis=1)[places[0]]
-        reach = (np.linalg.norm(x.astype(np.float64)) + np.linalg.norm(c.astype(np.float64), axis=1))[places[0]] ** 2
+        reach = (
+            np.linalg.norm(x.astype(np.float64)) + np.linalg.norm(c.astype(np.float64), axis=1)
+        )[places[0]] ** 2
         error = np.abs(found[0] - true) / reach
         assert error.max() <= exact.gamma(d, exact.FLOAT32)
 
@@ -94,12 +96,18 @@ def test_temporaries_are_as_small_as_a_gpu_s_free_memory_asks(monkeypatch):
 def test_auto_takes_what_is_installed_and_torch_where_it_sees_a_gpu_and_says_so(monkeypatch):
     monkeypatch.setattr(search, "has_driver", lambda: False)
     assert search.describe_search("auto") == search.describe_search("faiss") == "faiss on the CPU"
-    for places, words in ((["cpu"], "the CPU"), (["cuda:0"], "1 GPU"), (["cuda:0", "cuda:1"], "2 GPUs")):
+    for places, words in (
+        (["cpu"], "the CPU"),
+        (["cuda:0"], "1 GPU"),
+        (["cuda:0", "cuda:1"], "2 GPUs"),
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(search, "has_driver", lambda: True)
             patch.setattr(by_torch, "devices", lambda places=places: places)
             assert search.describe_search("torch") == f"torch on {words}"
-            assert search.describe_search("auto") == ("faiss on the CPU" if places == ["cpu"] else f"torch on {words}")
+            assert search.describe_search("auto") == (
+                "faiss on the CPU" if places == ["cpu"] else f"torch on {words}"
+            )
     monkeypatch.setitem(sys.modules, "faiss", None)
     assert search.describe_search("auto").startswith("torch on")
     assert finds_itself("auto")
@@ -111,7 +119,9 @@ def test_it_leaves_no_gpu_of_the_driver_s_idle_unless_told_to(tmp_path, monkeypa
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for backend in ("auto", "torch"):
-        with pytest.raises(RecipeError, match=r"^The driver has 1 GPU, .*neighbor_search: faiss, .* on the CPU"):
+        with pytest.raises(
+            RecipeError, match=r"^The driver has 1 GPU, .*neighbor_search: faiss, .* on the CPU"
+        ):
             nearest(EYE, EYE, backend=backend)
     assert finds_itself("faiss")
 
@@ -120,7 +130,10 @@ def test_a_device_that_fails_ends_in_one_sentence(monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB, 98765 rows")
 
-    said = r"among 4 candidates of 4 dimensions failed on \S+ \(OutOfMemoryError, .*lower evolution.population, or hide"
+    said = (
+        r"among 4 candidates of 4 dimensions failed on \S+ \(OutOfMemoryError, .*lower "
+        r"evolution.population, or hide"
+    )
     for part in ("_product", "_squares"):  # in the search, and when it is set up
         with monkeypatch.context() as patch:
             patch.setattr(by_torch, part, full)

@@ -1,4 +1,6 @@
-"""A record's vote depends on that record and the candidates alone, whatever blocks and threads; that can fail."""
+"""A record's vote depends on that record and the candidates alone, whatever blocks and threads;
+that can fail.
+"""
 
 import faiss
 import numpy as np
@@ -13,16 +15,27 @@ from tests.nearest.test_nearest import METRICS, OF_ALL_KINDS, problem, rows
 def flipped(search, queries, candidates, removed):
     """Votes of other records that change when records are removed, summed over the removals."""
     votes = search(queries, candidates)
-    without = [(np.delete(queries, gone, axis=0), np.delete(votes, gone, axis=0)) for gone in removed]
-    return sum(int((search(stay, candidates) != theirs).any(axis=1).sum()) for stay, theirs in without)
+    without = [
+        (np.delete(queries, gone, axis=0), np.delete(votes, gone, axis=0)) for gone in removed
+    ]
+    return sum(
+        int((search(stay, candidates) != theirs).any(axis=1).sum()) for stay, theirs in without
+    )
 
 
 @pytest.mark.parametrize("margin", [1, 0])
 def test_it_is_the_margin_that_protects_them_whatever_the_rounding_depends_on(margin, monkeypatch):
-    """Over a backend in which a record's rounding depends on how many stand before it, as far as the bound allows."""
+    """Over a backend in which a record's rounding depends on how many stand before it, as far as
+    the bound allows.
+    """
     gamma = exact.gamma
     monkeypatch.setattr(exact, "gamma", lambda d, roundoff: margin * gamma(d, roundoff))
-    removed = [*([i] for i in (0, 15, 16, 31, 200, 399)), np.arange(0, 400, 2), np.arange(16), np.arange(1, 400)]
+    removed = [
+        *([i] for i in (0, 15, 16, 31, 200, 399)),
+        np.arange(0, 400, 2),
+        np.arange(16),
+        np.arange(1, 400),
+    ]
 
     def unkind(queries, candidates):
         return decide.Decider(candidates, 1, "l2", Unkind)(queries)
@@ -67,4 +80,6 @@ def searched(candidates, q=1, metric="l2"):
 @OF_ALL_KINDS
 def test_threads_that_share_the_queries_change_no_vote(kind, metric):
     queries, candidates = problem(kind, n=40)
-    np.testing.assert_array_equal(searched(candidates, 2, metric)(queries), naive(queries, candidates, 2, metric))
+    np.testing.assert_array_equal(
+        searched(candidates, 2, metric)(queries), naive(queries, candidates, 2, metric)
+    )

@@ -17,7 +17,16 @@ BACKENDS = ["faiss", "torch"]
 
 
 KINDS = (
-    *("gaussian", "near copies", "offset", "one cone", "last bit", "pixels", "all magnitudes", "some huge"),
+    *(
+        "gaussian",
+        "near copies",
+        "offset",
+        "one cone",
+        "last bit",
+        "pixels",
+        "all magnitudes",
+        "some huge",
+    ),
     *("duplicates", "not finite", "zeros"),
 )
 OF_ALL_KINDS = pytest.mark.parametrize("kind", KINDS)
@@ -27,7 +36,9 @@ def rows(kind, seed, n, m, d):
     """Queries and candidates."""
     rng = np.random.default_rng(seed)
     x, c = rng.standard_normal((n, d)), rng.standard_normal((m, d))
-    if kind == "near copies":  # candidates that differ by about 1e-5, less than float32 resolves from the queries
+    if (
+        kind == "near copies"
+    ):  # candidates that differ by about 1e-5, less than float32 resolves from the queries
         c = c[:1] + 1e-5 * c
     elif kind == "offset":
         x, c = 1e3 + x, 1e3 + c
@@ -56,7 +67,10 @@ def rows(kind, seed, n, m, d):
 def problem(kind, seed=5, n=25, m=60, d=12):
     """Queries and distinct candidates, all finite."""
     queries, candidates = rows(kind, seed, n, m, d)
-    queries, candidates = queries[np.isfinite(queries).all(axis=1)], candidates[np.isfinite(candidates).all(axis=1)]
+    queries, candidates = (
+        queries[np.isfinite(queries).all(axis=1)],
+        candidates[np.isfinite(candidates).all(axis=1)],
+    )
     return queries, candidates[np.sort(np.unique(candidates, axis=0, return_index=True)[1])]
 
 
@@ -75,7 +89,23 @@ def test_equals_naive_search(kind, metric, d, q, backend):
         check(queries[:, :d], candidates[:, :d], q, metric, backend=backend)
 
 
-ENTRIES = [0.0, -0.0, 1.0, -1.0, 1.00001, 0.99999, 2.0, 3.0, 255.0, 1e-5, 1e-20, 1e-45, 1e19, 1e30, -3e38]
+ENTRIES = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    1.00001,
+    0.99999,
+    2.0,
+    3.0,
+    255.0,
+    1e-5,
+    1e-20,
+    1e-45,
+    1e19,
+    1e30,
+    -3e38,
+]
 
 
 @st.composite

@@ -30,7 +30,9 @@ def keys() -> Iterator[None]:
 def litellm(tmp_path_factory: pytest.TempPathFactory, keys: None) -> Iterator[str]:
     """LiteLLM's proxy over `pe serve small`, which draws characters of 28×28."""
     with served("small", "--replicas", "1") as behind:
-        models = {"digits": {"model": "openai/small", "api_base": f"{behind.url}/v1", "api_key": "none"}}
+        models = {
+            "digits": {"model": "openai/small", "api_base": f"{behind.url}/v1", "api_key": "none"}
+        }
         with litellm_of(tmp_path_factory.mktemp("litellm"), models) as url:
             yield url
 
@@ -40,22 +42,56 @@ def xinference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Xinference with a tiny model under the name `tiny`."""
     port, folder = free_port(), tmp_path_factory.mktemp("xinference")
     url, model = f"http://127.0.0.1:{port}", models.tiny_stable_diffusion(folder / "model")
-    command = [program("xinference", "bin/xinference-local"), "--host", "127.0.0.1", "--port", str(port)]
-    settings = {"XINFERENCE_AUTH_ADVANCED": "0", "XINFERENCE_HOME": str(folder / "home"), "HF_HUB_OFFLINE": "1"}
-    with running(command, folder / "xinference.log", f"{url}/v1/models", XINFERENCE_DISABLE_METRICS="1", **settings):
-        (folder / "home" / "cache" / "v2").mkdir(parents=True, exist_ok=True)  # 4.1 links a local model into it unmade
-        spec = {"version": 2, "model_family": "stable_diffusion", "model_name": "tiny", "model_uri": model.as_uri()}
-        spec |= {"model_ability": ["text2image", "image2image"], "model_id": None, "model_revision": None}
+    command = [
+        program("xinference", "bin/xinference-local"),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    settings = {
+        "XINFERENCE_AUTH_ADVANCED": "0",
+        "XINFERENCE_HOME": str(folder / "home"),
+        "HF_HUB_OFFLINE": "1",
+    }
+    with running(
+        command,
+        folder / "xinference.log",
+        f"{url}/v1/models",
+        XINFERENCE_DISABLE_METRICS="1",
+        **settings,
+    ):
+        (folder / "home" / "cache" / "v2").mkdir(
+            parents=True, exist_ok=True
+        )  # 4.1 links a local model into it unmade
+        spec = {
+            "version": 2,
+            "model_family": "stable_diffusion",
+            "model_name": "tiny",
+            "model_uri": model.as_uri(),
+        }
+        spec |= {
+            "model_ability": ["text2image", "image2image"],
+            "model_id": None,
+            "model_revision": None,
+        }
         spec |= {"default_generate_config": {"num_inference_steps": 4}}
         registration = {"model": json.dumps(spec | {"controlnet": []}), "persist": False}
         _post(f"{url}/v1/model_registrations/image", registration)
-        launch = {"model_uid": "tiny", "model_name": "tiny", "model_type": "image", "enable_virtual_env": False}
+        launch = {
+            "model_uid": "tiny",
+            "model_name": "tiny",
+            "model_type": "image",
+            "enable_virtual_env": False,
+        }
         _post(f"{url}/v1/models", launch)
         yield url
 
 
 def _post(url: str, body: dict[str, object]) -> None:
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    request = urllib.request.Request(
+        url, json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
     try:
         with urllib.request.urlopen(request, timeout=PATIENCE):
             return
@@ -69,7 +105,13 @@ def stable_diffusion_cpp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
     port, folder = free_port(), tmp_path_factory.mktemp("sd_cpp")
     model = models.blank_stable_diffusion(folder / "model")
     autoencoder = models.faithful_autoencoder(folder / "taesd.safetensors")
-    command = [program("stable-diffusion.cpp", "build/bin/sd-server"), "-m", str(model), "--taesd", str(autoencoder)]
+    command = [
+        program("stable-diffusion.cpp", "build/bin/sd-server"),
+        "-m",
+        str(model),
+        "--taesd",
+        str(autoencoder),
+    ]
     command += ["--listen-port", str(port), "--steps", "2", "--cfg-scale", "1"]
     with running(command, folder / "sd-server.log", f"http://127.0.0.1:{port}/v1/models"):
         yield f"http://127.0.0.1:{port}"
@@ -90,7 +132,9 @@ def killed(folder: Path, content: dict[str, Any], chunks: int) -> Path:
     run = folder / "run"
     received = run / "confidential" / "chunks"
     process = forked(_carry_out, content, run)
-    while process.is_alive() and not (received.is_dir() and len(list(received.iterdir())) >= chunks):
+    while process.is_alive() and not (
+        received.is_dir() and len(list(received.iterdir())) >= chunks
+    ):
         process.join(0.02)
     process.kill()
     process.join(60)

@@ -13,16 +13,19 @@ from tests.adapters.diffusion import tiny
 
 
 def tiny_stable_diffusion(folder: Path) -> Path:
-    """A Stable Diffusion of a few thousand parameters in diffusers' format; its latents are the pixels."""
+    """A Stable Diffusion of a few thousand parameters in diffusers' format; its latents are the
+    pixels.
+    """
     tiny.stable_diffusion(faithful=True).save_pretrained(folder)
     return folder
 
 
 def blank_stable_diffusion(folder: Path) -> Path:
-    """A Stable Diffusion 1.x whose weights are all zero, of the smallest shape that stable-diffusion.cpp knows.
+    """A Stable Diffusion 1.x whose weights are all zero, of the smallest shape that
+    stable-diffusion.cpp knows.
 
-    It removes no noise, so a sample is the parent, or nothing, plus the noise of its seed and strength. The files are
-    sparse: 850 MB that take no room.
+    It removes no noise, so a sample is the parent, or nothing, plus the noise of its seed and
+    strength. The files are sparse: 850 MB that take no room.
     """
     with torch.device("meta"):
         unet = UNet2DConditionModel(
@@ -41,14 +44,19 @@ def blank_stable_diffusion(folder: Path) -> Path:
 
 
 def faithful_autoencoder(path: Path) -> Path:
-    """The TAESD that stable-diffusion.cpp knows, which keeps every eighth pixel: latents are those, bent by tanh."""
+    """The TAESD that stable-diffusion.cpp knows, which keeps every eighth pixel: latents are those,
+    bent by tanh.
+    """
     autoencoder = AutoencoderTiny()
     into, *_, to_latents = _convolutions(autoencoder.encoder.layers)
     from_latents, *_, out = _convolutions(autoencoder.decoder.layers)
     with torch.no_grad():
         for parameter in autoencoder.parameters():
             parameter.zero_()
-        for layer in (*_convolutions(autoencoder.encoder.layers), *_convolutions(autoencoder.decoder.layers)):
+        for layer in (
+            *_convolutions(autoencoder.encoder.layers),
+            *_convolutions(autoencoder.decoder.layers),
+        ):
             for channel in range(3):
                 layer.weight[channel, channel, 1, 1] = 1
         to_latents.weight.mul_(2)
@@ -66,11 +74,17 @@ def _convolutions(layers: torch.nn.Sequential) -> list[torch.nn.Conv2d]:
 
 
 def _zeros(path: Path, model: torch.nn.Module, prefix: str = "") -> None:
-    """Write half-precision zeros of a model's shapes in safetensors' format, without its weights."""
+    """Write half-precision zeros of a model's shapes in safetensors' format, without its
+    weights.
+    """
     header, end = {}, 0
     for name, tensor in model.state_dict().items():
         start, end = end, end + 2 * tensor.numel()
-        header[prefix + name] = {"dtype": "F16", "shape": list(tensor.shape), "data_offsets": [start, end]}
+        header[prefix + name] = {
+            "dtype": "F16",
+            "shape": list(tensor.shape),
+            "data_offsets": [start, end],
+        }
     text = json.dumps(header).encode()
     path.parent.mkdir(parents=True)
     with path.open("wb") as file:

@@ -18,7 +18,9 @@ SD: dict[str, Any] = {"steps": 2, "cfg_scale": 1, "batch": 4}
 
 @dataclass(frozen=True)
 class Route:
-    """An adapter's way to a server, which the fixture `server` starts, with these settings beside the address."""
+    """An adapter's way to a server, which the fixture `server` starts, with these settings beside
+    the address.
+    """
 
     name: str
     server: str
@@ -28,7 +30,9 @@ class Route:
     channels: int = 3
     degree: bool = True  # variations of a lower degree lie nearer to their parents
     seed: bool = True  # equal seeds give equal new images, and equal variations
-    wrong: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)  # rejected settings, words of the answer
+    wrong: dict[str, tuple[dict[str, Any], str]] = field(
+        default_factory=dict
+    )  # rejected settings, words of the answer
 
     def recipe(self, url: str, **more: Any) -> dict[str, Any]:
         """The `api` of a recipe."""
@@ -62,8 +66,14 @@ ROUTES = (
         wrong={
             "another size": ({"size": "32x32"}, "alone: leave size out"),
             "an unknown model": ({"model": "other"}, "Invalid model name"),
-            "response_format": ({"response_format": "b64_json"}, "Setting `response_format` is not supported"),
-            "a wording to a model without words": ({"degree_field": None, "degree_exact": False}, "knows no words"),
+            "response_format": (
+                {"response_format": "b64_json"},
+                "Setting `response_format` is not supported",
+            ),
+            "a wording to a model without words": (
+                {"degree_field": None, "degree_exact": False},
+                "knows no words",
+            ),
             "a wrong key": ({"key_env": "PEERS_WRONG"}, "No connected db"),
         },
     ),

@@ -1,4 +1,6 @@
-"""Foreign servers, each a process in a session of its own, in an environment that install.sh made."""
+"""Foreign servers, each a process in a session of its own, in an environment that
+install.sh made.
+"""
 
 import json
 import os
@@ -19,14 +21,29 @@ PATIENCE = 300.0
 
 
 @contextmanager
-def litellm_of(folder: Path, models: Mapping[str, Mapping[str, str]], openai: str = "") -> Iterator[str]:
+def litellm_of(
+    folder: Path, models: Mapping[str, Mapping[str, str]], openai: str = ""
+) -> Iterator[str]:
     """LiteLLM's proxy with these models; it hands files and batches on to the API at `openai`."""
     port, config = free_port(), folder / "litellm.yaml"
-    command = [program("litellm", "bin/litellm"), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
+    command = [
+        program("litellm", "bin/litellm"),
+        "--config",
+        str(config),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
     listed = [{"model_name": name, "litellm_params": given} for name, given in models.items()]
-    files = [{"custom_llm_provider": "openai", "api_base": openai, "api_key": "none"}] if openai else []
+    files = (
+        [{"custom_llm_provider": "openai", "api_base": openai, "api_key": "none"}] if openai else []
+    )
     config.write_text(json.dumps({"model_list": listed, "files_settings": files}))
-    settings, url = {"LITELLM_MASTER_KEY": KEY, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}, f"http://127.0.0.1:{port}"
+    settings, url = (
+        {"LITELLM_MASTER_KEY": KEY, "LITELLM_LOCAL_MODEL_COST_MAP": "True"},
+        f"http://127.0.0.1:{port}",
+    )
     if openai:  # batches go by these, and not by files_settings
         settings |= {"OPENAI_BASE_URL": openai, "OPENAI_API_KEY": "none"}
     with running(command, folder / "litellm.log", f"{url}/health/liveliness", **settings):
@@ -46,9 +63,13 @@ def program(environment: str, path: str) -> str:
 @contextmanager
 def running(command: list[str], log: Path, ready: str, **settings: str) -> Iterator[None]:
     """The command, from when `ready` answers until the end of the block."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | settings
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONPATH"
+    } | settings
     with log.open("wb") as output:
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
+        process = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
     try:
         wait_until(lambda: process.poll() is not None or _answers(ready), PATIENCE)
         assert process.poll() is None, log.read_text(errors="replace")[-3000:]

@@ -1,4 +1,5 @@
-"""The chat adapter over the server of transformers, with a tiny model of random weights, and over LiteLLM's proxy.
+"""The chat adapter over the server of transformers, with a tiny model of random weights, and over
+LiteLLM's proxy.
 
 LiteLLM mocks the texts of some models, and hands others on in OpenAI's format, batches too.
 """
@@ -13,7 +14,15 @@ from adapters.chat import Chat
 from adapters.http import Rejected
 from pe.engine.execution import RunContext, resume_run
 from pe.planning.parts import price_of
-from pe.plugins.protocols import Answer, Failed, JobNote, RandomRequest, Refused, Usage, VariationRequest
+from pe.plugins.protocols import (
+    Answer,
+    Failed,
+    JobNote,
+    RandomRequest,
+    Refused,
+    Usage,
+    VariationRequest,
+)
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
 from pe.store.writer import read_journal
@@ -43,14 +52,25 @@ PRICE = {"million_tokens": {"text_in": 1000.0, "text_out": 2000.0}, "currency": 
 
 @pytest.fixture(scope="module")
 def transformers(tmp_path_factory):
-    """The settings of an adapter to transformers' server, of the toolkit's own environment, pinned to a model."""
+    """The settings of an adapter to transformers' server, of the toolkit's own environment, pinned
+    to a model.
+    """
     port, folder = free_port(), tmp_path_factory.mktemp("transformers")
     (folder / "hf" / "hub").mkdir(parents=True)  # else its list of models is a 500
     (folder / "model").mkdir()
     model, url = tiny.causal(folder / "model"), f"http://127.0.0.1:{port}"
-    command = [str(Path(sys.executable).with_name("transformers")), "serve", "--host", "127.0.0.1", "--device", "cpu"]
+    command = [
+        str(Path(sys.executable).with_name("transformers")),
+        "serve",
+        "--host",
+        "127.0.0.1",
+        "--device",
+        "cpu",
+    ]
     command += ["--port", str(port), model]
-    with running(command, folder / "log", f"{url}/health", HF_HUB_OFFLINE="1", HF_HOME=str(folder / "hf")):
+    with running(
+        command, folder / "log", f"{url}/health", HF_HUB_OFFLINE="1", HF_HOME=str(folder / "hf")
+    ):
         yield {"model": model, "base_url": f"{url}/v1", "key_env": None} | COMMON
 
 
@@ -65,7 +85,8 @@ def behind():
 def proxy(behind, tmp_path_factory, keys):
     """The settings of an adapter to LiteLLM's proxy."""
     models = {
-        name: {"model": f"openai/{name}", "api_key": "none", "mock_response": said} for name, said in MOCKED.items()
+        name: {"model": f"openai/{name}", "api_key": "none", "mock_response": said}
+        for name, said in MOCKED.items()
     }
     models["m"] = {"model": "openai/m", "api_base": behind[1], "api_key": "none"}
     with litellm_of(tmp_path_factory.mktemp("litellm"), models, openai=behind[1]) as url:
@@ -81,7 +102,9 @@ def server(behind):
 
 def random(api: Chat, count: int = 1, seed: int = 7, job: JobNote | None = None) -> Answer:
     labels, seeds = ("film",) * count, np.arange(seed, seed + count, dtype=np.uint64)
-    return api.random_api(RandomRequest(labels, seeds, api.draw_conditions(labels, seeds), job or JobNote()))
+    return api.random_api(
+        RandomRequest(labels, seeds, api.draw_conditions(labels, seeds), job or JobNote())
+    )
 
 
 def test_texts_and_variations_of_transformers_come_with_their_tokens_counted(transformers):
@@ -99,7 +122,9 @@ def test_texts_and_variations_of_transformers_come_with_their_tokens_counted(tra
     assert first == again != other
 
 
-def test_the_proxy_heeds_n_and_where_transformers_drops_it_the_texts_that_lack_are_failures(proxy, transformers):
+def test_the_proxy_heeds_n_and_where_transformers_drops_it_the_texts_that_lack_are_failures(
+    proxy, transformers
+):
     answer = random(Chat(**proxy | {"model": "mock"}, n=2, variation="paraphrase"), 2)
     assert answer.samples.strings == [MOCKED["mock"]] * 2
     assert answer.usage == Usage(1, 2, tokens=30, text_in=10, text_out=20)
@@ -114,7 +139,9 @@ def test_the_proxy_heeds_n_and_where_transformers_drops_it_the_texts_that_lack_a
         ("proxy", {"model": "mock", "key_env": "PEERS_WRONG"}, "rejects"),
     ],
 )
-def test_what_no_request_mends_stops_with_the_server_s_own_words_and_no_key(served, settings, words, request):
+def test_what_no_request_mends_stops_with_the_server_s_own_words_and_no_key(
+    served, settings, words, request
+):
     with pytest.raises(Rejected, match=words) as told:
         random(Chat(**request.getfixturevalue(served) | settings))
     assert "sk-another-key" not in str(told.value)
@@ -128,7 +155,9 @@ def test_what_no_request_mends_stops_with_the_server_s_own_words_and_no_key(serv
         ("proxy", {"model": "long"}, "ContextWindowExceededError"),
     ],
 )
-def test_a_request_that_a_server_rejects_has_failed_in_the_server_s_own_words(served, settings, words, request):
+def test_a_request_that_a_server_rejects_has_failed_in_the_server_s_own_words(
+    served, settings, words, request
+):
     missing = random(Chat(**request.getfixturevalue(served) | settings)).missing[0]
     assert words in missing.reason
     assert missing.rejected
@@ -138,14 +167,21 @@ def test_a_request_that_a_server_rejects_has_failed_in_the_server_s_own_words(se
     ("fault", "outcome"),
     [
         ("refusal", Refused("I can't.")),  # which the proxy moves to `provider_specific_fields`
-        ("filter", Refused("the endpoint's content filter withheld the text (finish_reason: content_filter)")),
+        (
+            "filter",
+            Refused(
+                "the endpoint's content filter withheld the text (finish_reason: content_filter)"
+            ),
+        ),
         ("empty", Failed("the model wrote nothing")),
     ],
 )
 def test_what_a_model_behind_the_proxy_withholds_is_an_outcome(proxy, server, fault, outcome):
     server.script = Script(first=(fault,))
     assert random(Chat(**proxy)).missing == {0: outcome}
-    assert isinstance(random(Chat(**proxy | {"model": "filtered"})).missing[0], Refused)  # by the proxy's own policy
+    assert isinstance(
+        random(Chat(**proxy | {"model": "filtered"})).missing[0], Refused
+    )  # by the proxy's own policy
 
 
 def test_a_batch_goes_through_the_proxy_and_is_found_again(proxy, server):
@@ -155,7 +191,9 @@ def test_a_batch_goes_through_the_proxy_and_is_found_again(proxy, server):
     assert len(answer.samples) == 4, answer.missing
     assert answer.usage == Usage(1, 4, tokens=160, text_in=40, text_out=120)
     named = server.batches[note.job].said["metadata"]["private_evolution"]
-    again = random(Chat(**settings), 4, job=JobNote(named, 1))  # as after a kill before its id was noted
+    again = random(
+        Chat(**settings), 4, job=JobNote(named, 1)
+    )  # as after a kill before its id was noted
     assert again.samples.strings == answer.samples.strings
     assert server.submitted == before + 1
 

@@ -1,4 +1,6 @@
-"""The wheel faiss-gpu, which brings its own module `faiss`: the same votes, on the processor where there is no GPU."""
+"""The wheel faiss-gpu, which brings its own module `faiss`: the same votes, on the processor where
+there is no GPU.
+"""
 
 import os
 import subprocess
@@ -26,7 +28,16 @@ def test_it_gives_the_votes_of_faiss_cpu(tmp_path):
     queries, candidates = rows("near copies", 0, 2000, 3000, 64)
     np.savez(tmp_path / "vectors.npz", queries, candidates)
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [python_of("faiss-gpu"), "-c", VOTES, tmp_path / "vectors.npz", tmp_path / "votes.npy"]
+    command = [
+        python_of("faiss-gpu"),
+        "-c",
+        VOTES,
+        tmp_path / "vectors.npz",
+        tmp_path / "votes.npy",
+    ]
     subprocess.run(command, env=environment, check=True)
-    votes = [nearest(queries, candidates, 3, metric=metric, backend="faiss") for metric in ("l2", "cosine")]
+    votes = [
+        nearest(queries, candidates, 3, metric=metric, backend="faiss")
+        for metric in ("l2", "cosine")
+    ]
     np.testing.assert_array_equal(np.load(tmp_path / "votes.npy"), votes)

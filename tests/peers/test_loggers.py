@@ -1,4 +1,6 @@
-"""What the loggers write, by the libraries that they are for: read back, and searched for private records."""
+"""What the loggers write, by the libraries that they are for: read back, and searched for private
+records.
+"""
 
 import base64
 import io
@@ -59,7 +61,9 @@ print(json.dumps(logged))
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which a run logged by all three; its records are magenta, and their place has a patient's name."""
+    """A folder in which a run logged by all three; its records are magenta, and their place has a
+    patient's name.
+    """
     folder = tmp_path_factory.mktemp("loggers")
     private, logs = folder / SECRET, folder / "logs"
     private.mkdir()
@@ -69,7 +73,13 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(private / "private.npz", images=magenta, labels=["a", "b"] * 30)
     np.savez(folder / "public.npz", images=greys.repeat(3, axis=-1))
     recipe = {
-        "private": {"kind": "npz", "path": "private.npz", "size": 8, "classes": ["a", "b"], "declared_size": 60},
+        "private": {
+            "kind": "npz",
+            "path": "private.npz",
+            "size": 8,
+            "classes": ["a", "b"],
+            "declared_size": 60,
+        },
         "api": {"kind": "public_images", "path": str(folder / "public.npz"), "size": 8},
         "embedding": {"kind": "pixels"},
         "privacy": {"epsilon": 5, "delta": 1e-5},
@@ -78,12 +88,19 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (private / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     loggers = ("tensorboard=tb", "mlflow=sqlite:///mlflow.db", "wandb=project")
     named = [word for logger in loggers for word in ("--logger", logger)]
-    carry_out("-c", RUN, "run", private / "recipe.yaml", "--out", private / "run", *named, folder=logs)
+    carry_out(
+        "-c", RUN, "run", private / "recipe.yaml", "--out", private / "run", *named, folder=logs
+    )
     return folder
 
 
 def carry_out(*arguments: str | Path, folder: Path) -> str:
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder), "MLFLOW_DISABLE_TELEMETRY": "true"}
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(folder),
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
     env["WANDB_MODE"] = "offline"
     command = [python_of("loggers"), *arguments]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
@@ -102,7 +119,9 @@ def test_tensorboard_and_mlflow_have_every_number_and_picture(written: Path) -> 
     for steps in logged.values():
         assert list(steps) == ["0", "1"]
         for t in range(2):
-            entry = make_entry(run, plan, t, run.guarantee["epsilon"], 1e-5, images=20 * (t + 1), cost=0.0)
+            entry = make_entry(
+                run, plan, t, run.guarantee["epsilon"], 1e-5, images=20 * (t + 1), cost=0.0
+            )
             picture = steps[str(t)].pop("images")
             assert np.array_equal(pixels(base64.b64decode(picture)), pixels(entry.picture))
             assert steps[str(t)] == pytest.approx(entry.numbers(), rel=1e-6)

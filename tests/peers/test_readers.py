@@ -1,4 +1,6 @@
-"""What `pe export` writes, read by the software that it is for; and private records as that software wrote them."""
+"""What `pe export` writes, read by the software that it is for; and private records as that
+software wrote them.
+"""
 
 import json
 import os
@@ -59,7 +61,9 @@ FORMS = {
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """A run's samples in all forms, exported or written by `datasets` and `webdataset`; the run; what they read."""
+    """A run's samples in all forms, exported or written by `datasets` and `webdataset`; the run;
+    what they read.
+    """
     folder = tmp_path_factory.mktemp("written")
     make_private(folder / "private.npz")
     data = pe.ImageNpz(folder / "private.npz", size=4, channels=1, classes=["a", "b"])
@@ -69,7 +73,9 @@ def exported(tmp_path_factory):
     run.export(folder / "webdataset", "webdataset")
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "home"), "PATH": ""}
     command = [python_of("readers"), "-c", READ_AND_WRITE, folder]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True, env=offline)
+    answer = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=True, env=offline
+    )
     return folder, run, json.loads(answer.stdout.splitlines()[-1])
 
 
@@ -93,19 +99,32 @@ def test_what_a_library_wrote_holds_the_samples_of_the_run(form, exported):
 
 @pytest.fixture(scope="module")
 def store(exported):
-    """An S3 store on loopback that holds the same files: what the environment must say to reach it."""
+    """An S3 store on loopback that holds the same files: what the environment must say to
+    reach it.
+    """
     folder, port = exported[0], free_port()
     url = f"http://127.0.0.1:{port}"
-    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
+    keys = {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
     environment = os.environ | keys | {"AWS_ENDPOINT_URL": url, "PYTHONPATH": str(ROOT)}
     python = python_of("store")
-    with running([python, "-m", "moto.server", "-p", str(port)], folder / "moto.log", f"{url}/moto-api/", **keys):
+    with running(
+        [python, "-m", "moto.server", "-p", str(port)],
+        folder / "moto.log",
+        f"{url}/moto-api/",
+        **keys,
+    ):
         subprocess.run([python, "-c", PUT, folder, url], timeout=300, check=True, env=environment)
         yield environment
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_run_over_s3_releases_what_one_over_the_same_files_on_disk_does(form, exported, store, tmp_path):
+def test_a_run_over_s3_releases_what_one_over_the_same_files_on_disk_does(
+    form, exported, store, tmp_path
+):
     """Without noise, so that the releases tell."""
     for name, path in (("here", str(exported[0] / form)), ("there", f"s3://hospital/{form}")):
         source = FORMS[form] | {"path": path, "size": 8, "resize": "stretch", "channels": 1}
@@ -118,7 +137,9 @@ def test_a_run_over_s3_releases_what_one_over_the_same_files_on_disk_does(form, 
         }
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(recipe))
         command = [python_of("store"), "-c", RUN, "run", f"{name}.yaml", "--out", name, "--quiet"]
-        done = subprocess.run(command, cwd=tmp_path, env=store, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=store, capture_output=True, text=True, timeout=300
+        )
         assert done.returncode == 0, done.stderr
     here, there = (tmp_path / name / "releases" / "histogram-1.npy" for name in ("here", "there"))
     assert here.read_bytes() == there.read_bytes()

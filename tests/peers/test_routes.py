@@ -1,4 +1,6 @@
-"""What each foreign server makes of our adapters' requests, and a run over it that is killed on its way."""
+"""What each foreign server makes of our adapters' requests, and a run over it that is killed on its
+way.
+"""
 
 from contextlib import nullcontext
 
@@ -15,13 +17,19 @@ from tests.peers.routes import ROUTES, distance, draw, pixels, vary
 
 pytestmark = pytest.mark.timeout(1200)
 
-CASES = [pytest.param(route, case, id=f"{route.name}: {case}") for route in ROUTES for case in route.wrong]
+CASES = [
+    pytest.param(route, case, id=f"{route.name}: {case}")
+    for route in ROUTES
+    for case in route.wrong
+]
 POPULATION = 20
 IMAGES = 2 * POPULATION + 16
 """S_0, a variation of each of its parents, and what measuring the degree takes."""
 
 
-def test_it_draws_different_images_and_varies_a_parent_by_the_degree_and_the_seed_or_is_known_not_to(route, url):
+def test_it_draws_different_images_and_varies_a_parent_by_the_degree_and_the_seed_or_is_known_not_to(
+    route, url
+):
     api, parents = route.open(url), route.parents(90)
     one, other = pixels(draw(api, seed=7)), pixels(draw(api, seed=900))
     assert one.shape == (1, route.side, route.side, route.channels)
@@ -58,11 +66,22 @@ def test_a_run_that_is_killed_goes_on_and_asks_for_nothing_twice(route, url, tmp
         "api": route.recipe(url, tries=3, concurrency=2),
         "embedding": {"kind": "pixels"},
         "privacy": {"noise_multiplier": 1, "delta": 1e-5},
-        "evolution": {"iterations": 1, "population": POPULATION, "degree": 0.5, "measure_degree": "always"},
+        "evolution": {
+            "iterations": 1,
+            "population": POPULATION,
+            "degree": 0.5,
+            "measure_degree": "always",
+        },
     }
     run = killed(tmp_path, content, chunks=3)
-    heeds = nullcontext() if route.degree else pytest.raises(PEError, match=r"not heed the degree|mixes parents up")
-    if route.degree or route.seed:  # one that ignores it and draws at random passes once in ten runs
+    heeds = (
+        nullcontext()
+        if route.degree
+        else pytest.raises(PEError, match=r"not heed the degree|mixes parents up")
+    )
+    if (
+        route.degree or route.seed
+    ):  # one that ignores it and draws at random passes once in ten runs
         with heeds:
             resume_run(run, RunContext())
     content["evolution"]["measure_degree"] = "always" if route.degree else "never"

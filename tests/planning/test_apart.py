@@ -1,4 +1,6 @@
-"""Public images that lie where the private records do are refused, by whatever name, and no file is read."""
+"""Public images that lie where the private records do are refused, by whatever name, and no file is
+read.
+"""
 
 import os
 
@@ -29,11 +31,20 @@ def linked(place, target, link=os.symlink):
 
 MEETING = {
     "itself": (lambda private, _: private, "are the private records"),
-    "another name": (lambda private, _: private / "a" / ".." / "a" / "..", "are the private records"),
-    "a link to it": (lambda private, pool: linked(pool / "link", private), "are the private records"),
+    "another name": (
+        lambda private, _: private / "a" / ".." / "a" / "..",
+        "are the private records",
+    ),
+    "a link to it": (
+        lambda private, pool: linked(pool / "link", private),
+        "are the private records",
+    ),
     "the folder that holds it": (lambda private, _: private.parent, "contain the private records"),
     "a folder in it": (lambda private, _: private / "a", "lie in the private records"),
-    "a folder in it that is not there yet": (lambda private, _: private / "public", "lie in the private records"),
+    "a folder in it that is not there yet": (
+        lambda private, _: private / "public",
+        "lie in the private records",
+    ),
     "a linked folder of it": (
         lambda private, pool: linked(pool / "c", private / "a").parent,
         "link to the private records by .*c",
@@ -43,7 +54,9 @@ MEETING = {
         r"link to the private records by .*b/x\.png",
     ),
     "a hard link of one file": (
-        lambda private, pool: linked(pool / "b" / "x.png", private / "a" / "2.png", os.link).parents[1],
+        lambda private, pool: linked(
+            pool / "b" / "x.png", private / "a" / "2.png", os.link
+        ).parents[1],
         r"share a file with the private records, .*a/2\.png",
     ),
 }
@@ -60,12 +73,17 @@ def test_public_images_where_the_private_records_are_get_refused(private, pool, 
 def test_a_private_file_is_compared_like_a_folder(private, pool):
     file = private / "a" / "1.png"
     check_apart(file, [private / "a" / "2.png"])
-    for place, how in ((linked(pool / "x.png", file, os.link), "share a file with"), (private, "contain")):
+    for place, how in (
+        (linked(pool / "x.png", file, os.link), "share a file with"),
+        (private, "contain"),
+    ):
         with pytest.raises(RecipeError, match=f"{how} the private records"):
             check_apart(file, [place])
 
 
-def test_images_elsewhere_and_links_among_themselves_pass_and_no_file_is_opened(private, pool, monkeypatch):
+def test_images_elsewhere_and_links_among_themselves_pass_and_no_file_is_opened(
+    private, pool, monkeypatch
+):
     linked(pool / "x.png", pool / "b" / "0.png", os.link)
     linked(pool / "y.png", pool / "b" / "0.png")
     linked(pool / "z.png", pool / "nowhere")

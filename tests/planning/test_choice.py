@@ -1,4 +1,6 @@
-"""What `evolution: auto` chooses: sane for every size, and monotone in what there is to learn from."""
+"""What `evolution: auto` chooses: sane for every size, and monotone in what there is to
+learn from.
+"""
 
 import re
 from dataclasses import replace
@@ -8,7 +10,14 @@ from math import inf
 import pytest
 
 from pe.errors import RecipeError
-from pe.planning.choice import ENOUGH_ONCE, SIGNAL_ONCE, Choice, Numbers, choose_evolution, choose_numbers
+from pe.planning.choice import (
+    ENOUGH_ONCE,
+    SIGNAL_ONCE,
+    Choice,
+    Numbers,
+    choose_evolution,
+    choose_numbers,
+)
 from pe.planning.forecast import forecast
 from pe.plugins.protocols import PluginInfo, as_generator
 from pe.recipe.schema import Recipe
@@ -49,7 +58,9 @@ def recipe_of(size=4000, labels=10, epsilon=1, **sections):
     }
     if size is not None:
         content["private"]["declared_size"] = size
-    return Recipe.parse({name: one | sections.get(name, {}) for name, one in content.items()}, "the test")
+    return Recipe.parse(
+        {name: one | sections.get(name, {}) for name, one in content.items()}, "the test"
+    )
 
 
 @pytest.mark.parametrize("kind", [DRAWN, BLIND])
@@ -96,7 +107,9 @@ def test_what_the_recipe_gives_stays_and_the_rest_follows():
     assert not {f"evolution.{key}" for key in explicit} & bound.values.keys()
     assert (evolution.degree, evolution.threshold_sigmas) == ([0.5, 0.4], None)
     assert len(bound.recipe.privacy.schedule) == 2
-    listed = choose_evolution(recipe_of(evolution={"degree": [0.9, 0.5, 0.1]}), own()).recipe.evolution
+    listed = choose_evolution(
+        recipe_of(evolution={"degree": [0.9, 0.5, 0.1]}), own()
+    ).recipe.evolution
     assert (listed.iterations, listed.degree, len(listed.population)) == (3, [0.9, 0.5, 0.1], 4)
     whole = recipe_of(None, evolution={"iterations": 2, "population": 20})
     assert choose_evolution(whole, own()) == Choice(whole, {}, ())
@@ -122,14 +135,18 @@ IMAGES = {"limits": {"max_images": 2500}}
 
 
 @pytest.mark.parametrize("given", [COST, IMAGES])
-@pytest.mark.parametrize("more", [{}, {"lookahead": 3}, {"lookahead": 8, "iterations": 1, "degree": 0}])
+@pytest.mark.parametrize(
+    "more", [{}, {"lookahead": 3}, {"lookahead": 8, "iterations": 1, "degree": 0}]
+)
 def test_limits_are_kept_with_a_lookahead_and_without(given, more):
     found = forecast(recipe_of(5000, 2, **given, evolution=more), own())
     assert 1250 < found.images <= 2500
     assert found.cost == (0 if given == IMAGES else pytest.approx(found.images * 0.02))
 
 
-@pytest.mark.parametrize(("distinct", "candidates"), [(40, 40), (700, 700), (None, 1000), (50_000, 2000)])
+@pytest.mark.parametrize(
+    ("distinct", "candidates"), [(40, 40), (700, 700), (None, 1000), (50_000, 2000)]
+)
 def test_no_more_candidates_than_a_pool_has_different_ones(distinct, candidates):
     numbers = given(100_000, sigma=1.35, kind=replace(BLIND, distinct=distinct))
     assert choose_numbers(numbers, {})["population"][0] == 10 * candidates
@@ -146,7 +163,10 @@ def test_units_of_several_records_cast_fewer_votes():
     ("private", "sentence"),
     [
         ({}, r"private\.declared_size, which is missing"),
-        ({"declared_size": 4000, "privacy_unit": "patient"}, r"private\.declared_units, which is missing.*\(patient\)"),
+        (
+            {"declared_size": 4000, "privacy_unit": "patient"},
+            r"private\.declared_units, which is missing.*\(patient\)",
+        ),
     ],
 )
 def test_numbers_that_the_rule_needs_are_asked_for(private, sentence):
@@ -157,18 +177,24 @@ def test_numbers_that_the_rule_needs_are_asked_for(private, sentence):
 def test_what_is_chosen_is_not_called_too_large_and_the_same_given_by_hand_is_told_the_same():
     assert ENOUGH_ONCE <= SIGNAL_ONCE
     recipe = choose_evolution(recipe_of(10_000), own()).recipe
-    by_hand = recipe_of(10_000, evolution=recipe.evolution.own_values).model_copy(update={"privacy": recipe.privacy})
+    by_hand = recipe_of(10_000, evolution=recipe.evolution.own_values).model_copy(
+        update={"privacy": recipe.privacy}
+    )
     found = forecast(recipe, own())
     assert forecast(by_hand, own()).warnings == found.warnings
     assert not any("would be enough" in warning for warning in found.warnings)
 
 
-@pytest.mark.parametrize(("size", "labels", "epsilon"), [(100, 10, 1), (100, 100, 4), (300, 100, 0.5), (30, 1, 0.3)])
+@pytest.mark.parametrize(
+    ("size", "labels", "epsilon"), [(100, 10, 1), (100, 100, 4), (300, 100, 0.5), (30, 1, 0.3)]
+)
 @pytest.mark.parametrize("degrees", [DRAWN.degrees, (0.0,)])
 def test_what_would_be_enough_is_enough_for_what_is_then_chosen(size, labels, epsilon, degrees):
     def warnings(size, epsilon):
         return " ".join(forecast(recipe_of(size, labels, epsilon), own(degrees=degrees)).warnings)
 
-    enough = re.search(r"would be enough[^:]*: ε = ([\d.]+),.* ([\d,]+) records", warnings(size, epsilon))
+    enough = re.search(
+        r"would be enough[^:]*: ε = ([\d.]+),.* ([\d,]+) records", warnings(size, epsilon)
+    )
     assert "would be enough" not in warnings(size, float(enough[1]))
     assert "would be enough" not in warnings(int(enough[2].replace(",", "")), epsilon)

@@ -26,7 +26,13 @@ from tests.generators import Mean, Shades
 
 def recipe(declared=256, private=None, **privacy):
     sized = {} if declared is None else {"declared_size": declared}
-    source = {"kind": "npz", "path": "p.npz", "size": 8, "channels": 1, "classes": ["a", "b"]} | sized
+    source = {
+        "kind": "npz",
+        "path": "p.npz",
+        "size": 8,
+        "channels": 1,
+        "classes": ["a", "b"],
+    } | sized
     content = {
         "private": source | (private or {}),
         "api": {"kind": "object:tests.generators.Shades"},
@@ -36,7 +42,9 @@ def recipe(declared=256, private=None, **privacy):
     return Recipe.parse(content, "the test")
 
 
-REMOTE, UNDECLARED = (but(Shades(), info=PluginInfo(hosts=hosts)) for hosts in (("api.example",), None))
+REMOTE, UNDECLARED = (
+    but(Shades(), info=PluginInfo(hosts=hosts)) for hosts in (("api.example",), None)
+)
 NOBODY_SEES = "off: no other machine sees how long private work takes"
 
 
@@ -77,9 +85,18 @@ def test_each_piece_of_private_work_has_a_deadline_that_follows_from_public_numb
 
 
 def test_a_fit_is_held_by_its_dry_run_and_else_told_to_have_no_deadline():
-    training = {"steps": 4, "expected_batch": 64, "block": 2}  # all records in every step: accounted in no time
+    training = {
+        "steps": 4,
+        "expected_batch": 64,
+        "block": 2,
+    }  # all records in every step: accounted in no time
     content = recipe(64, {"classes": ["a"]}).model_dump(mode="json") | {
-        "api": {"kind": "dpdm", "training": training, "network": {"channels": [8, 16]}, "device": "cpu"},
+        "api": {
+            "kind": "dpdm",
+            "training": training,
+            "network": {"channels": [8, 16]},
+            "device": "cpu",
+        },
         "privacy": {"epsilon": 4, "delta": 1e-3},
         "evolution": {"iterations": 0, "population": 8},
     }
@@ -93,14 +110,20 @@ def test_a_fit_is_held_by_its_dry_run_and_else_told_to_have_no_deadline():
 
 
 def test_a_search_is_held_for_as_long_as_the_most_costly_candidates_take():
-    """Whoever makes the candidates may plant some that are equally near to every record, which are settled in pairs."""
+    """Whoever makes the candidates may plant some that are equally near to every record, which are
+    settled in pairs.
+    """
     wanted = recipe(3000)
     records, candidates = np.random.default_rng(0).standard_normal((2, 3000, 784), np.float32)
     records[:, 0], candidates[:] = 0, candidates[0]
     candidates[:, 0] = np.arange(3000) * np.float32(1e-12)
     held, taken = [], []
     for _ in range(2):  # other processes take time, too, now from the one and now from the other
-        held.append(deadlines(wanted, lay_out(wanted), Pixels(features="gradients", size=28))[0]["histogram"])
+        held.append(
+            deadlines(wanted, lay_out(wanted), Pixels(features="gradients", size=28))[0][
+                "histogram"
+            ]
+        )
         started = time.perf_counter()
         nearest(records, candidates[:100], 1, metric="l2", backend="auto")  # 100 of a label
         taken.append(time.perf_counter() - started)
@@ -116,7 +139,9 @@ def test_larger_files_have_time_to_be_decoded():
 TEXTS = {
     "plain words": "the room was warm and the staff was friendly and the view was good ",
     "different words": " ".join(f"{i:x}q{i * 7919 % 1000}" for i in range(400)),
-    "words of two letters": " ".join(a + b for a in "abcdefghijklmnopqrstuvwxyz" for b in "aeiouyxz"),
+    "words of two letters": " ".join(
+        a + b for a in "abcdefghijklmnopqrstuvwxyz" for b in "aeiouyxz"
+    ),
     "one long word": "abcdefghij0123456789",
     "spaces": "a                      ",
     "accents": "e" + "\u0323\u0301" * 60 + " ",
@@ -132,7 +157,12 @@ LONGEST = 2000
 def texts_recipe(embedding):
     """Over 3,000 private texts, which are not there."""
     content = recipe(3000).model_dump(mode="json") | {
-        "private": {"kind": "text_table", "path": "p.csv", "longest": LONGEST, "declared_size": 3000},
+        "private": {
+            "kind": "text_table",
+            "path": "p.csv",
+            "longest": LONGEST,
+            "declared_size": 3000,
+        },
         "embedding": {"kind": embedding, "batch_size": 32},
     }
     return Recipe.parse(content, "the test")
@@ -145,7 +175,9 @@ def bare(monkeypatch):
 
 
 @pytest.mark.usefixtures("bare")
-@pytest.mark.parametrize("embedding", [TfIdf(batch_size=32), WordLlama(batch_size=32)], ids=["tfidf", "wordllama"])
+@pytest.mark.parametrize(
+    "embedding", [TfIdf(batch_size=32), WordLlama(batch_size=32)], ids=["tfidf", "wordllama"]
+)
 def test_the_deadline_of_texts_leaves_time_for_whatever_they_may_hold(embedding):
     wanted = texts_recipe(embedding.kind)
     seconds, _ = deadlines(wanted, lay_out(wanted), embedding)
@@ -201,4 +233,7 @@ def test_an_embedding_on_another_machine_is_not_tried_by_a_plan():
 
 def test_stated_seconds_hold_every_kind_of_work_and_nothing_is_tried():
     wanted = recipe(hold=7)
-    assert held_back(wanted, lay_out(wanted), Shades(), None).seconds == {EMBEDDING: 7, "histogram": 7}
+    assert held_back(wanted, lay_out(wanted), Shades(), None).seconds == {
+        EMBEDDING: 7,
+        "histogram": 7,
+    }

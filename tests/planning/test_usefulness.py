@@ -1,4 +1,6 @@
-"""The usefulness that `pe plan` says runs like this one had: by what was measured, and within it."""
+"""The usefulness that `pe plan` says runs like this one had: by what was measured, and
+within it.
+"""
 
 import re
 from pathlib import Path
@@ -28,7 +30,8 @@ def expected(size, labels, epsilon, api=A_POOL, **sections):
             10,
             1,
             A_POOL,
-            "At ε = 1 with 1,000 records of 10 labels, runs of `evolution: auto` on digits, pictures",
+            "At ε = 1 with 1,000 records of 10 labels, runs of `evolution: auto` on digits, "
+            "pictures",
             ["ε = 1.1", "1,200"],
         ),
         (
@@ -44,10 +47,18 @@ def expected(size, labels, epsilon, api=A_POOL, **sections):
             5,
             4,
             A_POOL,
-            "At ε = 4 with 1,000 records of 5 labels, runs of `evolution: auto` on digits, pictures",
+            "At ε = 4 with 1,000 records of 5 labels, runs of `evolution: auto` on digits, "
+            "pictures",
             [],
         ),
-        (20, 10, 1, A_POOL, "ε = 1 with 20 records of 10 labels is beyond what was measured: at the fewest", ["1,200"]),
+        (
+            20,
+            10,
+            1,
+            A_POOL,
+            "ε = 1 with 20 records of 10 labels is beyond what was measured: at the fewest",
+            ["1,200"],
+        ),
         (
             1000,
             10,
@@ -66,17 +77,32 @@ def expected(size, labels, epsilon, api=A_POOL, **sections):
         ),
     ],
 )
-def test_a_plan_says_what_runs_like_it_reached_and_what_good_data_took(size, labels, epsilon, api, beginning, more):
+def test_a_plan_says_what_runs_like_it_reached_and_what_good_data_took(
+    size, labels, epsilon, api, beginning, more
+):
     sentence = expected(size, labels, epsilon, api)
     assert sentence.startswith(beginning)
-    assert re.findall(r"ε = [\d.]+|[\d,]+(?= records)", sentence.partition("; 7 of 10 took")[2]) == more
-    assert sentence in str(forecast(recipe_of(size, labels, epsilon), as_generator(api))).partition("candidates")[0]
+    assert (
+        re.findall(r"ε = [\d.]+|[\d,]+(?= records)", sentence.partition("; 7 of 10 took")[2])
+        == more
+    )
+    assert (
+        sentence
+        in str(forecast(recipe_of(size, labels, epsilon), as_generator(api))).partition(
+            "candidates"
+        )[0]
+    )
 
 
 @pytest.mark.parametrize("api", [A_POOL, Own()])
 def test_with_what_good_data_took_good_data_are_expected(api):
-    epsilon, records = re.search(r"ε = ([\d.]+) or ([\d,]+) records would", expected(300, 5, 1, api)).groups()
-    for sentence in (expected(300, 5, float(epsilon) * 1.05, api), expected(int(records.replace(",", "")), 5, 1, api)):
+    epsilon, records = re.search(
+        r"ε = ([\d.]+) or ([\d,]+) records would", expected(300, 5, 1, api)
+    ).groups()
+    for sentence in (
+        expected(300, 5, float(epsilon) * 1.05, api),
+        expected(int(records.replace(",", "")), 5, 1, api),
+    ):
         assert f"reached about {GOOD:g} of 10" in sentence
         assert "would give" not in sentence
 
@@ -86,7 +112,12 @@ def test_with_what_good_data_took_good_data_are_expected(api):
     [
         (1, A_POOL, {}, ""),
         (5, Own(by_label=False), {}, ""),
-        (5, A_POOL, {"private": {"declared_size": None}, "evolution": {"iterations": 1, "population": 50}}, ""),
+        (
+            5,
+            A_POOL,
+            {"private": {"declared_size": None}, "evolution": {"iterations": 1, "population": 50}},
+            "",
+        ),
         (5, A_POOL, {"evolution": {"iterations": 0}}, ""),
         (5, Own(degrees=(0.0,), distinct=3000), {}, OWN_LABELS),
     ],
@@ -98,7 +129,10 @@ def test_nothing_is_said_of_what_was_not_measured(labels, api, sections, sentenc
 def test_the_numbers_of_the_plan_and_of_the_page_are_those_that_were_measured():
     for measured in (POOL, DRAWN):
         part = RESULTS.partition(f"\n## {measured.sets}\n")[2].partition("\n\nRecords")[0]
-        rows = [tuple(float(cell) for cell in row.split("|")[1:5]) for row in re.findall(r"^\| \d.*", part, re.M)]
+        rows = [
+            tuple(float(cell) for cell in row.split("|")[1:5])
+            for row in re.findall(r"^\| \d.*", part, re.M)
+        ]
         assert tuple(rows) == measured.rows
     rows = [row for row in PAGE.splitlines() if re.match(r"\| [\d,]+ (of|\|)", row)]
     assert len(rows) > 10

@@ -1,4 +1,6 @@
-"""GPUs that the driver has and torch does not see: `auto` refuses to leave them idle, and says why."""
+"""GPUs that the driver has and torch does not see: `auto` refuses to leave them idle, and
+says why.
+"""
 
 import pytest
 import torch
@@ -8,7 +10,13 @@ from pe.errors import RecipeError
 from pe.evaluation.labelled import NetworkSettings
 from pe.evaluation.resnet9 import fit_network
 from pe.plugins import devices
-from pe.plugins.devices import choose_devices, find_device, listed_cards, memory_refused, unseen_cards
+from pe.plugins.devices import (
+    choose_devices,
+    find_device,
+    listed_cards,
+    memory_refused,
+    unseen_cards,
+)
 from tests.fake_cards import REFUSALS
 
 SEEN_NONE = r"[Tt]he driver has 2 GPUs, and torch \S+, built for CUDA 12\.9, sees none"
@@ -42,7 +50,14 @@ def test_auto_refuses_to_leave_them_idle(choose, instead):
 
 
 def test_those_that_are_hidden_or_have_no_file_are_not_missed(driver, monkeypatch):
-    for visible, cards in (("1,0", 2), ("GPU-8932f937", 2), ("", 0), ("-1,0", 0), ("NoDevFiles", 0), ("2", 0)):
+    for visible, cards in (
+        ("1,0", 2),
+        ("GPU-8932f937", 2),
+        ("", 0),
+        ("-1,0", 0),
+        ("NoDevFiles", 0),
+        ("2", 0),
+    ):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert (listed_cards(), bool(unseen_cards())) == (cards, bool(cards))
     assert find_device("auto").type != "cuda"
@@ -66,5 +81,7 @@ def test_want_of_memory_is_known_by_its_words_and_other_errors_are_not_taken_for
     assert memory_refused(torch.OutOfMemoryError("Tried to allocate 2.00 GiB."))
     assert memory_refused(MemoryError())
     assert all(memory_refused(refusal()) for refusal in REFUSALS.values())
-    assert not memory_refused(RuntimeError("The size of tensor a (4) must match the size of tensor b (3)"))
+    assert not memory_refused(
+        RuntimeError("The size of tensor a (4) must match the size of tensor b (3)")
+    )
     assert not memory_refused(ValueError("out of memory"))

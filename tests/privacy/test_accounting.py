@@ -23,14 +23,19 @@ from pe.privacy.noise import grid_for
 from pe.privacy.release import Poisson, Relation, Release
 
 PUBLISHED = [  # δ, σ, T, ε; as the paper of Private Evolution has them
-    *[(1e-5, math.sqrt(8), t, e) for t, e in zip(range(1, 6), (1.36, 1.99, 2.50, 2.94, 3.34), strict=True)],
+    *[
+        (1e-5, math.sqrt(8), t, e)
+        for t, e in zip(range(1, 6), (1.36, 1.99, 2.50, 2.94, 3.34), strict=True)
+    ],
     (3e-6, math.sqrt(8), 29, 9.92),
     (1e-3, 2.0, 13, 6.62),
     (1e-5, 10 * math.sqrt(2), 5, 0.56),
 ]
 
 
-def histogram(z, count=1, *, sensitivity=1.0, grid=None, relation=Relation.ADD_REMOVE, name="histogram"):
+def histogram(
+    z, count=1, *, sensitivity=1.0, grid=None, relation=Relation.ADD_REMOVE, name="histogram"
+):
     grid = grid_for(z, sensitivity) if grid is None else grid
     return Release(name, "discrete_gaussian", sensitivity, z, relation, count=count, grid=grid)
 
@@ -41,7 +46,14 @@ def laplace(z, *, sensitivity=1.0, grid=1, count=1):
 
 def dp_sgd(z, rate, count, relation=Relation.ADD_REMOVE, sensitivity=1.0):
     return Release(
-        "dp_sgd", "discrete_gaussian", sensitivity, z, relation, sampling=Poisson(rate), count=count, grid=2**30
+        "dp_sgd",
+        "discrete_gaussian",
+        sensitivity,
+        z,
+        relation,
+        sampling=Poisson(rate),
+        count=count,
+        grid=2**30,
     )
 
 
@@ -67,16 +79,26 @@ def test_the_closed_form_is_right_and_on_the_safe_side_over_the_whole_range(mu, 
         assert exact(e) <= target
         if found > 0:
             assert exact(e * (1 - mpmath.mpf("1e-9"))) > target
-        assert float(gaussian_delta(mu, np.array(found))) == pytest.approx(float(exact(e)), rel=1e-6)
+        assert float(gaussian_delta(mu, np.array(found))) == pytest.approx(
+            float(exact(e)), rel=1e-6
+        )
 
 
-@pytest.mark.parametrize(("z", "rate", "count", "interval"), [(20, 0.01, 300, 1e-4), (0.7, 0.02, 100, 1e-3)])
-def test_dp_sgd_agrees_with_dp_accounting_and_is_not_below_its_lower_bound(z, rate, count, interval):
+@pytest.mark.parametrize(
+    ("z", "rate", "count", "interval"), [(20, 0.01, 300, 1e-4), (0.7, 0.02, 100, 1e-3)]
+)
+def test_dp_sgd_agrees_with_dp_accounting_and_is_not_below_its_lower_bound(
+    z, rate, count, interval
+):
     found = epsilon([dp_sgd(z, rate, count)], 1e-6)
     accountant = PLDAccountant(value_discretization_interval=interval)
     accountant.compose(da.PoissonSampledDpEvent(rate, da.GaussianDpEvent(z)), count)
     assert found == pytest.approx(accountant.get_epsilon(1e-6), rel=0.01)
-    known = {"sampling_prob": rate, "value_discretization_interval": interval, "use_connect_dots": False}
+    known = {
+        "sampling_prob": rate,
+        "value_discretization_interval": interval,
+        "use_connect_dots": False,
+    }
     lower = pld.from_gaussian_mechanism(z, pessimistic_estimate=False, **known).self_compose(count)
     assert found >= lower.get_epsilon_for_delta(1e-6)
 
@@ -94,26 +116,37 @@ def test_a_mixture_of_everything_agrees_with_dp_accounting():
     releases = [histogram(5, 3), laplace(20), dp_sgd(2, 0.05, 100)]
     interval = 1e-3
     total = pld.from_gaussian_mechanism(5 / math.sqrt(3), value_discretization_interval=interval)
-    total = total.compose(pld.from_discrete_laplace_mechanism(1 / 20, value_discretization_interval=interval))
-    steps = pld.from_gaussian_mechanism(2, sampling_prob=0.05, value_discretization_interval=interval)
+    total = total.compose(
+        pld.from_discrete_laplace_mechanism(1 / 20, value_discretization_interval=interval)
+    )
+    steps = pld.from_gaussian_mechanism(
+        2, sampling_prob=0.05, value_discretization_interval=interval
+    )
     total = total.compose(steps.self_compose(100))
     assert epsilon(releases, 1e-5) == pytest.approx(total.get_epsilon_for_delta(1e-5), rel=0.01)
     assert delta(releases, epsilon(releases, 1e-5)) == pytest.approx(1e-5, rel=0.02)
     rdp = RdpAccountant()
-    rdp.compose(da.PoissonSampledDpEvent(0.05, da.GaussianDpEvent(2)), 100).compose(da.GaussianDpEvent(5), 3)
+    rdp.compose(da.PoissonSampledDpEvent(0.05, da.GaussianDpEvent(2)), 100).compose(
+        da.GaussianDpEvent(5), 3
+    )
     assert epsilon([releases[0], releases[2]], 1e-5) <= rdp.get_epsilon(1e-5)
 
 
 @pytest.mark.parametrize(
-    ("sensitivity", "grid", "count"), [(1.0, 1, 1), (2.0, 1, 1), (1.0, 1, 4), (1.0, 64, 1), (1.0, 2**16, 1)]
+    ("sensitivity", "grid", "count"),
+    [(1.0, 1, 1), (2.0, 1, 1), (1.0, 1, 4), (1.0, 64, 1), (1.0, 2**16, 1)],
 )
 def test_laplace_counts_with_histograms_agree_with_dp_accounting(sensitivity, grid, count):
     releases = [histogram(2, 4), laplace(5.0, sensitivity=sensitivity, grid=grid, count=count)]
     steps = int(min(grid, 64) * sensitivity)
-    counts = pld.from_discrete_laplace_mechanism(1 / (5 * steps), steps, use_connect_dots=True).self_compose(count)
+    counts = pld.from_discrete_laplace_mechanism(
+        1 / (5 * steps), steps, use_connect_dots=True
+    ).self_compose(count)
     total = pld.from_gaussian_mechanism(2 / math.sqrt(4)).compose(counts)
     for target in (1e-8, 1e-5, 1e-2):
-        assert epsilon(releases, target) == pytest.approx(total.get_epsilon_for_delta(target), rel=1e-3)
+        assert epsilon(releases, target) == pytest.approx(
+            total.get_epsilon_for_delta(target), rel=1e-3
+        )
 
 
 def test_the_discrete_gaussian_on_integers_has_its_own_figures():
@@ -126,7 +159,9 @@ def test_the_discrete_gaussian_on_integers_has_its_own_figures():
 @pytest.mark.parametrize("scale", [8, 32])
 @pytest.mark.parametrize("shape", [(1,), (1, -1), (1, 1, 1, 1), (0.3, -0.8, 0.5)])
 def test_no_shift_of_a_discrete_gaussian_costs_more_than_charged(scale, shape):
-    """By summing the hockey stick over the lattice: the loss depends on Σ step·x alone, an integer."""
+    """By summing the hockey stick over the lattice: the loss depends on Σ step·x alone, an
+    integer.
+    """
     shift = [int(scale * part) for part in shape]  # toward zero
     sensitivity = math.sqrt(sum(step**2 for step in shift)) / scale
     release = histogram(1 / sensitivity, sensitivity=sensitivity, grid=scale)
@@ -147,7 +182,9 @@ def test_no_shift_of_a_discrete_gaussian_costs_more_than_charged(scale, shape):
 
 
 def test_sampled_replacement_covers_every_pair_of_contributions():
-    """Contributions of norm ≤ C = 1, so that the declared sensitivity is 2; by integrating the hockey stick."""
+    """Contributions of norm ≤ C = 1, so that the declared sensitivity is 2; by integrating the
+    hockey stick.
+    """
     sigma, rate = 2.0, 0.1
     x = np.linspace(-30, 30, 60_001)
 
@@ -165,12 +202,18 @@ def test_sampled_replacement_covers_every_pair_of_contributions():
                 assert found <= true * 1.01 + 1e-9
 
 
-@pytest.mark.parametrize(("z", "count", "target"), [*itertools.product((1e-2, 1e5), (1, 10**5), (1e-12, 0.1))])
+@pytest.mark.parametrize(
+    ("z", "count", "target"), [*itertools.product((1e-2, 1e5), (1, 10**5), (1e-12, 0.1))]
+)
 def test_no_extreme_crashes_or_goes_below_the_closed_form(z, count, target):
     plain = gaussian_epsilon(math.sqrt(count) / z, target)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert plain * (1 - 1e-12) <= epsilon([histogram(z, count)], target) <= plain * (1 + 1e-6) + 1e-9
+        assert (
+            plain * (1 - 1e-12)
+            <= epsilon([histogram(z, count)], target)
+            <= plain * (1 + 1e-6) + 1e-9
+        )
         assert plain <= epsilon([histogram(z, count), laplace(max(z, 0.1))], target) < math.inf
         assert plain * (1 - 1e-12) <= epsilon([histogram(z, count, grid=1)], target) < math.inf
         assert 0 <= epsilon([dp_sgd(z, 0.01, count)], target) <= plain * (1 + 1e-9) + 1e-15
@@ -181,9 +224,15 @@ def test_a_delta_met_without_epsilon_costs_nothing():
         assert epsilon(releases, 0.1) == 0
 
 
-@given(st.permutations([histogram(3, name="a"), histogram(5, 7, name="b"), laplace(9), histogram(3, 4, name="c")]))
+@given(
+    st.permutations(
+        [histogram(3, name="a"), histogram(5, 7, name="b"), laplace(9), histogram(3, 4, name="c")]
+    )
+)
 def test_the_order_of_releases_does_not_matter(releases):
-    assert epsilon(releases, 1e-6) == epsilon(sorted(releases, key=lambda release: release.name), 1e-6)
+    assert epsilon(releases, 1e-6) == epsilon(
+        sorted(releases, key=lambda release: release.name), 1e-6
+    )
 
 
 def test_mu_is_stated_for_gaussians_alone():
@@ -202,5 +251,7 @@ def test_what_does_not_add_up_or_nothing_accounts_for_is_refused():
         delta([histogram(1)], -1)
     unknown = histogram(2.0)
     object.__setattr__(unknown, "mechanism", "staircase")
-    with pytest.raises(PrivacyError, match="'histogram' is by staircase, which nothing here accounts for"):
+    with pytest.raises(
+        PrivacyError, match="'histogram' is by staircase, which nothing here accounts for"
+    ):
         epsilon([unknown], 1e-5)

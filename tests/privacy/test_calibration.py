@@ -1,4 +1,6 @@
-"""Calibrated noise never exceeds the target, and wastes next to nothing; no attack beats the bound on its hits."""
+"""Calibrated noise never exceeds the target, and wastes next to nothing; no attack beats the bound
+on its hits.
+"""
 
 import math
 from dataclasses import replace
@@ -47,14 +49,21 @@ def test_a_plan_meets_its_budget_jointly_and_not_below_a_thousandth():
 
 
 AUG_PE = {1_939_290: (15.34, 8.03, 4.24), 8_396: (11.60, 6.22, 3.38), 75_316: (13.26, 7.01, 3.75)}
-"""Records of Yelp, OpenReview and PubMed; the noise of each of ten votes for ε = 1, 2, 4 (arXiv 2403.01749)."""
+"""Records of Yelp, OpenReview and PubMed; the noise of each of ten votes for ε = 1, 2, 4 (arXiv
+2403.01749)."""
 
 
 @pytest.mark.parametrize(("records", "published"), AUG_PE.items())
 def test_the_noise_is_that_which_aug_pe_published(records, published):
-    """At its δ = 1 / (N ln N). Yelp's noise for ε = 1 is .4 % short of the ε that it states: 1.005."""
+    """At its δ = 1 / (N ln N).
+
+    Yelp's noise for ε = 1 is .4 % short of the ε that it states: 1.005.
+    """
     delta = 1 / (records * math.log(records))
-    ours = [calibrate(lambda z: histogram_releases(z, 10), Budget(target, delta)) for target in (1, 2, 4)]
+    ours = [
+        calibrate(lambda z: histogram_releases(z, 10), Budget(target, delta))
+        for target in (1, 2, 4)
+    ]
     assert ours == pytest.approx(published, rel=0.005)
 
 
@@ -70,7 +79,9 @@ def test_what_cannot_be_met_is_refused():
 
 
 def test_a_budget_that_can_be_met_is_met_though_the_quick_bounds_see_no_room_in_it(monkeypatch):
-    sampled = Release("fit", "discrete_gaussian", 1.0, 2.0, sampling=Poisson(0.125), count=2, grid=2**30)
+    sampled = Release(
+        "fit", "discrete_gaussian", 1.0, 2.0, sampling=Poisson(0.125), count=2, grid=2**30
+    )
     exact, quick = epsilon([sampled], 1e-5), epsilon([sampled], 1e-5, quick=True)
     target = exact + (quick - exact) / 4
 
@@ -100,7 +111,10 @@ def test_the_grid_is_the_smallest_fine_power_of_two(deviation, fractional):
 def test_a_machine_that_rounds_otherwise_finds_the_same_noise():
     for target in (0.01, 1, 3, 50):
         budget = Budget(target, 1e-5)
-        found = {calibrate(lambda z, by=by: histogram_releases(z * by, 6), budget) for by in (1, 1 - 3e-15, 1 + 3e-15)}
+        found = {
+            calibrate(lambda z, by=by: histogram_releases(z * by, 6), budget)
+            for by in (1, 1 - 3e-15, 1 + 3e-15)
+        }
         assert len(found) == 1
 
 
@@ -126,7 +140,11 @@ def test_most_hits_of_a_sampled_release_lie_between_the_best_attack_and_the_unsa
 def test_the_bound_by_epsilon_is_reached_by_randomised_response(epsilon):
     keep = 1 / (1 + math.exp(-epsilon))  # it says the truth so often, which is ε-DP
     lie = 1 - keep
-    assert power(epsilon, 0.0, lie) == pytest.approx(keep) if 0 < lie < 1 else power(epsilon, 0, 0.1) == 1
+    assert (
+        power(epsilon, 0.0, lie) == pytest.approx(keep)
+        if 0 < lie < 1
+        else power(epsilon, 0, 0.1) == 1
+    )
     for share in np.linspace(0.01, 0.99, 9):
         assert share - 1e-12 <= power(epsilon, 0.0, share) <= power(epsilon, 0.01, share) <= 1
 

@@ -21,7 +21,9 @@ from pe.privacy.release import Poisson, Relation, Release
 from pe.privacy.words import certificate_markdown, found_at_most, power, round_up, statement
 
 BUDGET = Budget(4, 1e-6)
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / f"certificate-{FORMAT}.schema.json").read_text())
+SCHEMA = json.loads(
+    (Path(__file__).parents[2] / "docs" / f"certificate-{FORMAT}.schema.json").read_text()
+)
 SETTINGS = PlanSettings(3, Relation.ADD_REMOVE, "patient", class_counts=0.05)
 
 
@@ -43,12 +45,19 @@ def folder(tmp_path):
 
 
 def certify(ledger, files, size=10_000, **more):
-    given = {"run": "cats-1", "files": files, "declared_size": size, "software": {"evolution": "0.1"}}
+    given = {
+        "run": "cats-1",
+        "files": files,
+        "declared_size": size,
+        "software": {"evolution": "0.1"},
+    }
     return json.loads(json.dumps(build_certificate(ledger, **given | more)))
 
 
 def certified(folder, *, noise=None, settings=SETTINGS, **more):
-    ledger = Ledger(BUDGET, settings.relation, settings.unit, planned(settings), MemoryStore(), noise)
+    ledger = Ledger(
+        BUDGET, settings.relation, settings.unit, planned(settings), MemoryStore(), noise
+    )
     first = ledger.plan[0]
     ledger.release(first, lambda noise: noise.discrete_laplace(2, first.scale))
     (folder / "releases").mkdir(exist_ok=True)
@@ -63,7 +72,12 @@ def test_a_fresh_certificate_verifies_after_json(folder):
     assert 3.99 < certificate["epsilon"] <= 4
     files = ["recipe.yaml", "releases/class_counts.npy", "synthetic/0.png"]
     assert [one["file"] for one in certificate["covered"]] == files
-    assert [one["state"] for one in certificate["releases"]] == ["released", "planned", "planned", "planned"]
+    assert [one["state"] for one in certificate["releases"]] == [
+        "released",
+        "planned",
+        "planned",
+        "planned",
+    ]
 
 
 def test_a_changed_a_missing_and_a_new_file_are_named(folder):
@@ -87,7 +101,10 @@ def test_a_changed_a_missing_and_a_new_file_are_named(folder):
         (lambda c: c["releases"].pop(), "as it says"),
         (lambda c: c["releases"][1].update(charges=2), "as it says"),
         (lambda c: c["releases"][0].update(count=10**9), "count is 1000000000"),
-        (lambda c: c.update(releases=[one | {"charges": 9_000} for one in c["releases"]]), "9000 times"),
+        (
+            lambda c: c.update(releases=[one | {"charges": 9_000} for one in c["releases"]]),
+            "9000 times",
+        ),
         (lambda c: c["releases"][1].update(sensitivity=10**400), "not a release"),
         (lambda c: c["releases"][1].update(relation="zero_out"), "do not add up"),
         (lambda c: c["releases"][1].update(unsafe=True), "unsafe noise was used"),
@@ -99,7 +116,10 @@ def test_a_changed_a_missing_and_a_new_file_are_named(folder):
         (lambda c: c.update(gdp_mu=0.1), "μ is None"),
         (lambda c: c.update(format=99), "format 99"),
         (lambda c: c.pop("releases"), "damaged"),
-        (lambda c: c["covered"].append({"file": "../secret", "sha256": "0"}), "not the name of a file inside"),
+        (
+            lambda c: c["covered"].append({"file": "../secret", "sha256": "0"}),
+            "not the name of a file inside",
+        ),
     ],
 )
 def test_a_tampered_certificate_is_found_out(folder, change, complaint):
@@ -109,10 +129,16 @@ def test_a_tampered_certificate_is_found_out(folder, change, complaint):
 
 
 def test_a_certificate_is_as_its_schema_says(folder):
-    more = {"pool_overlaps": "declared", "declared_units": 7, "data_set": {"epsilon": 8.0, "delta": 2e-6, "runs": 2}}
+    more = {
+        "pool_overlaps": "declared",
+        "declared_units": 7,
+        "data_set": {"epsilon": 8.0, "delta": 2e-6, "runs": 2},
+    }
     more |= {"private_data_sent_to": "host.example"}
     nothing = [Release("histogram/1", "none", 1.0, 0.0)]
-    noiseless = certify(Ledger(None, Relation.ADD_REMOVE, "record", nothing, MemoryStore()), {}, None)
+    noiseless = certify(
+        Ledger(None, Relation.ADD_REMOVE, "record", nothing, MemoryStore()), {}, None
+    )
     for certificate in (certified(folder), certified(folder, **more), noiseless):
         jsonschema.validate(certificate, SCHEMA)
         assert certificate.keys() == SCHEMA["properties"].keys()
@@ -129,7 +155,9 @@ def test_unsafe_noise_voids_it_in_every_form(folder):
 
 
 def test_the_page_says_what_a_lawyer_needs(folder):
-    page = certificate_markdown(certified(folder, data_set={"epsilon": 7.5, "delta": 1e-6, "runs": 2}))
+    page = certificate_markdown(
+        certified(folder, data_set={"epsilon": 7.5, "delta": 1e-6, "runs": 2})
+    )
     for words in (
         "ε = 4 at δ = 1e-06",
         "for itself: nobody else has checked it",
@@ -161,7 +189,9 @@ def test_warnings_follow_from_the_numbers_and_cannot_be_left_out(folder):
     assert "Choose a smaller δ" in certificate["warnings"][0]
     assert "Warnings" in certificate_markdown(certificate)
     budget = Budget(20, 1e-6)
-    ledger = Ledger(budget, Relation.ADD_REMOVE, "record", plan(budget, PlanSettings(3)), MemoryStore())
+    ledger = Ledger(
+        budget, Relation.ADD_REMOVE, "record", plan(budget, PlanSettings(3)), MemoryStore()
+    )
     (folder / "releases" / "class_counts.npy").unlink()
     certificate = certify(ledger, hash_files(folder), warnings=["Few votes."])
     first, second = certificate["warnings"]
@@ -169,21 +199,29 @@ def test_warnings_follow_from_the_numbers_and_cannot_be_left_out(folder):
     assert second == "Few votes."
     assert verify(certificate, folder) == []
     for left in ([], [second], [second, first]):
-        assert verify(certificate | {"warnings": left}, folder) == ["Its 'warnings' is not what its numbers say."]
+        assert verify(certificate | {"warnings": left}, folder) == [
+            "Its 'warnings' is not what its numbers say."
+        ]
 
 
 def test_a_certificate_of_the_first_format_is_read_as_it_was(folder):
     budget = Budget(20, 1e-2)
-    ledger = Ledger(budget, Relation.ADD_REMOVE, "record", plan(budget, PlanSettings(3)), MemoryStore())
+    ledger = Ledger(
+        budget, Relation.ADD_REMOVE, "record", plan(budget, PlanSettings(3)), MemoryStore()
+    )
     now = certify(ledger, hash_files(folder), 1000)
     first = now | {"format": 1, "warnings": now["warnings"][:1]}  # of δ alone
     assert len(now["warnings"]) == 2
     assert verify(first, folder) == []
-    assert verify(first | {"warnings": []}, folder) == ["Its 'warnings' is not what its numbers say."]
+    assert verify(first | {"warnings": []}, folder) == [
+        "Its 'warnings' is not what its numbers say."
+    ]
 
 
 def test_mu_stands_where_all_noise_is_gaussian_and_unsampled(folder):
-    dp_sgd = Release("dp_sgd", "discrete_gaussian", 1.0, 20.0, sampling=Poisson(0.01), count=10, grid=2**30)
+    dp_sgd = Release(
+        "dp_sgd", "discrete_gaussian", 1.0, 20.0, sampling=Poisson(0.01), count=10, grid=2**30
+    )
     sampled = certified(folder, settings=PlanSettings(1, preset=(dp_sgd,)))
     assert sampled["gdp_mu"] is None
     next((folder / "releases").iterdir()).unlink()
@@ -196,7 +234,9 @@ def test_mu_stands_where_all_noise_is_gaussian_and_unsampled(folder):
     older = statement(gaussian["epsilon"], gaussian["delta"], SETTINGS.relation, SETTINGS.unit, [])
     assert verify(gaussian | {"statement": older}, folder) == []
     forged = gaussian["statement"].replace("in 100, as", "in 1000, as")
-    assert verify(gaussian | {"statement": forged}, folder) == ["Its 'statement' is not what its numbers say."]
+    assert verify(gaussian | {"statement": forged}, folder) == [
+        "Its 'statement' is not what its numbers say."
+    ]
 
 
 def test_a_printed_epsilon_is_never_below_the_true_one():
@@ -226,17 +266,24 @@ def test_what_gaussians_allow_is_never_below_the_best_test_and_far_below_what_ep
 def test_a_delta_that_is_nearly_too_small_is_certified_without_the_smaller_ones(folder):
     budget = Budget(4.0, 1e-13)
     planned = plan(budget, PlanSettings(2, class_counts=0.1))
-    certificate = certify(Ledger(budget, Relation.ADD_REMOVE, "record", planned, MemoryStore()), {}, None)
-    assert [one["delta"] for one in certificate["epsilon_at"]] == pytest.approx([1e-14, 1e-13, 1e-12])
+    certificate = certify(
+        Ledger(budget, Relation.ADD_REMOVE, "record", planned, MemoryStore()), {}, None
+    )
+    assert [one["delta"] for one in certificate["epsilon_at"]] == pytest.approx(
+        [1e-14, 1e-13, 1e-12]
+    )
     assert verify(certificate, folder / "nothing") == []
 
 
-def test_a_certificate_with_more_sampled_releases_than_the_accountant_can_add_up_soon_is_refused(folder):
+def test_a_certificate_with_more_sampled_releases_than_the_accountant_can_add_up_soon_is_refused(
+    folder,
+):
     certificate = certified(folder)
     sampled = Release("fit/1", "discrete_gaussian", 1.0, 20.0, sampling=Poisson(0.01), grid=2**30)
     entry = {"charges": 1, "state": "planned", "unsafe": False}
     certificate["releases"] = [
-        replace(sampled, name=f"fit/{i}", noise_multiplier=20.0 + i).to_dict() | entry for i in range(600)
+        replace(sampled, name=f"fit/{i}", noise_multiplier=20.0 + i).to_dict() | entry
+        for i in range(600)
     ]
     assert verify(certificate, folder) == [
         "The certificate is not valid: It lists 600 different sampled releases, more than 500."
@@ -252,11 +299,17 @@ def test_a_covered_name_leads_nowhere_else(folder, tmp_path_factory):
     assert "'d/secret.txt' is covered but missing." in verify(certificate, folder)
 
 
-def test_a_generator_that_is_an_object_is_told_to_declare_nothing_and_an_earlier_cost_left_out_is_found(folder):
+def test_a_generator_that_is_an_object_is_told_to_declare_nothing_and_an_earlier_cost_left_out_is_found(
+    folder,
+):
     undeclared = certified(folder, fitted_on_others="not declared")
     assert verify(undeclared, folder) == []
     assert "an object that does not declare any" in undeclared["not_covered"][0]
     assert verify(undeclared | {"fitted_on_others": None}, folder) != []
-    earlier = undeclared | {"fitted_on_others": {"run": "a", "private_sets": "declared disjoint, not verified"}}
+    earlier = undeclared | {
+        "fitted_on_others": {"run": "a", "private_sets": "declared disjoint, not verified"}
+    }
     (found,) = verify(earlier, folder)
-    assert found == "It leaves out the cost of another run's model, which this version counts always."
+    assert (
+        found == "It leaves out the cost of another run's model, which this version counts always."
+    )

@@ -30,9 +30,17 @@ def budget(tmp_path):
 def test_runs_over_one_data_set_add_up_and_one_that_goes_on_counts_once(budget, tmp_path):
     assert budget.path == tmp_path.resolve() / "scans.ledger.json"
     first = budget.enter("one", RUN, 1e-5)
-    assert budget.enter("one", RUN, 1e-5) == first == {"epsilon": epsilon(RUN, 1e-5), "delta": 1e-5, "runs": 1}
+    assert (
+        budget.enter("one", RUN, 1e-5)
+        == first
+        == {"epsilon": epsilon(RUN, 1e-5), "delta": 1e-5, "runs": 1}
+    )
     both = budget.enter("two", RUN, 1e-5)
-    assert both == {"epsilon": epsilon(RUN + RUN, 1e-5), "delta": 1e-5, "runs": 2} == budget.total(1e-5)
+    assert (
+        both
+        == {"epsilon": epsilon(RUN + RUN, 1e-5), "delta": 1e-5, "runs": 2}
+        == budget.total(1e-5)
+    )
     runs = {run: [release.to_dict() for release in RUN] for run in ("one", "two")}
     content = {"format": 1, "cap": None, "runs": runs, "deltas": {"one": 1e-5, "two": 1e-5}}
     assert json.loads(budget.path.read_text()) == content  # and nothing else
@@ -47,7 +55,11 @@ def test_a_run_in_two_files_counts_once_with_the_larger_plan(longer, tmp_path):
         file.enter("one", RUN + RUN[: i == longer], 1e-5)
         file.drew("one", 1 + (i == longer))
     files[0].add(files[1])
-    assert files[0].total(1e-5) == {"epsilon": epsilon(RUN + RUN[:1], 1e-5), "delta": 1e-5, "runs": 1}
+    assert files[0].total(1e-5) == {
+        "epsilon": epsilon(RUN + RUN[:1], 1e-5),
+        "delta": 1e-5,
+        "runs": 1,
+    }
     assert files[0].draw_count("one") == 2
 
 
@@ -77,19 +89,33 @@ def test_a_cap_refuses_the_run_that_would_exceed_it_and_does_not_enter_it(budget
         # to replace is to take away and to add; another unit's record may take its place
         ([{}, {"relation": Relation.REPLACE_ONE}], "one record replaced by another", [2, 1]),
         ([{}, {"relation": Relation.ZERO_OUT}], "one record replaced by another", [2, 2]),
-        ([{}, {"unit": "patient"}], "one record replaced by another, of the same unit or not", [2, 4]),
-        ([{"unit": "p"}, {"unit": "p", "relation": Relation.REPLACE_ONE}], "one p replaced by another", [2, 1]),
+        (
+            [{}, {"unit": "patient"}],
+            "one record replaced by another, of the same unit or not",
+            [2, 4],
+        ),
+        (
+            [{"unit": "p"}, {"unit": "p", "relation": Relation.REPLACE_ONE}],
+            "one p replaced by another",
+            [2, 1],
+        ),
     ],
 )
-def test_runs_of_several_kinds_are_totalled_for_a_record_or_unit_that_is_replaced(budget, kinds, whom, moved):
-    releases = [Release("votes", "discrete_gaussian", 1.0, 40.0, grid=2**20, **kind) for kind in kinds]
+def test_runs_of_several_kinds_are_totalled_for_a_record_or_unit_that_is_replaced(
+    budget, kinds, whom, moved
+):
+    releases = [
+        Release("votes", "discrete_gaussian", 1.0, 40.0, grid=2**20, **kind) for kind in kinds
+    ]
     assert "for" not in budget.enter("one", releases[:1], 1e-5)
     total = budget.enter("two", releases[1:], 1e-5)
     assert total["for"].startswith(f"for {whom}")
     assert total["epsilon"] == pytest.approx(gaussian_epsilon(math.hypot(*moved) / 40, 1e-5))
 
 
-def test_a_record_that_moves_to_another_patient_moves_the_votes_by_no_more_than_the_total_says(budget):
+def test_a_record_that_moves_to_another_patient_moves_the_votes_by_no_more_than_the_total_says(
+    budget,
+):
     candidates, labels = np.array([[0, 0], [9, 9]], np.float32), np.zeros(2, np.int32)
 
     def votes(at, unit):
@@ -101,7 +127,9 @@ def test_a_record_that_moves_to_another_patient_moves_the_votes_by_no_more_than_
     assert moved == pytest.approx(1.474, abs=1e-3)  # above √2, a patient's
     sigma = 2.0
     votes_of = {"mechanism": "discrete_gaussian", "grid": 2**20, "relation": Relation.REPLACE_ONE}
-    patients = Release("votes", sensitivity=2**0.5, noise_multiplier=sigma, unit="patient", **votes_of)
+    patients = Release(
+        "votes", sensitivity=2**0.5, noise_multiplier=sigma, unit="patient", **votes_of
+    )
     weak = Release("votes", sensitivity=2**0.5, noise_multiplier=1e3, **votes_of)
     budget.enter("one", [patients], 1e-5)
     total = budget.enter("two", [weak], 1e-5)
@@ -110,12 +138,26 @@ def test_a_record_that_moves_to_another_patient_moves_the_votes_by_no_more_than_
 
 
 def test_two_sampled_units_are_no_better_off_than_the_total_says():
-    """Either is seen with probability 1 − (1 − q)², which one unit of twice the sensitivity does not cover."""
+    """Either is seen with probability 1 − (1 − q)², which one unit of twice the sensitivity does
+    not cover.
+    """
     q, std, z = 0.1, 0.5, np.linspace(-8, 8, 40_001)
-    sampled = Release("x", "discrete_gaussian", 2.0, std / 2, Relation.REPLACE_ONE, "patient", Poisson(q), 1, 2**20)
+    sampled = Release(
+        "x",
+        "discrete_gaussian",
+        2.0,
+        std / 2,
+        Relation.REPLACE_ONE,
+        "patient",
+        Poisson(q),
+        1,
+        2**20,
+    )
     one_unit = replace(sampled, sensitivity=4.0, noise_multiplier=std / 4)
     seen = [(1 - q) ** 2, 2 * q * (1 - q), q * q]
-    before, after = (sum(p * norm.pdf(z, at * k, std) for k, p in enumerate(seen)) for at in (-1, 1))
+    before, after = (
+        sum(p * norm.pdf(z, at * k, std) for k, p in enumerate(seen)) for at in (-1, 1)
+    )
     covers = []
     for budget in (0.01, 0.1, 1.0):
         true = float(np.maximum(after - math.exp(budget) * before, 0).sum() * (z[1] - z[0]))
@@ -137,8 +179,14 @@ def test_two_sampled_units_are_no_better_off_than_the_total_says():
         *(
             json.dumps({"format": 1, "cap": None, "runs": {"one": [changed]}})
             for changed in (
-                *({key: one for key, one in PLAIN.items() if key != left_out} for left_out in ("relation", "unit")),
-                *(PLAIN | change for change in ({"unit": ["a"]}, {"name": {"a": 1}}, {"sensitivity": 1e308})),
+                *(
+                    {key: one for key, one in PLAIN.items() if key != left_out}
+                    for left_out in ("relation", "unit")
+                ),
+                *(
+                    PLAIN | change
+                    for change in ({"unit": ["a"]}, {"name": {"a": 1}}, {"sensitivity": 1e308})
+                ),
             )
         ),
     ],
@@ -157,7 +205,11 @@ def test_what_is_no_ledger_file_is_refused_left_alone_and_counted_nowhere(budget
 
 
 def test_what_is_refused_leaves_no_empty_file(budget):
-    for use in (partial(budget.check, RUN), partial(budget.drew, "one", 0), partial(budget.strike, "one")):
+    for use in (
+        partial(budget.check, RUN),
+        partial(budget.drew, "one", 0),
+        partial(budget.strike, "one"),
+    ):
         with suppress(PrivacyError):
             use()
         assert not budget.path.exists()
@@ -194,7 +246,9 @@ def test_a_link_to_the_file_stays_one_and_so_do_its_rights(budget, tmp_path):
     assert budget.path.stat().st_mode & 0o777 == 0o660
 
 
-def test_a_run_is_struck_out_only_before_it_begins_to_draw_and_draws_only_after_it_was_entered_again(budget):
+def test_a_run_is_struck_out_only_before_it_begins_to_draw_and_draws_only_after_it_was_entered_again(
+    budget,
+):
     budget.enter("one", RUN, 1e-5)
     budget.enter("two", RUN, 1e-5)
     budget.drew("two", 0)
@@ -228,8 +282,19 @@ def test_a_run_is_either_struck_out_or_begins_to_draw_never_both(budget):
 
 def test_a_ledger_whose_total_would_never_end_is_not_counted(tmp_path):
     mine, theirs = DataSetLedger(tmp_path / "mine.json"), DataSetLedger(tmp_path / "theirs.json")
-    release = {"name": "x", "mechanism": "discrete_laplace", "sensitivity": 1.0, "noise_multiplier": 1.0}
-    release |= {"relation": "add_remove", "unit": "record", "sampling": None, "count": 10**9, "grid": 1024}
+    release = {
+        "name": "x",
+        "mechanism": "discrete_laplace",
+        "sensitivity": 1.0,
+        "noise_multiplier": 1.0,
+    }
+    release |= {
+        "relation": "add_remove",
+        "unit": "record",
+        "sampling": None,
+        "count": 10**9,
+        "grid": 1024,
+    }
     theirs.path.write_text(json.dumps({"format": 1, "cap": None, "runs": {"r": [release]}}))
     with pytest.raises(PrivacyError, match="is not a ledger file"):
         mine.add(theirs)

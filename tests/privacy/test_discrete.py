@@ -1,4 +1,5 @@
-"""Discrete draws follow their law exactly: the steps lie above it, and floating point decides only what is certain.
+"""Discrete draws follow their law exactly: the steps lie above it, and floating point decides only
+what is certain.
 
 Statistical tests accept what is right except with a probability below 1e-9.
 """
@@ -15,11 +16,34 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pe.privacy import noise as discrete
-from pe.privacy.noise import CELLS, DOUBT, LARGEST_SCALE, PART, Envelope, below, discrete_draws, random_words
+from pe.privacy.noise import (
+    CELLS,
+    DOUBT,
+    LARGEST_SCALE,
+    PART,
+    Envelope,
+    below,
+    discrete_draws,
+    random_words,
+)
 
 FALSE_ALARM = 1e-10
 LAWS = ["gaussian", "laplace"]
-SCALES = [0.05, 0.3, 1.0, 2.7, 31.9, 32.0, 63.99, 1000.0, 2.0**16, 2.0**17 * 0.99, 2.0**30, 2.0**40, LARGEST_SCALE]
+SCALES = [
+    0.05,
+    0.3,
+    1.0,
+    2.7,
+    31.9,
+    32.0,
+    63.99,
+    1000.0,
+    2.0**16,
+    2.0**17 * 0.99,
+    2.0**30,
+    2.0**40,
+    LARGEST_SCALE,
+]
 scales = st.one_of(st.sampled_from(SCALES), st.floats(0.01, 1e4), st.floats(1e4, LARGEST_SCALE))
 
 
@@ -46,21 +70,30 @@ def test_no_acceptance_probability_exceeds_one(scale, law):
     for k, cells in enumerate(envelope.cells.tolist()):
         assert c * power(exponent(k * width, scale, law)) <= cells
     for m in (*range(40), 1000):
-        assert PART * 2 ** (m + 1) * c * power(exponent((blocks + m * PART) * width, scale, law)) <= 1
+        assert (
+            PART * 2 ** (m + 1) * c * power(exponent((blocks + m * PART) * width, scale, law)) <= 1
+        )
 
 
 @given(scales, st.sampled_from(LAWS), st.integers(0, 2**32))
 def test_every_proposal_is_accepted_in_proportion_to_its_weight(scale, law, seed):
-    """Proposed times accepted is c·e^−a(x)/(CELLS·w), the same constant for every x: what makes the law exact."""
+    """Proposed times accepted is c·e^−a(x)/(CELLS·w), the same constant for every x: what makes the
+    law exact.
+    """
     envelope, rng = Envelope.above(scale, law), np.random.default_rng(seed)
     width, cells = 2**envelope.width_bits, envelope.cells
     for block in rng.integers(0, len(cells), 3).tolist():
         x = block * width + int(rng.integers(0, width))
         proposed = Fraction(int(cells[block]), CELLS * width)
-        accepted = Fraction(envelope.c) / int(cells[block]) * Fraction(power(exponent(x, scale, law)))
+        accepted = (
+            Fraction(envelope.c) / int(cells[block]) * Fraction(power(exponent(x, scale, law)))
+        )
         wanted = Fraction(envelope.c) * Fraction(power(exponent(x, scale, law))) / (CELLS * width)
         assert abs(float(proposed * accepted / wanted) - 1) < 1e-15
-        computed = envelope.ratios[block] * np.exp(-discrete._exponents(np.array([float(x)]), scale, law))[0]
+        computed = (
+            envelope.ratios[block]
+            * np.exp(-discrete._exponents(np.array([float(x)]), scale, law))[0]
+        )
         assert abs(computed - float(accepted)) < DOUBT / 64
 
 
@@ -69,8 +102,12 @@ def test_every_proposal_is_accepted_in_proportion_to_its_weight(scale, law, seed
 def test_floating_point_decides_as_exact_arithmetic_does(law, scale, monkeypatch):
     """The same bits give the same draws when every proposal is decided exactly."""
     words = random_words(4000)
-    kept = words[words % CELLS != CELLS - 1]  # the tail is always decided exactly, by bits drawn for it
-    monkeypatch.setattr(discrete, "random_words", lambda count: np.random.default_rng(1).permutation(words)[:count])
+    kept = words[
+        words % CELLS != CELLS - 1
+    ]  # the tail is always decided exactly, by bits drawn for it
+    monkeypatch.setattr(
+        discrete, "random_words", lambda count: np.random.default_rng(1).permutation(words)[:count]
+    )
     fast = Envelope.above(scale, law)
     assert np.array_equal(fast.accept(kept), replace(fast, doubt=2.0).accept(kept))
 
@@ -99,7 +136,9 @@ def test_an_undecided_comparison_is_decided_by_fair_bits():
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("scale", [0.3, 1.0, 5.0, 40.0])
 def test_the_frequencies_are_those_of_the_law_and_of_no_other_scale(scale, law):
-    """All the values that a draw may take, the tail among them; a scale one per cent larger is told."""
+    """All the values that a draw may take, the tail among them; a scale one per cent larger is
+    told.
+    """
     far, count = int(60 * scale) + 5, 400_000
     draws = discrete_draws(count, scale, law)
 
@@ -108,7 +147,10 @@ def test_the_frequencies_are_those_of_the_law_and_of_no_other_scale(scale, law):
         expected = np.array(weights) / fsum(weights) * count
         seen = np.bincount(np.clip(draws + far, 0, 2 * far), minlength=2 * far + 1)
         rare = expected < 20
-        pooled = np.append(expected[~rare], expected[rare].sum()), np.append(seen[~rare], seen[rare].sum())
+        pooled = (
+            np.append(expected[~rare], expected[rare].sum()),
+            np.append(seen[~rare], seen[rare].sum()),
+        )
         return stats.chisquare(pooled[1], pooled[0] * count / pooled[0].sum()).pvalue > FALSE_ALARM
 
     assert fits(scale)
@@ -131,4 +173,6 @@ def test_the_low_bits_of_a_large_scale_are_fair_coins():
     draws = np.abs(discrete_draws(400_000, 2.0**30, "gaussian"))
     for part in (draws, draws[draws > 3 * 2**30]):
         for bit in range(24):
-            assert stats.binomtest(int(np.sum(part >> bit & 1)), len(part), 0.5).pvalue > FALSE_ALARM
+            assert (
+                stats.binomtest(int(np.sum(part >> bit & 1)), len(part), 0.5).pvalue > FALSE_ALARM
+            )

@@ -44,7 +44,14 @@ class Journal(MemoryStore):
 
 
 def opened(store, budget=ROOMY, planned=PLAN, noise=None):
-    return Ledger(budget, Relation.ADD_REMOVE, "record", planned, store, SystemNoise() if noise is None else noise)
+    return Ledger(
+        budget,
+        Relation.ADD_REMOVE,
+        "record",
+        planned,
+        store,
+        SystemNoise() if noise is None else noise,
+    )
 
 
 def drawing(store, release=FIRST):
@@ -149,7 +156,12 @@ def test_a_plan_above_the_budget_or_with_a_name_twice_is_refused():
 
 @pytest.mark.parametrize(
     "kind",
-    [{"relation": Relation.REPLACE_ONE}, {"relation": Relation.ZERO_OUT}, {"unit": "patient"}, {"name": FIRST.name}],
+    [
+        {"relation": Relation.REPLACE_ONE},
+        {"relation": Relation.ZERO_OUT},
+        {"unit": "patient"},
+        {"name": FIRST.name},
+    ],
 )
 def test_a_release_of_another_kind_is_refused(kind):
     store = Journal()
@@ -179,7 +191,9 @@ def test_what_a_draw_that_fails_says_of_a_record_is_not_passed_on():
     def draw(noise):
         raise ValueError("record 17 has the value 3.5")
 
-    with pytest.raises(PrivacyError, match=r"^Release 'histogram/1' was not drawn \(ValueError\): the log") as raised:
+    with pytest.raises(
+        PrivacyError, match=r"^Release 'histogram/1' was not drawn \(ValueError\): the log"
+    ) as raised:
         opened(MemoryStore()).release(FIRST, draw)
     assert raised.value.__cause__ is raised.value.__context__ is None
 
@@ -187,13 +201,18 @@ def test_what_a_draw_that_fails_says_of_a_record_is_not_passed_on():
 def test_memory_cannot_rule_out_traces_and_keeps_once_what_was_charged():
     store = MemoryStore()
     assert store.traces("histogram/1")
-    for prepare in (lambda: None, lambda: (store.charge(FIRST, False), store.keep(FIRST.name, np.zeros(2)))):
+    for prepare in (
+        lambda: None,
+        lambda: (store.charge(FIRST, False), store.keep(FIRST.name, np.zeros(2))),
+    ):
         prepare()
         with pytest.raises(PrivacyError, match="not charged, or is kept already"):
             store.keep(FIRST.name, np.zeros(2))
 
 
-@pytest.mark.parametrize(("e", "d"), [(0, 1e-6), (-1, 1e-6), (float("inf"), 1e-6), (1, 0), (1, 1), (1, float("nan"))])
+@pytest.mark.parametrize(
+    ("e", "d"), [(0, 1e-6), (-1, 1e-6), (float("inf"), 1e-6), (1, 0), (1, 1), (1, float("nan"))]
+)
 def test_a_budget_out_of_range_is_refused(e, d):
     with pytest.raises(PrivacyError):
         Budget(e, d)

@@ -1,7 +1,7 @@
 """The noise has the scale it says, and no draw can be foretold or repeated.
 
-Every statistical test accepts the right scale except with probability below 1e-9 and rejects a scale 1.5 times
-too small or too large. tests/privacy/test_discrete.py has the law of each draw.
+Every statistical test accepts the right scale except with probability below 1e-9 and rejects a
+scale 1.5 times too small or too large. tests/privacy/test_discrete.py has the law of each draw.
 """
 
 import math
@@ -22,7 +22,9 @@ NOISES = [SystemNoise(), UnsafeSeededNoise(1)]
 
 
 def fits(law, draws, scale):
-    """Exact: (x/scale)² adds up to χ², and |x|/scale to a Gamma variable (the grid is too fine to matter)."""
+    """Exact: (x/scale)² adds up to χ², and |x|/scale to a Gamma variable (the grid is too fine to
+    matter).
+    """
     if law == "discrete_gaussian":
         total, known = float(np.sum((draws / scale) ** 2)), stats.chi2(draws.size)
     else:
@@ -58,7 +60,9 @@ for _ in range(3):
     os.wait()
 print(*noise.discrete_gaussian((3, 50), 2.0**56).ravel())
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     draws = done.stdout.split()
     assert len(draws) == len(set(draws)) == 9 + 150  # a collision has probability below 1e-9
 

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from pe.errors import PrivacyError
 from pe.privacy.release import Poisson, Relation, Release
 
-VALID = {"name": "h/1", "mechanism": "discrete_gaussian", "sensitivity": 1.0, "noise_multiplier": 2.0, "grid": 256}
+VALID = {
+    "name": "h/1",
+    "mechanism": "discrete_gaussian",
+    "sensitivity": 1.0,
+    "noise_multiplier": 2.0,
+    "grid": 256,
+}
 
 
 @given(
@@ -39,7 +45,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("field", "value"), [(field, one) for field, values in WRONG.items() for one in values])
+@pytest.mark.parametrize(
+    ("field", "value"), [(field, one) for field, values in WRONG.items() for one in values]
+)
 def test_a_value_out_of_range_is_refused_and_named(field, value):
     with pytest.raises(PrivacyError, match=field if value != "" else "non-empty"):
         Release(**VALID | {field: value})
@@ -62,7 +70,9 @@ def test_sampling_needs_gaussian_noise_on_a_fine_grid_and_a_rate():
             Poisson(rate)
 
 
-@pytest.mark.parametrize("damage", [{"grid": "x"}, {"extra": 1}, {"sampling": {"rate": 1}}, {"sensitivity": "1"}])
+@pytest.mark.parametrize(
+    "damage", [{"grid": "x"}, {"extra": 1}, {"sampling": {"rate": 1}}, {"sensitivity": "1"}]
+)
 def test_damaged_json_is_refused(damage):
     with pytest.raises(PrivacyError):
         Release.from_dict(Release(**VALID).to_dict() | damage)

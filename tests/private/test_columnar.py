@@ -17,11 +17,17 @@ EMBEDDED = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 def save(path, **columns):
     made = pa.table(columns)
     path.parent.mkdir(exist_ok=True)
-    return arrow(path, made) if path.suffix == ".arrow" else pq.write_table(made, path, row_group_size=3) or path
+    return (
+        arrow(path, made)
+        if path.suffix == ".arrow"
+        else pq.write_table(made, path, row_group_size=3) or path
+    )
 
 
 def source(path, **settings):
-    return ImageParquet(path, **{"size": 8, "classes": ["cat", "dog"], "label_column": "label"} | settings)
+    return ImageParquet(
+        path, **{"size": 8, "classes": ["cat", "dog"], "label_column": "label"} | settings
+    )
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
@@ -33,8 +39,14 @@ def source(path, **settings):
         ({"image": ["a.png"] * 7, "label": LABELS}, "of type string, not bytes"),
         ({"image": FILES, "label": [["cat"]] * 7}, "several labels"),
         ({"image": FILES, "label": ["cat", None, *LABELS[2:]]}, "Row 2 of .* has no label"),
-        ({"image": [*FILES[:5], FILES[5][:80], FILES[6]], "label": LABELS}, "row 6 of .* is truncated"),
-        ({"image": pa.array([{"path": "0.png"}], EMBEDDED), "label": ["cat"]}, "only a path, .* embed"),
+        (
+            {"image": [*FILES[:5], FILES[5][:80], FILES[6]], "label": LABELS},
+            "row 6 of .* is truncated",
+        ),
+        (
+            {"image": pa.array([{"path": "0.png"}], EMBEDDED), "label": ["cat"]},
+            "only a path, .* embed",
+        ),
     ],
 )
 def test_tables_that_do_not_fit_are_refused(tmp_path, suffix, columns, part):
@@ -43,7 +55,10 @@ def test_tables_that_do_not_fit_are_refused(tmp_path, suffix, columns, part):
 
 def test_classes_and_the_column_of_labels_belong_together(tmp_path):
     path = save(tmp_path / "a.parquet", image=FILES, label=LABELS)
-    refused(source(path, label_column=None), "label_column is not set, and classes lists 2 .*; it has 'image', 'label'")
+    refused(
+        source(path, label_column=None),
+        "label_column is not set, and classes lists 2 .*; it has 'image', 'label'",
+    )
     refused(source(path, classes=None), r"classes: \[cat, dog\]")
     data = ImageParquet(path, size=8).open()
     assert (data.classes, data.units.tolist()) == (("all",), list(range(7)))
@@ -64,7 +79,9 @@ def test_units_and_files_that_are_not_there_are_named(tmp_path):
         save(tmp_path / f"shards/{number}.parquet", image=FILES[:2], label=["cat", label])
     refused(source(tmp_path / "shards"), r"Row 2 of .*1\.parquet has the label 'cow'")
     save(tmp_path / "shards/2.arrow", image=FILES[:2], label=["cat", "cat"])
-    refused(source(tmp_path / "shards"), r"tables of several kinds \(\.arrow, \.parquet\): keep one")
+    refused(
+        source(tmp_path / "shards"), r"tables of several kinds \(\.arrow, \.parquet\): keep one"
+    )
     write(tmp_path / "dict/dataset_dict.json", b'{"splits": ["train"]}')
     refused(source(tmp_path / "dict"), "several splits: name the folder of one of them")
     refused(source(write(path, b"not parquet")), "cannot be read as Parquet")
@@ -72,11 +89,15 @@ def test_units_and_files_that_are_not_there_are_named(tmp_path):
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_an_arrow_file_that_is_cut_off_anywhere_is_refused(tmp_path, stream):
-    path = arrow(tmp_path / "a.arrow", pa.table({"image": FILES, "label": LABELS}), stream, together=3)
+    path = arrow(
+        tmp_path / "a.arrow", pa.table({"image": FILES, "label": LABELS}), stream, together=3
+    )
     data = path.read_bytes()
     for size in [0, 4, 8, *range(16, len(data), 256), len(data) - 8, len(data) - 1]:
         write(path, data[:size])
-        refused(source(path), r"a\.arrow cannot be read as Arrow: it is damaged or of another format\.$")
+        refused(
+            source(path), r"a\.arrow cannot be read as Arrow: it is damaged or of another format\.$"
+        )
 
 
 def test_offsets_that_lead_out_of_an_arrow_file_are_refused(tmp_path):
@@ -117,7 +138,10 @@ PARTS = {
     ],
 )
 def test_a_label_or_unit_that_is_not_utf_8_is_named(tmp_path, suffix, settings, parts):
-    refused(ImageParquet(save(tmp_path / f"a.{suffix}", image=FILES[:2], **PARTS), size=8, **settings), *parts)
+    refused(
+        ImageParquet(save(tmp_path / f"a.{suffix}", image=FILES[:2], **PARTS), size=8, **settings),
+        *parts,
+    )
     refused(TextTable(save(tmp_path / f"b.{suffix}", text=["a", "b"], **PARTS), **settings), *parts)
 
 
@@ -130,7 +154,9 @@ def test_a_text_that_is_not_utf_8_is_a_bad_record(tmp_path, suffix):
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 def test_a_small_file_of_many_large_cells_takes_little_memory(tmp_path, suffix):
     """In a dictionary, a cell stands once for thousands of rows: 4 MB of it, 8 GB of them."""
-    cells = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array(["x" * 2**22]))
+    cells = pa.DictionaryArray.from_arrays(
+        pa.array([0] * 2000, pa.int32()), pa.array(["x" * 2**22])
+    )
     rows = pa.table({"text": cells, "who": ["a", "b"] * 1000})
     path = tmp_path / f"a.{suffix}"
     if suffix == "arrow":

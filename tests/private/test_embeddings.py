@@ -1,4 +1,6 @@
-"""Private embeddings: one call shape, NaN for what cannot vote, nothing half-written; and their shards."""
+"""Private embeddings: one call shape, NaN for what cannot vote, nothing half-written; and their
+shards.
+"""
 
 import numpy as np
 import pytest
@@ -18,7 +20,9 @@ UNITS = [0, 0, 0, 1, 1, 1, 2, 2, 2, 3]
 
 
 class Flat:
-    """The pixels as numbers, but for what `change` makes of them; notes the shapes that it is called with."""
+    """The pixels as numbers, but for what `change` makes of them; notes the shapes that it is
+    called with.
+    """
 
     def __init__(self, batch_size=4, change=None):
         self.batch_size, self.change = batch_size, change
@@ -38,18 +42,27 @@ def fail(vectors, call):
 
 def dataset(chosen=slice(None)):
     pixels = PIXELS[chosen]
-    return dataset_of(Images(pixels), np.arange(len(pixels)) % 2, classes=["a", "b"], units=UNITS[: len(pixels)])
+    return dataset_of(
+        Images(pixels), np.arange(len(pixels)) % 2, classes=["a", "b"], units=UNITS[: len(pixels)]
+    )
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_vectors_labels_and_units_come_from_calls_of_one_shape(tmp_path, on_disk):
-    embedding, order = Flat(), slice(None, None, -1 if on_disk else 1)  # memory may hold the other case's vectors
+    embedding, order = (
+        Flat(),
+        slice(None, None, -1 if on_disk else 1),
+    )  # memory may hold the other case's vectors
     answer = embed_private(dataset(order), embedding, tmp_path if on_disk else None)
     np.testing.assert_array_equal(answer.vectors, PIXELS[order].reshape(10, -1))
     assert answer.vectors.dtype == np.float32
     assert isinstance(answer.vectors, np.memmap) == on_disk
     assert not (on_disk and answer.vectors.flags.writeable)
-    assert (answer.labels.tolist(), answer.units.tolist(), answer.classes) == ([0, 1] * 5, UNITS, ("a", "b"))
+    assert (answer.labels.tolist(), answer.units.tolist(), answer.classes) == (
+        [0, 1] * 5,
+        UNITS,
+        ("a", "b"),
+    )
     assert embedding.shapes == [(4, 2, 3, 1)] * 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["private_embeddings.npy"] * on_disk
 
@@ -57,13 +70,17 @@ def test_vectors_labels_and_units_come_from_calls_of_one_shape(tmp_path, on_disk
 @pytest.mark.parametrize("removed", [0, 4, 9])
 def test_removing_a_record_leaves_all_other_vectors_bit_identical(removed):
     kept = [index for index in range(10) if index != removed]
-    whole, less = (embed_private(dataset(chosen), Flat(), None).vectors for chosen in (slice(None), kept))
+    whole, less = (
+        embed_private(dataset(chosen), Flat(), None).vectors for chosen in (slice(None), kept)
+    )
     np.testing.assert_array_equal(whole[kept], less)
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_no_record_gives_no_vector(tmp_path, on_disk):
-    assert embed_private(dataset(slice(0)), Flat(), tmp_path if on_disk else None).vectors.shape == (0, 6)
+    assert embed_private(
+        dataset(slice(0)), Flat(), tmp_path if on_disk else None
+    ).vectors.shape == (0, 6)
 
 
 def test_a_record_that_was_deleted_after_the_preflight_has_no_vector(tmp_path):
@@ -73,7 +90,9 @@ def test_a_record_that_was_deleted_after_the_preflight_has_no_vector(tmp_path):
     data.check()
     (tmp_path / "images/2.png").unlink()
     lacking = np.isnan(embed_private(data, Flat(), None).vectors)
-    assert lacking.all(axis=1).tolist() == lacking.any(axis=1).tolist() == [i == 2 for i in range(6)]
+    assert (
+        lacking.all(axis=1).tolist() == lacking.any(axis=1).tolist() == [i == 2 for i in range(6)]
+    )
 
 
 def test_a_vector_that_is_not_finite_becomes_nan_as_a_whole():
@@ -92,11 +111,16 @@ def test_a_vector_that_is_not_finite_becomes_nan_as_a_whole():
         (Flat(change=lambda *_: np.zeros((3, 6), np.float32)), r"Flat\.embed"),
         (Flat(change=lambda *_: np.zeros((4, 6))), r"Flat\.embed"),
         (Flat(change=fail), r"Flat\.embed fails even on blank samples .RuntimeError"),
-        (Flat(change=lambda vectors, call: vectors[:, : 6 - call // 2]), r"Flat\.embed changed its dimension"),
+        (
+            Flat(change=lambda vectors, call: vectors[:, : 6 - call // 2]),
+            r"Flat\.embed changed its dimension",
+        ),
         (Flat(0), r"Flat\.batch_size"),
     ],
 )
-def test_an_embedding_that_breaks_the_contract_is_named_and_nothing_is_left(tmp_path, wrong, sentence):
+def test_an_embedding_that_breaks_the_contract_is_named_and_nothing_is_left(
+    tmp_path, wrong, sentence
+):
     with pytest.raises(ContractError, match=sentence):
         embed_private(dataset(), wrong, tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -115,7 +139,9 @@ class Picky(Flat):
         return super().embed(samples)
 
 
-def test_a_record_that_the_embedding_fails_on_has_no_vector_and_the_others_have_theirs(caplog, capfd):
+def test_a_record_that_the_embedding_fails_on_has_no_vector_and_the_others_have_theirs(
+    caplog, capfd
+):
     embedding = Picky({1, 9})
     answer = embed_private(dataset(), embedding, None)
     assert np.isnan(answer.vectors).all(axis=1).tolist() == [i in {1, 9} for i in range(10)]
@@ -153,8 +179,13 @@ def test_the_votes_of_all_shards_are_the_votes_of_all(units, count, q, key):
     rng = np.random.default_rng(0)
     n = len(units)
     vectors = rng.standard_normal((n, 3)).astype(np.float32)
-    private = PrivateEmbeddings(vectors, rng.integers(0, 2, n).astype(np.int32), np.array(units, np.int64), ("a", "b"))
-    candidates, labels = rng.standard_normal((9, 3)).astype(np.float32), np.array([0, 1, 0] * 3, np.int32)
+    private = PrivateEmbeddings(
+        vectors, rng.integers(0, 2, n).astype(np.int32), np.array(units, np.int64), ("a", "b")
+    )
+    candidates, labels = (
+        rng.standard_normal((9, 3)).astype(np.float32),
+        np.array([0, 1, 0] * 3, np.int32),
+    )
     parts = list(shards(private, count, key))
     assert len(parts) == count
     assert sorted(np.concatenate([part.vectors[:, 0] for part in parts])) == sorted(vectors[:, 0])
@@ -164,7 +195,9 @@ def test_the_votes_of_all_shards_are_the_votes_of_all(units, count, q, key):
     np.testing.assert_array_equal(
         InThisProcess(batch=5).count_votes(private, candidates, labels, 2**16, Voting(q)), whole
     )
-    np.testing.assert_array_equal(sum(count_votes(part, candidates, labels, 2**16, Voting(q)) for part in parts), whole)
+    np.testing.assert_array_equal(
+        sum(count_votes(part, candidates, labels, 2**16, Voting(q)) for part in parts), whole
+    )
 
 
 @given(KEYS)

@@ -1,4 +1,6 @@
-"""The same records are the same data set in whatever form they are kept, and none of it is held in memory."""
+"""The same records are the same data set in whatever form they are kept, and none of it is held in
+memory.
+"""
 
 import json
 import tracemalloc
@@ -21,7 +23,19 @@ from pe.private.source import read_source
 from pe.private.tables import ImageParquet
 from pe.private.webdataset import WebDataset
 from pe.recipe.reading import with_full_paths
-from tests.private.records import FILES, LABELS, PIXELS, UNITS, arrow, fingerprint, png, read, refused, tar, write
+from tests.private.records import (
+    FILES,
+    LABELS,
+    PIXELS,
+    UNITS,
+    arrow,
+    fingerprint,
+    png,
+    read,
+    refused,
+    tar,
+    write,
+)
 from tests.private_data import dataset_of
 
 SETTINGS = {"classes": ["cat", "dog"], "privacy_unit": "who"}
@@ -29,7 +43,12 @@ COLUMNS = SETTINGS | {"label_column": "label"}
 NAMES = {"huggingface": json.dumps({"info": {"features": {"label": {"names": ["cat", "dog"]}}}})}
 FEW = (FILES, PIXELS, LABELS, UNITS)
 NOISE = np.random.default_rng(0).integers(0, 256, (128, 128, 3), dtype=np.uint8)
-MANY = ([png(NOISE)] * 240, np.stack([NOISE] * 240), ["cat"] * 240, ["a"] * 240)  # 11 MiB, of pixels and of files
+MANY = (
+    [png(NOISE)] * 240,
+    np.stack([NOISE] * 240),
+    ["cat"] * 240,
+    ["a"] * 240,
+)  # 11 MiB, of pixels and of files
 
 
 def folder(place, files, _pixels, labels, units):
@@ -50,16 +69,24 @@ def parquet(place, files, _pixels, labels, units, kind="binary"):
     """Two files, of which the one whose name comes last is written first."""
     table = pa.table({"image": pa.array(files, kind), "label": labels, "who": units})
     for name, rows in (("b", slice(3, None)), ("a", slice(0, 3))):
-        pq.write_table(table[rows], place / f"{name}.parquet", row_group_size=2, use_dictionary=False)
+        pq.write_table(
+            table[rows], place / f"{name}.parquet", row_group_size=2, use_dictionary=False
+        )
     return partial(ImageParquet, place, **COLUMNS)
 
 
 def saved(place, files, _pixels, labels, units, stream=True):
-    """As `datasets` saves it: with names for the labels' numbers, a cache, and a file that describes it."""
+    """As `datasets` saves it: with names for the labels' numbers, a cache, and a file that
+    describes it.
+    """
     table = pa.table({"image": [{"bytes": data, "path": "x.png"} for data in files], "who": units})
     table = table.append_column("label", [[["cat", "dog"].index(label) for label in labels]])
     table = table.replace_schema_metadata(NAMES)
-    for name, rows in (("data-0", slice(0, 4)), ("data-1", slice(4, None)), ("cache-01", slice(0, 2))):
+    for name, rows in (
+        ("data-0", slice(0, 4)),
+        ("data-1", slice(4, None)),
+        ("cache-01", slice(0, 2)),
+    ):
         arrow(place / f"{name}.arrow", table[rows], stream, together=3)
     write(place / "state.json", b"{}")
     return partial(ImageParquet, place, **COLUMNS)
@@ -72,7 +99,10 @@ def shards(place, files, _pixels, labels, units):
             members += [
                 (f"../x/{number}.PNG", files[number]),
                 (f"../x/{number}.label", f" {labels[number]}\n".encode()),
-                (f"../x/{number}.json", json.dumps({"who": units[number], "label": "not this one"}).encode()),
+                (
+                    f"../x/{number}.json",
+                    json.dumps({"who": units[number], "label": "not this one"}).encode(),
+                ),
                 (f"../x/{number}.mask.png", b"not read"),
             ]
         tar(place / f"{shard}.tar", members)
@@ -90,7 +120,11 @@ FORMS = {
     "tar": shards,
 }
 WHOLE = dataset_of(
-    Images(PIXELS), [0, 1, 0, 1, 0, 0, 1], classes=["cat", "dog"], units=[0, 1, 0, 2, 2, 3, 1], unit_name="who"
+    Images(PIXELS),
+    [0, 1, 0, 1, 0, 0, 1],
+    classes=["cat", "dog"],
+    units=[0, 1, 0, 2, 2, 3, 1],
+    unit_name="who",
 )
 
 
@@ -98,7 +132,10 @@ WHOLE = dataset_of(
 def test_a_form_keeps_images_labels_and_units_in_their_order(tmp_path, form):
     data = FORMS[form](tmp_path, *FEW)(size=8).open()
     assert (data.classes, data.unit_name, data.shape) == (WHOLE.classes, "who", (8, 8, 3))
-    assert (data.labels.tolist(), data.units.tolist()) == (WHOLE.labels.tolist(), WHOLE.units.tolist())
+    assert (data.labels.tolist(), data.units.tolist()) == (
+        WHOLE.labels.tolist(),
+        WHOLE.units.tolist(),
+    )
     assert (data.labels.dtype, data.units.dtype) == (np.int32, np.int64)
     for _ in range(2):
         np.testing.assert_array_equal(read(data)[0], PIXELS)
@@ -167,8 +204,15 @@ def test_addresses_with_credentials_or_of_other_kinds_are_refused(url, sentence)
 def test_an_address_survives_the_way_through_a_recipe_and_needs_a_named_ledger_file(tmp_path):
     source = ImageParquet("s3://bucket/a b/x.parquet", **COLUMNS, size=8)
     written = TypeAdapter(ImageParquet).dump_python(source, mode="json")
-    assert read_source(with_full_paths({"private": written}, tmp_path)["private"], "the test") == source
-    with pytest.raises(RecipeError, match=r"private\.ledger_file is not set, .* beside s3://bucket/a b/x"):
+    assert (
+        read_source(with_full_paths({"private": written}, tmp_path)["private"], "the test")
+        == source
+    )
+    with pytest.raises(
+        RecipeError, match=r"private\.ledger_file is not set, .* beside s3://bucket/a b/x"
+    ):
         data_set_ledger(source)
-    named = data_set_ledger(ImageParquet("s3://bucket/x", **COLUMNS, size=8, ledger_file=tmp_path / "l.json"))
+    named = data_set_ledger(
+        ImageParquet("s3://bucket/x", **COLUMNS, size=8, ledger_file=tmp_path / "l.json")
+    )
     assert named.path == tmp_path / "l.json"

@@ -1,4 +1,6 @@
-"""DICOM and medical TIFF: a declared window, inversion, patients as units, headers that stay inside."""
+"""DICOM and medical TIFF: a declared window, inversion, patients as units, headers that stay
+inside.
+"""
 
 import struct
 import subprocess
@@ -21,18 +23,37 @@ pytestmark = pytest.mark.filterwarnings("ignore:Medical images may have")
 VALUES = np.arange(16, dtype=np.int16).reshape(4, 4) * 100 - 800  # -800 … 700
 
 
-def dicom(path, values=VALUES, photometric="MONOCHROME2", patient="Doe^Jane", slope=1, intercept=0, **more):
+def dicom(
+    path, values=VALUES, photometric="MONOCHROME2", patient="Doe^Jane", slope=1, intercept=0, **more
+):
     meta = pydicom.dataset.FileMetaDataset()
-    meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID = pydicom.uid.CTImageStorage, "1.2.3"
+    meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID = (
+        pydicom.uid.CTImageStorage,
+        "1.2.3",
+    )
     meta.TransferSyntaxUID = more.pop("syntax", pydicom.uid.ExplicitVRLittleEndian)
     data = pydicom.dataset.FileDataset(None, {}, file_meta=meta, preamble=b"\0" * 128)
     bits, is_colour = values.dtype.itemsize * 8, values.ndim == 3
-    elements = {"SOPClassUID": meta.MediaStorageSOPClassUID, "SOPInstanceUID": "1.2.3", "PatientName": "SECRET NAME"}
+    elements = {
+        "SOPClassUID": meta.MediaStorageSOPClassUID,
+        "SOPInstanceUID": "1.2.3",
+        "PatientName": "SECRET NAME",
+    }
     elements |= {"PatientID": patient, "Rows": values.shape[0], "Columns": values.shape[1]}
-    elements |= {"SamplesPerPixel": 3 if is_colour else 1, "PlanarConfiguration": 0 if is_colour else None}
+    elements |= {
+        "SamplesPerPixel": 3 if is_colour else 1,
+        "PlanarConfiguration": 0 if is_colour else None,
+    }
     elements |= {"BitsAllocated": bits, "BitsStored": bits, "HighBit": bits - 1}
-    elements |= {"PhotometricInterpretation": photometric, "PixelRepresentation": int(values.dtype.kind == "i")}
-    elements |= {"PixelData": values.tobytes(), "RescaleSlope": slope, "RescaleIntercept": intercept}
+    elements |= {
+        "PhotometricInterpretation": photometric,
+        "PixelRepresentation": int(values.dtype.kind == "i"),
+    }
+    elements |= {
+        "PixelData": values.tobytes(),
+        "RescaleSlope": slope,
+        "RescaleIntercept": intercept,
+    }
     for key, value in (elements | more).items():
         setattr(data, key, value)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,8 +81,12 @@ COLOUR = PIXELS[0, :4, :4]
 
 def test_a_window_maps_its_width_to_0_to_255_and_not_a_number_to_black():
     values = np.array([[-101, -100, 0, 100, 101, np.nan, np.inf, -np.inf]])
-    assert medical.apply_window(values, (0, 200), invert=False).tolist() == [[0, 0, 128, 255, 255, 0, 255, 0]]
-    assert medical.apply_window(values, (0, 200), invert=True).tolist() == [[255, 255, 128, 0, 0, 0, 0, 255]]
+    assert medical.apply_window(values, (0, 200), invert=False).tolist() == [
+        [0, 0, 128, 255, 255, 0, 255, 0]
+    ]
+    assert medical.apply_window(values, (0, 200), invert=True).tolist() == [
+        [255, 255, 128, 0, 0, 0, 0, 255]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +96,11 @@ def test_a_window_maps_its_width_to_0_to_255_and_not_a_number_to_black():
         ((VALUES + 1024).astype(np.uint16), {"intercept": -1024}, EXPECTED),
         (VALUES // 100, {"slope": 100}, EXPECTED),
         # an element that is there and empty is as one that is missing
-        (VALUES, {"slope": None, "intercept": "", "NumberOfFrames": None, "ModalityLUTSequence": []}, EXPECTED),
+        (
+            VALUES,
+            {"slope": None, "intercept": "", "NumberOfFrames": None, "ModalityLUTSequence": []},
+            EXPECTED,
+        ),
         (VALUES, {"photometric": "MONOCHROME1"}, INVERTED),
     ],
 )
@@ -81,7 +110,11 @@ def test_the_window_is_applied_after_rescaling(tmp_path, values, more, expected)
 
 
 def test_an_enhanced_object_whose_rescale_stands_in_a_group_is_refused(tmp_path):
-    data, group, rescale = dicom(tmp_path / "1.dcm", NumberOfFrames=1), pydicom.Dataset(), pydicom.Dataset()
+    data, group, rescale = (
+        dicom(tmp_path / "1.dcm", NumberOfFrames=1),
+        pydicom.Dataset(),
+        pydicom.Dataset(),
+    )
     rescale.RescaleSlope, rescale.RescaleIntercept, rescale.RescaleType = 100, 0, "US"
     group.PixelValueTransformationSequence = [rescale]
     data.SharedFunctionalGroupsSequence = [group]
@@ -94,16 +127,27 @@ def test_values_are_the_stored_bits_whatever_the_others_hold(tmp_path, signed):
     """Such as the overlays of old files."""
     values = (VALUES if signed else VALUES + 800).astype(np.int64) % 2**12
     noise = np.random.default_rng(0).integers(0, 2**16, VALUES.shape) & 0xF000
-    kind = {"BitsStored": 12, "HighBit": 11, "PixelRepresentation": int(signed), "intercept": 0 if signed else -800}
+    kind = {
+        "BitsStored": 12,
+        "HighBit": 11,
+        "PixelRepresentation": int(signed),
+        "intercept": 0 if signed else -800,
+    }
     dicom(tmp_path / "1.dcm", (values | noise).astype(np.uint16), **kind)
     np.testing.assert_array_equal(read_one(tmp_path), EXPECTED)
 
 
-@pytest.mark.parametrize(("stored", "high", "signed"), [(12, 15, 0), (12, 15, 1), (10, 13, 1), (16, 11, 0)])
+@pytest.mark.parametrize(
+    ("stored", "high", "signed"), [(12, 15, 0), (12, 15, 1), (10, 13, 1), (16, 11, 0)]
+)
 def test_values_that_do_not_end_at_the_lowest_bit_are_refused(tmp_path, stored, high, signed):
     values = ((VALUES // 100 + 8) << (16 - stored)).astype(np.uint16)
     dicom(tmp_path / "1.dcm", values, BitsStored=stored, HighBit=high, PixelRepresentation=signed)
-    refused(tmp_path, r"1\.dcm has values that do not end at the lowest bit: save it with HighBit = BitsStored - 1")
+    refused(
+        tmp_path,
+        r"1\.dcm has values that do not end at the lowest bit: save it with HighBit = BitsStored - "
+        r"1",
+    )
 
 
 def test_colours_of_fewer_bits_are_refused(tmp_path):
@@ -136,14 +180,18 @@ def test_colour_has_no_window(tmp_path, planar):
     else:
         stored = COLOUR if planar == "contig" else np.ascontiguousarray(np.moveaxis(COLOUR, 2, 0))
         tifffile.imwrite(tmp_path / "1.tif", stored, photometric="rgb", planarconfig=planar)
-    np.testing.assert_array_equal(read(source(tmp_path, channels=3, window=None).open())[0][0], COLOUR)
+    np.testing.assert_array_equal(
+        read(source(tmp_path, channels=3, window=None).open())[0][0], COLOUR
+    )
     dicom(tmp_path / "2.dcm")
     refused(tmp_path, r"2\.dcm is not in colour: declare a window", window=None, channels=3)
     (bad,) = source(tmp_path, window=None, channels=3, on_bad_record="skip").open().check()
     assert bad.index == 1
 
 
-def test_file_names_without_suffix_and_of_numbers_are_dicom_and_burned_in_text_is_always_warned_of(tmp_path):
+def test_file_names_without_suffix_and_of_numbers_are_dicom_and_burned_in_text_is_always_warned_of(
+    tmp_path,
+):
     dicom(tmp_path / "IM0001")
     dicom(tmp_path / "1.2.840.113619.2")
     write(tmp_path / "DICOMDIR", b"?")
@@ -176,7 +224,9 @@ def test_an_unreadable_header_is_a_bad_image_from_there_on(tmp_path):
     data = source(tmp_path, privacy_unit="PatientID", on_bad_record="skip").open()
     assert [bad.index for bad in data.check()] == [1]
     assert data.units.tolist() == [0, NOBODY]
-    write(tmp_path / "2.dcm", (tmp_path / "1.dcm").read_bytes())  # its unit is not known, so it may not vote
+    write(
+        tmp_path / "2.dcm", (tmp_path / "1.dcm").read_bytes()
+    )  # its unit is not known, so it may not vote
     assert read(data)[1].tolist() == [True, False]
 
 
@@ -246,10 +296,21 @@ def test_a_tiff_of_other_colours_is_refused(tmp_path, values, settings):
 
 def test_a_tiff_in_colour_is_read_with_a_plain_opacity_and_from_jpeg(tmp_path):
     settings = {"channels": 3, "window": None}
-    tifffile.imwrite(tmp_path / "1.tif", RGBA.astype(np.uint16) * 257, photometric="rgb", extrasamples=["unassalpha"])
+    tifffile.imwrite(
+        tmp_path / "1.tif",
+        RGBA.astype(np.uint16) * 257,
+        photometric="rgb",
+        extrasamples=["unassalpha"],
+    )
     np.testing.assert_array_equal(read(source(tmp_path, **settings).open())[0][0], COLOUR)
     plain = np.full((4, 4, 3), (200, 40, 90), np.uint8)
-    tifffile.imwrite(tmp_path / "1.tif", plain, photometric="rgb", compression="jpeg", compressionargs={"level": 99})
+    tifffile.imwrite(
+        tmp_path / "1.tif",
+        plain,
+        photometric="rgb",
+        compression="jpeg",
+        compressionargs={"level": 99},
+    )
     assert np.abs(read(source(tmp_path, **settings).open())[0][0].astype(int) - plain).max() < 6
 
 
@@ -258,9 +319,14 @@ def test_a_tiff_in_colour_is_read_with_a_plain_opacity_and_from_jpeg(tmp_path):
 def test_the_orientation_of_a_tiff_is_applied_as_it_is_to_a_folder_s(tmp_path, orientation, colour):
     values = PIXELS[0, :4, :6] if colour else PIXELS[0, :4, :6, 0]
     settings = {"photometric": "rgb"} if colour else {}
-    tifffile.imwrite(tmp_path / "1.tif", values, extratags=[(274, "H", 1, orientation, True)], **settings)
+    tifffile.imwrite(
+        tmp_path / "1.tif", values, extratags=[(274, "H", 1, orientation, True)], **settings
+    )
     size = {"size": (6, 4) if orientation > 4 else (4, 6), "channels": 3}
-    plain, ours = ImageFolder(tmp_path, **size).open(), Dicom(tmp_path, window=(127.5, 255), **size).open()
+    plain, ours = (
+        ImageFolder(tmp_path, **size).open(),
+        Dicom(tmp_path, window=(127.5, 255), **size).open(),
+    )
     np.testing.assert_array_equal(read(ours)[0], read(plain)[0])
 
 
@@ -269,11 +335,13 @@ def test_what_tifffile_logs_of_a_record_does_not_reach_the_console(tmp_path):
     tifffile.imwrite(path, VALUES.astype(np.uint16), resolution=(1, 1))
     data = bytearray(path.read_bytes())
     tag = data.index(struct.pack("<HHI", 282, 5, 1))
-    data[tag + 8 : tag + 12] = b"\xff" * 4  # the resolution lies beyond the end; the pixels are whole
+    data[tag + 8 : tag + 12] = (
+        b"\xff" * 4
+    )  # the resolution lies beyond the end; the pixels are whole
     path.write_bytes(data)
     code = (
-        "import sys; from pe.private.medical import Dicom;"
-        "print(Dicom(sys.argv[1], size=4, window=(0, 1600), channels=1).open().check())"
+        "import sys; from pe.private.medical import Dicom;print(Dicom(sys.argv[1], size=4, "
+        "window=(0, 1600), channels=1).open().check())"
     )
     command = [sys.executable, "-W", "ignore:Medical images", "-c", code, tmp_path]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -289,7 +357,9 @@ def test_what_tifffile_logs_of_a_record_does_not_reach_the_console(tmp_path):
     ],
 )
 def test_tiff_that_cannot_be_read_is_a_bad_image(tmp_path, tags, part):
-    tifffile.imwrite(tmp_path / "1.tif", VALUES if tags else np.stack([VALUES] * 2), photometric="minisblack")
+    tifffile.imwrite(
+        tmp_path / "1.tif", VALUES if tags else np.stack([VALUES] * 2), photometric="minisblack"
+    )
     with tifffile.TiffFile(tmp_path / "1.tif", mode="r+") as file:
         for name, value in tags.items():
             file.pages[0].tags[name].overwrite(value)

@@ -1,4 +1,6 @@
-"""Private images in .npz files, streamed and never unpickled; and the MNIST sample with its fixed split."""
+"""Private images in .npz files, streamed and never unpickled; and the MNIST sample with its fixed
+split.
+"""
 
 import gzip
 import io
@@ -46,7 +48,10 @@ def test_pickled_arrays_are_refused_and_not_executed(tmp_path, monkeypatch):
     ("arrays", "part"),
     [
         ({"image": PIXELS}, "no array 'images': did you mean 'image'"),
-        ({"train_images": PIXELS, "val_images": PIXELS, "train_labels": LABELS}, "has 'train_images', 'val_im.*; save"),
+        (
+            {"train_images": PIXELS, "val_images": PIXELS, "train_labels": LABELS},
+            "has 'train_images', 'val_im.*; save",
+        ),
         ({"images": PIXELS, "Labels": LABELS}, "no array 'labels', but 'Labels'"),
         ({"images": PIXELS[:, :, :, :2]}, "is not n×h×w"),
         ({"images": np.zeros((7, 0, 8), np.uint8)}, "no pixels"),
@@ -81,7 +86,9 @@ def test_damaged_archives_are_refused(tmp_path):
 
 def test_a_header_that_promises_more_than_the_archive_holds_is_refused(tmp_path):
     buffer = io.BytesIO()
-    np.lib.format.write_array_header_1_0(buffer, {"descr": "|u1", "fortran_order": False, "shape": (10**9, 8, 8, 3)})
+    np.lib.format.write_array_header_1_0(
+        buffer, {"descr": "|u1", "fortran_order": False, "shape": (10**9, 8, 8, 3)}
+    )
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("images.npy", buffer.getvalue() + b"\0" * 100)
     refused(source(tmp_path / "a.npz", classes=None), "truncated")

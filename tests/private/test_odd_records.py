@@ -1,4 +1,6 @@
-"""What people have on their disks: each odd record is read as it is meant, or refused in one sentence; none is lost."""
+"""What people have on their disks: each odd record is read as it is meant, or refused in one
+sentence; none is lost.
+"""
 
 import json
 
@@ -21,7 +23,9 @@ from tests.private.records import FILES, refused, write
 
 def table(path, who):
     for number, part in enumerate(who if isinstance(who[0], list) else [who]):
-        pq.write_table(pa.table({"image": FILES[: len(part)], "who": part}), path / f"{number}.parquet")
+        pq.write_table(
+            pa.table({"image": FILES[: len(part)], "who": part}), path / f"{number}.parquet"
+        )
     return ImageParquet(path, size=8, privacy_unit="who")
 
 
@@ -73,7 +77,11 @@ def test_ids_that_look_alike_are_refused_and_not_named(tmp_path, form, who, part
 
 @pytest.mark.parametrize(
     ("who", "count"),
-    [(["1", "2", "10", "1.1", "1.10"], 5), (["a", " a ", "b"], 2), (["cafe\u0301", "caf\u00e9"], 1)],
+    [
+        (["1", "2", "10", "1.1", "1.10"], 5),
+        (["a", " a ", "b"], 2),
+        (["cafe\u0301", "caf\u00e9"], 1),
+    ],
 )
 def test_ids_that_are_one_or_clearly_several_are_kept(tmp_path, who, count):
     assert len(set(lines(tmp_path, who).open().units.tolist())) == count
@@ -108,10 +116,19 @@ def deep(path, number, top, channels, suffix):
 @pytest.mark.parametrize(("channels", "suffix"), [(1, "png"), (1, "tif"), (3, "tif")])
 def test_files_of_16_bits_whose_values_have_12_are_refused(tmp_path, channels, suffix):
     pool = tmp_path / "scans"
-    np.savez(tmp_path / "a.npz", images=np.stack([deep(pool, number, 4095, channels, suffix) for number in range(3)]))
-    pq.write_table(pa.table({"image": [path.read_bytes() for path in pool.iterdir()]}), tmp_path / "a.parquet")
+    np.savez(
+        tmp_path / "a.npz",
+        images=np.stack([deep(pool, number, 4095, channels, suffix) for number in range(3)]),
+    )
+    pq.write_table(
+        pa.table({"image": [path.read_bytes() for path in pool.iterdir()]}), tmp_path / "a.parquet"
+    )
     folder = ImageFolder(pool, **GREY)
-    for source in (folder, ImageNpz(tmp_path / "a.npz", **GREY), ImageParquet(tmp_path / "a.parquet", **GREY)):
+    for source in (
+        folder,
+        ImageNpz(tmp_path / "a.npz", **GREY),
+        ImageParquet(tmp_path / "a.parquet", **GREY),
+    ):
         refused(source, "16-bit", "4,095", "multiply")
     with pytest.raises(RecipeError, match="16-bit"):
         read_folder(pool, None, "crop", 1)

@@ -31,7 +31,9 @@ from tests.test_neighbours import (
 
 def rows_in(path, rows):
     write_table(rows, path / "p.csv")
-    return RowTable(path / "p.csv", columns=COLUMNS, label_column="y", classes=["a", "b"], on_bad_record="skip")
+    return RowTable(
+        path / "p.csv", columns=COLUMNS, label_column="y", classes=["a", "b"], on_bad_record="skip"
+    )
 
 
 def lines_in(path, texts):
@@ -61,7 +63,9 @@ def valid_records(source):
 
 
 @pytest.mark.parametrize(
-    ("make", "records", "name", "fault"), CASES, ids=[f"{case[0].__name__}-{case[2]}" for case in CASES]
+    ("make", "records", "name", "fault"),
+    CASES,
+    ids=[f"{case[0].__name__}-{case[2]}" for case in CASES],
 )
 def test_a_fault_of_one_record_leaves_all_others_as_they_are(tmp_path, make, records, name, fault):
     (tmp_path / "with").mkdir()
@@ -75,10 +79,16 @@ def test_a_fault_of_one_record_leaves_all_others_as_they_are(tmp_path, make, rec
 IDS = ["p1", "p2", "p1", "p3"]
 
 
-@pytest.mark.parametrize("odd", [None, "", [1], {"a": 1}, 1.5, True, "\u200b", "half \ud83d", 10**1000])
+@pytest.mark.parametrize(
+    "odd", [None, "", [1], {"a": 1}, 1.5, True, "\u200b", "half \ud83d", 10**1000]
+)
 def test_a_record_without_a_usable_unit_is_bad(tmp_path, odd):
     lines = [json.dumps({"text": f"t{i}", "who": who}) for i, who in enumerate([*IDS, odd])]
-    source = TextTable(write(tmp_path / "a.jsonl", "\n".join(lines).encode()), privacy_unit="who", on_bad_record="skip")
+    source = TextTable(
+        write(tmp_path / "a.jsonl", "\n".join(lines).encode()),
+        privacy_unit="who",
+        on_bad_record="skip",
+    )
     samples, _, bad, data = valid_records(source)
     assert (samples, bad) == ([b"t0", b"t1", b"t2", b"t3"], 1)
     assert data.units.tolist() == [0, 1, 0, 2, NOBODY]
@@ -88,16 +98,36 @@ def test_a_record_without_a_usable_unit_is_bad(tmp_path, odd):
 def test_units_that_look_alike_are_one_where_bad_records_are_skipped(tmp_path, alike):
     lines = [json.dumps({"text": f"t{i}", "who": who}) for i, who in enumerate([*IDS, alike])]
     path = write(tmp_path / "a.jsonl", "\n".join(lines).encode())
-    assert TextTable(path, privacy_unit="who", on_bad_record="skip").open().units.tolist() == [0, 1, 0, 2, 0]
+    assert TextTable(path, privacy_unit="who", on_bad_record="skip").open().units.tolist() == [
+        0,
+        1,
+        0,
+        2,
+        0,
+    ]
     numbers = [json.dumps({"text": f"t{i}", "who": who}) for i, who in enumerate(["7", 7, "8"])]
     path = write(tmp_path / "b.jsonl", "\n".join(numbers).encode())
-    assert TextTable(path, privacy_unit="who", on_bad_record="skip").open().units.tolist() == [0, 0, 1]
+    assert TextTable(path, privacy_unit="who", on_bad_record="skip").open().units.tolist() == [
+        0,
+        0,
+        1,
+    ]
 
 
 def test_an_image_that_is_listed_twice_votes_as_one_unit(tmp_path):
     for i, data in enumerate(FILES[:3]):
         write(tmp_path / f"{i}.png", data)
-    rows = ["0.png,a", "1.png,b", "0.png,b", "gone.png,a", "../x.png,a", ",a", "1.png", "2.png,c", ".2.png,a"]
+    rows = [
+        "0.png,a",
+        "1.png,b",
+        "0.png,b",
+        "gone.png,a",
+        "../x.png,a",
+        ",a",
+        "1.png",
+        "2.png,c",
+        ".2.png,a",
+    ]
     write(tmp_path / "labels.csv", "\n".join(["file,label", *rows]).encode())
     source = ImageFolder(tmp_path, size=8, classes=["a", "b"], on_bad_record="skip")
     samples, labels, bad, data = valid_records(source)
@@ -120,7 +150,11 @@ def test_images_of_every_kind_with_a_fault_are_skipped(tmp_path):
     (folder / "cat" / "link.png").symlink_to(folder / "cat" / "0.png")
     source = ImageFolder(folder, size=8, classes=["cat"], on_bad_record="skip")
     samples, labels, bad, _ = valid_records(source)
-    assert (len(samples), labels, bad) == (4, [0] * 4, 6)  # of a single class are the files that lie in no folder, too
+    assert (len(samples), labels, bad) == (
+        4,
+        [0] * 4,
+        6,
+    )  # of a single class are the files that lie in no folder, too
 
 
 def test_samples_of_a_tar_file_with_a_fault_are_skipped(tmp_path):
@@ -141,7 +175,9 @@ def test_samples_of_a_tar_file_with_a_fault_are_skipped(tmp_path):
     ]
     for number, fault in enumerate(faults):
         path = tar(tmp_path / f"{number}.tar", [*members[:2], *fault, *members[2:]])
-        source = WebDataset(path, size=8, classes=["cat"], label_column="label", on_bad_record="skip")
+        source = WebDataset(
+            path, size=8, classes=["cat"], label_column="label", on_bad_record="skip"
+        )
         samples, labels, bad, _ = valid_records(source)
         assert (len(samples), labels, bad) == (2, [0, 0], 1), fault
 
@@ -172,10 +208,16 @@ def deep(path):
 FOLDERS = {
     "a link to itself": (None, lambda path: (path / "x.txt").symlink_to("x.txt")),
     "a link through a file": (None, lambda path: (path / "x.txt").symlink_to("0.txt/x")),
-    "a link to a name that is too long": (None, lambda path: (path / "x.txt").symlink_to("y" * 300)),
+    "a link to a name that is too long": (
+        None,
+        lambda path: (path / "x.txt").symlink_to("y" * 300),
+    ),
     "too deep a folder": (None, deep),
     "a folder of a single class": (["cat"], lambda path: write(path / "dog" / "x.txt", b"a dog")),
-    "a folder beside foreign metadata": (["cat"], lambda path: write(path / "dog" / "x.txt", b"a dog")),
+    "a folder beside foreign metadata": (
+        ["cat"],
+        lambda path: write(path / "dog" / "x.txt", b"a dog"),
+    ),
 }
 
 
@@ -185,11 +227,17 @@ def test_no_link_and_no_folder_takes_other_files_with_it(tmp_path, name, monkeyp
     classes, add = FOLDERS[name]
     for place in ("without", "with"):
         for number, text in enumerate(TEXTS):
-            write(tmp_path / place / ("cat" if "metadata" in name else "") / f"{number}.txt", text.encode())
+            write(
+                tmp_path / place / ("cat" if "metadata" in name else "") / f"{number}.txt",
+                text.encode(),
+            )
         if "metadata" in name:
             write(tmp_path / place / "metadata.csv", b"file_name,label\n0.txt,cat")
     add(tmp_path / "with")
-    sources = (TextFolder(tmp_path / place, classes=classes, on_bad_record="skip") for place in ("without", "with"))
+    sources = (
+        TextFolder(tmp_path / place, classes=classes, on_bad_record="skip")
+        for place in ("without", "with")
+    )
     try:
         (*without, no_bad, _), (*with_it, bad, _) = map(valid_records, sources)
     finally:
@@ -205,7 +253,9 @@ def test_the_first_record_does_not_say_what_the_file_is(tmp_path, head):
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "UTF_32_LE", "hz", "iso2022_jp", "utf-7"])
-def test_an_encoding_in_which_one_record_can_spoil_others_is_refused_before_a_record_is_read(tmp_path, encoding):
+def test_an_encoding_in_which_one_record_can_spoil_others_is_refused_before_a_record_is_read(
+    tmp_path, encoding
+):
     (tmp_path / "p.csv").write_bytes("text\nwet gardens\n".encode(encoding))
     source = TextTable(tmp_path / "p.csv", longest=60, encoding=encoding, on_bad_record="skip")
     with pytest.raises(PrivateDataError, match="does not go with `on_bad_record: skip`"):
@@ -230,7 +280,9 @@ def test_a_long_name_takes_no_time(tmp_path, key):
     rows = [{"text": f"t{i}", "y": "a", "who": "p"} for i in range(3)]
     lines = [json.dumps(row) for row in [*rows, {"text": "t3", "y": "a", "who": "p", key: MARKS}]]
     path = write(tmp_path / "a.jsonl", "\n".join(lines).encode())
-    source = TextTable(path, label_column="y", classes=["a"], privacy_unit="who", on_bad_record="skip")
+    source = TextTable(
+        path, label_column="y", classes=["a"], privacy_unit="who", on_bad_record="skip"
+    )
     samples, _, bad, _ = valid_records(source)
     assert (len(samples), bad) == (3, 1)
 
@@ -240,7 +292,9 @@ def test_names_that_are_no_characters_are_skipped_one_by_one(tmp_path):
     labels.view(np.uint32)[0] = 0x110000
     np.savez(tmp_path / "a.npz", images=PIXELS[:3], labels=labels, who=labels)
     for unit in ("record", "who"):
-        source = ImageNpz(tmp_path / "a.npz", size=8, classes=["cat"], privacy_unit=unit, on_bad_record="skip")
+        source = ImageNpz(
+            tmp_path / "a.npz", size=8, classes=["cat"], privacy_unit=unit, on_bad_record="skip"
+        )
         samples, _, bad, _ = valid_records(source)
         assert (len(samples), bad) == (2, 1)
 
@@ -255,14 +309,20 @@ def test_a_missing_number_makes_no_other_a_fraction():
         samples, labels, bad, data = in_memory(
             pandas.DataFrame({"text": list("pqrs"), key: [0, 1, 0, None]}), **settings
         )
-        assert (len(samples), bad, data.units.tolist()[:3]) == (3, 1, [0, 1, 0] if key == "who" else [0, 1, 2])
+        assert (len(samples), bad, data.units.tolist()[:3]) == (
+            3,
+            1,
+            [0, 1, 0] if key == "who" else [0, 1, 2],
+        )
         assert labels == ([0, 1, 0] if key == "label" else [0, 0, 0])
 
 
 @pytest.mark.parametrize("key", ["image", "label", "labels", "texts", "class"])
 def test_a_key_of_one_record_is_no_column(key):
     records = [{"text": f"t{i}"} for i in range(8)]
-    assert in_memory([*records, {"text": "t8", key: "rare-HIV"}])[0] == [b"t%d" % i for i in range(9)]
+    assert in_memory([*records, {"text": "t8", key: "rare-HIV"}])[0] == [
+        b"t%d" % i for i in range(9)
+    ]
 
 
 class Unread:

@@ -1,4 +1,6 @@
-"""Private rows: the same in whatever file or object they are, and nothing of a record beyond its declared columns."""
+"""Private rows: the same in whatever file or object they are, and nothing of a record beyond its
+declared columns.
+"""
 
 import datasets
 import pandas as pd
@@ -42,7 +44,12 @@ TYPED = datasets.Features(
     | {name: datasets.Value("float32") for name in ("age", "dose", "grade")}
     | {"out": datasets.ClassLabel(names=["home", "dead"])}
 )
-SETTINGS = {"columns": COLUMNS, "label": "out", "classes": ["home", "dead"], "privacy_unit": "patient"}
+SETTINGS = {
+    "columns": COLUMNS,
+    "label": "out",
+    "classes": ["home", "dead"],
+    "privacy_unit": "patient",
+}
 FORMS = {
     "a data frame": FRAME,
     "a data frame of objects": FRAME.astype(object),
@@ -57,10 +64,14 @@ FORMS = {
 
 
 def write_file(place, suffix):
-    columns = {name: ["" if one is None else one for one in values] for name, values in DATA.items()}
+    columns = {
+        name: ["" if one is None else one for one in values] for name, values in DATA.items()
+    }
     if suffix in (".parquet", ".arrow"):
         columns = pa.table(DATA).to_pydict()
-    (WRITERS | {".arrow": lambda path, data: arrow(path, pa.table(data))})[suffix](place / f"a{suffix}", columns)
+    (WRITERS | {".arrow": lambda path, data: arrow(path, pa.table(data))})[suffix](
+        place / f"a{suffix}", columns
+    )
     return place / f"a{suffix}"
 
 
@@ -69,7 +80,9 @@ def test_rows_labels_and_units_are_the_same_in_every_form(tmp_path, form):
     private = write_file(tmp_path, form) if form[0] == "." else FORMS[form]
 
     def source(**changes):
-        return source_of(private, SETTINGS | {"ledger_file": tmp_path / "l.json"} | changes, "t", ())
+        return source_of(
+            private, SETTINGS | {"ledger_file": tmp_path / "l.json"} | changes, "t", ()
+        )
 
     data = source(on_bad_record="skip").open()
     samples, valid = read(data)
@@ -86,8 +99,14 @@ def test_rows_labels_and_units_are_the_same_in_every_form(tmp_path, form):
     [
         ({}, "if they are rows of a table, declare its columns by columns={'age': "),
         ({"columns": COLUMNS, "text": "note"}, "text is not of the rows of a table"),
-        ({"columns": {"agee": COLUMNS["age"]}}, "columns declares 'agee', which is not there: did you mean 'age'"),
-        ({"columns": {"age": None}}, "columns.age must be a mapping of keys to values, not empty: declare it"),
+        (
+            {"columns": {"agee": COLUMNS["age"]}},
+            "columns declares 'agee', which is not there: did you mean 'age'",
+        ),
+        (
+            {"columns": {"age": None}},
+            "columns.age must be a mapping of keys to values, not empty: declare it",
+        ),
         ({"columns": {"age": {"kind": "int"}}}, "columns.age.kind must be 'category', 'ordinal'"),
         ({"columns": COLUMNS, "label": "sex"}, "label is 'sex', which is among columns"),
     ],

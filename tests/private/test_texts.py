@@ -1,4 +1,6 @@
-"""Private texts: folders of .txt files, CSV, TSV, JSON lines and Parquet, and whatever odd things lie in them."""
+"""Private texts: folders of .txt files, CSV, TSV, JSON lines and Parquet, and whatever odd things
+lie in them.
+"""
 
 import csv
 import json
@@ -27,7 +29,9 @@ def as_csv(path, columns):
 
 def as_json_lines(path, columns):
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    path.write_text("\n".join(json.dumps(row, ensure_ascii=i % 2 == 0) for i, row in enumerate(rows)), "utf-8")
+    path.write_text(
+        "\n".join(json.dumps(row, ensure_ascii=i % 2 == 0) for i, row in enumerate(rows)), "utf-8"
+    )
 
 
 def as_parquet(path, columns):
@@ -46,7 +50,9 @@ def texts_of(source):
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
-def test_texts_labels_and_units_come_from_columns_of_a_file_or_of_a_folder_of_files(tmp_path, suffix):
+def test_texts_labels_and_units_come_from_columns_of_a_file_or_of_a_folder_of_files(
+    tmp_path, suffix
+):
     place = tmp_path / f"notes{suffix}"
     columns = {"who": PATIENTS, "text": TEXTS, "label": LABELS}
     WRITERS[suffix](place, columns)
@@ -57,7 +63,9 @@ def test_texts_labels_and_units_come_from_columns_of_a_file_or_of_a_folder_of_fi
     assert texts_of(table(place)) == TEXTS
     place.unlink()
     for name, rows in (("b", slice(2, 4)), ("a", slice(2)), (".hidden", slice(1))):
-        WRITERS[suffix](tmp_path / f"{name}{suffix}", {name: column[rows] for name, column in columns.items()})
+        WRITERS[suffix](
+            tmp_path / f"{name}{suffix}", {name: column[rows] for name, column in columns.items()}
+        )
     write(tmp_path / "README.md", b"about")
     assert fingerprint(table(tmp_path, privacy_unit="who")) == whole.preflight(b"key").fingerprint
     WRITERS[suffix](tmp_path / f"c{suffix}", {"text": ["x"], "label": ["worse"]})
@@ -110,16 +118,56 @@ def test_another_encoding_is_declared(tmp_path, encoding):
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("a.csv", b"text,label\nfine,bad\n\xff\xfe,good\n", "The text in row 2 of .*/a.csv is not text in utf-8"),
-        ("a.jsonl", b'{"text": "half \\ud83d", "label": "bad"}\n\n{"text": "x", "label": "bad"}', "row 1 of .* is not"),
-        ("a.jsonl", b'{"label": "bad"}\n{"text": "x", "label": "bad"}', "The text in row 1 of .* is missing."),
-        ("a.jsonl", b'{"text": 7, "label": "bad"}\n{"text": "x", "label": "bad"}', "is of type int, and no text."),
-        ("a.csv", b"text,label\nfine,bad\nfine,bad,more\nx,bad\n", "Row 2 of .*/a.csv has 3 cells, and the header 2"),
-        ("a.csv", b'text,label\nfine,bad\n"open,bad\nx,bad\n', "Row 2 of .* cannot be read: its quotes do not match"),
-        ("a.csv", b"text,label\n" + b"x" * 200_000 + b",bad\nx,bad\n", "a cell has more than 131,072 characters."),
-        ("a.jsonl", b'{"text": "fine", "label": "bad"}\n{"text"', "Line 2 of .*/a.jsonl is no JSON object"),
-        ("a.jsonl", b'["fine", "bad"]\n{"text": "x", "label": "bad"}', "Line 1 of .*: write one in each line."),
-        ("a.jsonl", b"[" * 10**5 + b'\n{"text": "x", "label": "bad"}', "Line 1 of .* is no JSON object"),
+        (
+            "a.csv",
+            b"text,label\nfine,bad\n\xff\xfe,good\n",
+            "The text in row 2 of .*/a.csv is not text in utf-8",
+        ),
+        (
+            "a.jsonl",
+            b'{"text": "half \\ud83d", "label": "bad"}\n\n{"text": "x", "label": "bad"}',
+            "row 1 of .* is not",
+        ),
+        (
+            "a.jsonl",
+            b'{"label": "bad"}\n{"text": "x", "label": "bad"}',
+            "The text in row 1 of .* is missing.",
+        ),
+        (
+            "a.jsonl",
+            b'{"text": 7, "label": "bad"}\n{"text": "x", "label": "bad"}',
+            "is of type int, and no text.",
+        ),
+        (
+            "a.csv",
+            b"text,label\nfine,bad\nfine,bad,more\nx,bad\n",
+            "Row 2 of .*/a.csv has 3 cells, and the header 2",
+        ),
+        (
+            "a.csv",
+            b'text,label\nfine,bad\n"open,bad\nx,bad\n',
+            "Row 2 of .* cannot be read: its quotes do not match",
+        ),
+        (
+            "a.csv",
+            b"text,label\n" + b"x" * 200_000 + b",bad\nx,bad\n",
+            "a cell has more than 131,072 characters.",
+        ),
+        (
+            "a.jsonl",
+            b'{"text": "fine", "label": "bad"}\n{"text"',
+            "Line 2 of .*/a.jsonl is no JSON object",
+        ),
+        (
+            "a.jsonl",
+            b'["fine", "bad"]\n{"text": "x", "label": "bad"}',
+            "Line 1 of .*: write one in each line.",
+        ),
+        (
+            "a.jsonl",
+            b"[" * 10**5 + b'\n{"text": "x", "label": "bad"}',
+            "Line 1 of .* is no JSON object",
+        ),
     ],
 )
 def test_an_odd_cell_is_a_bad_record(tmp_path, name, content, sentence):
@@ -132,10 +180,18 @@ def test_an_odd_cell_is_a_bad_record(tmp_path, name, content, sentence):
     ("name", "content", "sentence"),
     [
         ("a.csv", "text,label,text\nfine,bad,x\n", "a.csv has two columns of the same name."),
-        ("a.csv", "=cmd|'/c calc'!A1,bad\n", "a.csv has no column 'label': name one that it has; of CSV"),
+        (
+            "a.csv",
+            "=cmd|'/c calc'!A1,bad\n",
+            "a.csv has no column 'label': name one that it has; of CSV",
+        ),
         ("a.csv", "text;label\na;cat\n", "separated by semicolons: save it with commas"),
         ("a.tsv", "text,label\na,cat\n", "separated by commas: save it with tabs"),
-        ("a.csv", "sep=;\ntext;label\n", "a line sep=: leave that line out, and save the table with commas"),
+        (
+            "a.csv",
+            "sep=;\ntext;label\n",
+            "a line sep=: leave that line out, and save the table with commas",
+        ),
     ],
 )
 def test_a_table_that_is_not_as_declared_stops_the_start(tmp_path, name, content, sentence):

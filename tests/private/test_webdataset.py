@@ -37,13 +37,28 @@ ONE = ("1.png", FILES[1])
 @pytest.mark.parametrize(
     ("members", "part"),
     [
-        ([*sample(0), *sample(1), *sample(0)], r"Sample '\.\./x/0' of .*a\.tar comes twice, apart: put"),
-        ([*sample(0), *sample(1)[1:3]], r"x/1' of .* has no image \('label', 'json'\): name the suffix"),
+        (
+            [*sample(0), *sample(1), *sample(0)],
+            r"Sample '\.\./x/0' of .*a\.tar comes twice, apart: put",
+        ),
+        (
+            [*sample(0), *sample(1)[1:3]],
+            r"x/1' of .* has no image \('label', 'json'\): name the suffix",
+        ),
         ([*sample(0), ("../x/0.png", b"")], r"x/0' of .* has two members 'png'"),
-        ([*sample(0), ("1.png", header(tarfile.SYMTYPE))], r"'1\.png' in .* is a link, a device or sparse"),
+        (
+            [*sample(0), ("1.png", header(tarfile.SYMTYPE))],
+            r"'1\.png' in .* is a link, a device or sparse",
+        ),
         ([*sample(0), ONE, ("1.json", b'{"who": "a"}')], r"Sample 2 of .*a\.tar has no label"),
-        ([*sample(0), ONE, ("1.label", b"cat"), ("1.json", b"{")], r"'1' of .* has a \.json that is none"),
-        ([*sample(0), ONE, ("1.label", b"c" * 2**21)], r"'1' of .* has a \.label of more than 1,048,576"),
+        (
+            [*sample(0), ONE, ("1.label", b"cat"), ("1.json", b"{")],
+            r"'1' of .* has a \.json that is none",
+        ),
+        (
+            [*sample(0), ONE, ("1.label", b"c" * 2**21)],
+            r"'1' of .* has a \.label of more than 1,048,576",
+        ),
         ([ONE, ("1.label", b"cat")], "'1' of .* has no 'who': known are 'label', 'png'"),
     ],
 )
@@ -52,7 +67,10 @@ def test_samples_that_do_not_fit_are_refused(tmp_path, members, part):
 
 
 def test_samples_that_dots_run_together_are_refused(tmp_path):
-    for names, column in (("p.000.png p.000.cls p.001.png", None), ("p.1.2.jpg p.1.3.jpg q.1.2.jpg", "1.2.jpg")):
+    for names, column in (
+        ("p.000.png p.000.cls p.001.png", None),
+        ("p.1.2.jpg p.1.3.jpg q.1.2.jpg", "1.2.jpg"),
+    ):
         path = tar(tmp_path / "a.tar", [(name, FILES[0]) for name in names.split()])
         refused(WebDataset(path, size=8, image_column=column), "first dot", "rename")
 
@@ -70,7 +88,10 @@ def test_columns_that_are_not_there_and_compressed_files_are_refused(tmp_path):
     refused(source(path, label_column="labl"), "has no 'labl': did you mean 'label'")
     with tarfile.open(path, "w:gz"):
         pass
-    refused(source(tmp_path), r"a\.tar cannot be read as a \.tar file: it is damaged, compressed \(unpack it\)")
+    refused(
+        source(tmp_path),
+        r"a\.tar cannot be read as a \.tar file: it is damaged, compressed \(unpack it\)",
+    )
 
 
 def test_an_archive_that_is_cut_off_or_damaged_anywhere_is_refused(tmp_path):
@@ -80,7 +101,10 @@ def test_an_archive_that_is_cut_off_or_damaged_anywhere_is_refused(tmp_path):
         path.write_bytes(data[:size])
         refused(source(path), "cannot be read as a|truncated")
     second = data.rindex(b"../x/1.png")
-    for damaged in (data[:second] + b"\xff" + data[second + 1 :], data + data):  # or two archives joined
+    for damaged in (
+        data[:second] + b"\xff" + data[second + 1 :],
+        data + data,
+    ):  # or two archives joined
         path.write_bytes(damaged)
         refused(source(path), "cannot be read as a")
 
@@ -93,9 +117,20 @@ def test_a_header_that_announces_a_huge_length_takes_no_memory(tmp_path, kind):
 
 def test_bad_and_huge_images_are_bad_records(tmp_path, monkeypatch):
     monkeypatch.setattr(webdataset, "_LONGEST_IMAGE", 2**16)
-    members = [("0.png", b"none"), ONE, ("2.png", bytes(2**16 + 1)), ("3.png", FILES[3][:99]), ("4.png", bytes(2**16))]
+    members = [
+        ("0.png", b"none"),
+        ONE,
+        ("2.png", bytes(2**16 + 1)),
+        ("3.png", FILES[3][:99]),
+        ("4.png", bytes(2**16)),
+    ]
     data = WebDataset(tar(tmp_path / "a.tar", members), size=8, on_bad_record="skip").open()
     bad = data.check()
     assert [one.index for one in bad] == [0, 2, 3, 4]
-    assert ["more than 65,536 bytes and was not read" in one.reason for one in bad] == [False, True, False, False]
+    assert ["more than 65,536 bytes and was not read" in one.reason for one in bad] == [
+        False,
+        True,
+        False,
+        False,
+    ]
     assert read(data)[1].tolist() == [False, True, False, False, False]

@@ -16,7 +16,9 @@ TEXTS = ["a cat", "a cat, “grey”", "# 7"]
 def written(folder, prompts):
     path = folder / "project" / "recipe.yaml"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(yaml.safe_dump(GOOD).replace("kind: glyphs", f"kind: sdapi\n  prompts: {prompts}"))
+    path.write_text(
+        yaml.safe_dump(GOOD).replace("kind: glyphs", f"kind: sdapi\n  prompts: {prompts}")
+    )
     return path
 
 
@@ -24,11 +26,23 @@ def written(folder, prompts):
     ("name", "content", "prompts", "found"),
     [
         ("p.txt", LINES, "{a: !include p.txt, b: a dog}", {"a": TEXTS, "b": "a dog"}),
-        ("below/p.yaml", "a: one\nb: [two, three]\n", "!include below/p.yaml", {"a": "one", "b": ["two", "three"]}),
-        ("p.json", '{"a": "\\ud83d\\udc08", "b": ["two"]}', "!include p.json", {"a": "🐈", "b": ["two"]}),
+        (
+            "below/p.yaml",
+            "a: one\nb: [two, three]\n",
+            "!include below/p.yaml",
+            {"a": "one", "b": ["two", "three"]},
+        ),
+        (
+            "p.json",
+            '{"a": "\\ud83d\\udc08", "b": ["two"]}',
+            "!include p.json",
+            {"a": "🐈", "b": ["two"]},
+        ),
     ],
 )
-def test_a_value_may_stand_in_a_file_and_the_stored_recipe_holds_it_itself(name, content, prompts, found, tmp_path):
+def test_a_value_may_stand_in_a_file_and_the_stored_recipe_holds_it_itself(
+    name, content, prompts, found, tmp_path
+):
     file = tmp_path / "project" / name
     file.parent.mkdir(parents=True)
     file.write_text(content, encoding="utf-8")
@@ -41,7 +55,9 @@ def test_a_value_may_stand_in_a_file_and_the_stored_recipe_holds_it_itself(name,
         assert Recipe.load(tmp_path / "stored.yaml").api.settings["prompts"] == found
 
 
-def test_a_file_that_was_changed_makes_another_recipe_and_after_set_it_lies_in_this_folder(tmp_path, monkeypatch):
+def test_a_file_that_was_changed_makes_another_recipe_and_after_set_it_lies_in_this_folder(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     path, named = written(tmp_path, "x"), ("api.prompts=!include q.txt",)
     (tmp_path / "q.txt").write_text("a cat\n")
@@ -64,10 +80,20 @@ FILES = {
 @pytest.mark.parametrize(
     ("prompts", "said"),
     [
-        ("!include ../p.txt", r"!include \.\./p\.txt: it leads out of .*project: put the file there, or in a folder"),
+        (
+            "!include ../p.txt",
+            r"!include \.\./p\.txt: it leads out of .*project: put the file there, or in a folder",
+        ),
         ("!include link.txt", r"!include link\.txt: it leads out of"),
-        ("!include recipe", r"!include recipe: name a \.txt file, for a list of its lines, or a \.yaml or \.json file"),
-        ("!include more.yaml", r"!include p\.txt: a file that is included includes no other: name both in the recipe"),
+        (
+            "!include recipe",
+            r"!include recipe: name a \.txt file, for a list of its lines, or a \.yaml or \.json "
+            r"file",
+        ),
+        (
+            "!include more.yaml",
+            r"!include p\.txt: a file that is included includes no other: name both in the recipe",
+        ),
         ("!include twice.yaml", r"twice\.yaml: a is given twice \(lines 1 and 2\)"),
         ("!include deep.json", r"deep\.json is nested too deep: write it flatter"),
         ("!include latin.txt", r"latin\.txt is not a list of lines: it is no text in UTF-8"),

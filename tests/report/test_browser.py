@@ -17,9 +17,20 @@ from tests.report.conftest import check_readable, findings, show
 ACCURACY = {"accuracy": {"mean": 0.8, "std": 0.01, "values": [0.79, 0.81]}}
 METRICS = {
     "version": 1,
-    "utility": {"mlp": {"synthetic": ACCURACY | {"per_class": {"a": 0.9, "b": None}, "confusion": [[9, 1], [0, 0]]}}},
+    "utility": {
+        "mlp": {
+            "synthetic": ACCURACY
+            | {"per_class": {"a": 0.9, "b": None}, "confusion": [[9, 1], [0, 0]]}
+        }
+    },
     "chosen_classifier": {"synthetic": "mlp"},
-    "fidelity": {"pixels": {"frechet": 12.5, "kernel": {"mean": 0.1, "standard_error": 0.01}, "precision": 0.5}},
+    "fidelity": {
+        "pixels": {
+            "frechet": 12.5,
+            "kernel": {"mean": 0.1, "standard_error": 0.01},
+            "precision": 0.5,
+        }
+    },
     "memorisation": {
         "embedding": "pixels",
         "generated_to_private": {"levels": [0, 0.5, 1], "quantiles": [1.0, 2.0, 5.0]},
@@ -46,7 +57,9 @@ def test_the_confidential_page_can_be_read_by_all_and_asks_nobody_for_anything(b
     (banner,) = browser.find_elements(By.CSS_SELECTOR, ".banner")
     assert banner.text.startswith("Confidential.")
     check_readable(browser)
-    browser.execute_script("[...document.images].at(-1).removeAttribute('alt')")  # one that is shown
+    browser.execute_script(
+        "[...document.images].at(-1).removeAttribute('alt')"
+    )  # one that is shown
     assert findings(browser)[0].startswith("image-alt: <img")
     small, large = displayed(browser, "main img")[0], browser.find_element(By.TAG_NAME, "dialog")
     small.send_keys(Keys.ENTER)
@@ -60,8 +73,14 @@ def test_the_confidential_page_can_be_read_by_all_and_asks_nobody_for_anything(b
         (Keys.ARROW_RIGHT, "S1, after 1 round of votes, varied by degree 0.5"),
     ):
         slider.send_keys(key)
-        assert [one.get_attribute("data-name") for one in displayed(browser, ".generation")] == [name]
-        assert slider.get_attribute("aria-valuetext") == browser.find_element(By.ID, "shown").text == name
+        assert [one.get_attribute("data-name") for one in displayed(browser, ".generation")] == [
+            name
+        ]
+        assert (
+            slider.get_attribute("aria-valuetext")
+            == browser.find_element(By.ID, "shown").text
+            == name
+        )
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     assert len(displayed(browser, ".generation")) == 4
     assert displayed(browser, ".slider") == []
@@ -80,13 +99,17 @@ def test_the_other_pages_can_be_read_by_all(browser, run, kind):
 
 
 @pytest.mark.parametrize("confidential", [False, True])
-def test_the_pages_of_a_folder_of_runs_lead_to_one_another_and_can_be_read_by_all(browser, run, confidential):
+def test_the_pages_of_a_folder_of_runs_lead_to_one_another_and_can_be_read_by_all(
+    browser, run, confidential
+):
     shutil.copytree(run, run.parent / "other <b>")
     (run / "confidential" / "metrics.json").write_text(json.dumps(METRICS))
 
     def follow(link, title):
         browser.find_element(By.LINK_TEXT, link).click()
-        WebDriverWait(browser, 30).until(lambda _: browser.find_element(By.TAG_NAME, "h1").text == title)
+        WebDriverWait(browser, 30).until(
+            lambda _: browser.find_element(By.TAG_NAME, "h1").text == title
+        )
         check_readable(browser)
 
     with ViewServer([run.parent], confidential) as server:
@@ -94,10 +117,19 @@ def test_the_pages_of_a_folder_of_runs_lead_to_one_another_and_can_be_read_by_al
         check_readable(browser)
         follow("other <b>", "other <b>")
         follow("Live", "other <b>")
-        assert [one.text for one in displayed(browser, "nav a")][:3] == ["All runs", "Live", "Report"]
+        assert [one.text for one in displayed(browser, "nav a")][:3] == [
+            "All runs",
+            "Live",
+            "Report",
+        ]
         if confidential:
             browser.execute_script("scrollTo(0, document.body.scrollHeight)")
-            assert browser.execute_script("return document.querySelector('.banner').getBoundingClientRect().top") == 0
+            assert (
+                browser.execute_script(
+                    "return document.querySelector('.banner').getBoundingClientRect().top"
+                )
+                == 0
+            )
             follow("Confidential report", "other <b>: for its owner")
         follow("Report", "other <b>")
         follow("All runs", "All runs")

@@ -31,15 +31,32 @@ from tests.generators import Mean, Shades
 from tests.report.conftest import make_run
 
 SECRET, MAGENTA = "Doe^Jane", (255, 0, 255)
-PLACES = ["", "run/", "run/pieces", "run/report", "run/confidential", "compare?run=run&run=run", "run/stop"]
+PLACES = [
+    "",
+    "run/",
+    "run/pieces",
+    "run/report",
+    "run/confidential",
+    "compare?run=run&run=run",
+    "run/stop",
+]
 PLACES += [
-    f"run/{place}" for place in (RECIPE, f"confidential/{RECIPE}", "../confidential/log.txt", "../private.npz", "a.png")
+    f"run/{place}"
+    for place in (
+        RECIPE,
+        f"confidential/{RECIPE}",
+        "../confidential/log.txt",
+        "../private.npz",
+        "a.png",
+    )
 ]
 
 
 @contextmanager
 def writing(run, pid):
-    """The run is being written, by a process of this id of another container, which counts its processes anew."""
+    """The run is being written, by a process of this id of another container, which counts its
+    processes anew.
+    """
     with (run / "confidential" / "lock").open("w") as lock:
         lock.write(f"{pid}\n")
         lock.flush()
@@ -75,7 +92,9 @@ def test_the_process_that_writes_the_run_is_asked_to_stop_once(run):
     wait_for(signals.exists)
     assert feed.stop().startswith("It stops when the requests under way are answered")
     wait_for(lambda: signals.read_text())
-    assert feed.stop().startswith("It was asked to stop already")  # a second signal would end it at once
+    assert feed.stop().startswith(
+        "It was asked to stop already"
+    )  # a second signal would end it at once
     process.kill()
     process.join()
     assert signals.read_text() == f"{signal.SIGTERM}\n"
@@ -84,14 +103,19 @@ def test_the_process_that_writes_the_run_is_asked_to_stop_once(run):
 def test_a_process_that_does_not_write_the_run_is_not_stopped(run):
     with subprocess.Popen(["sleep", "60"]) as other, writing(run, other.pid):
         told = Feed(LivePage(Run.open(run))).stop()
-        assert told == "The process that writes the run is not one of this machine: stop it where it runs."
+        assert (
+            told
+            == "The process that writes the run is not one of this machine: stop it where it runs."
+        )
         assert other.poll() is None
         other.kill()
 
 
 def get(server, path, method="GET", **headers):
     connection = HTTPConnection("127.0.0.1", server.server_port, timeout=10)
-    named = {"Host": server.hosts[0]} | {name.capitalize(): value for name, value in headers.items()}
+    named = {"Host": server.hosts[0]} | {
+        name.capitalize(): value for name, value in headers.items()
+    }
     connection.request(method, path, headers=named)
     answer = connection.getresponse()
     return answer.status, answer.read().decode(), answer.headers
@@ -100,7 +124,9 @@ def get(server, path, method="GET", **headers):
 def test_nobody_else_is_answered(run):
     with served(run) as server:
         here, own = f"/{server.token}/run/", f"http://{server.hosts[0]}"
-        status, page, headers = get(server, here, host=server.hosts[1], origin=f"http://{server.hosts[1]}")
+        status, page, headers = get(
+            server, here, host=server.hosts[1], origin=f"http://{server.hosts[1]}"
+        )
         assert (status, "<h1>" in page) == (200, True)
         assert (headers["Cache-Control"], headers["Referrer-Policy"]) == ("no-store", "no-referrer")
         assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
@@ -109,7 +135,13 @@ def test_nobody_else_is_answered(run):
         assert "unsafe-inline'; script" not in headers["Content-Security-Policy"]
         assert get(server, f"{here}pieces")[0] == 200
         assert get(server, f"/{server.token}/")[0] == get(server, f"{here}report")[0] == 200
-        for place in ("/", f"/{server.token}", f"/{server.token[:-1]}/", f"{here}page", f"{here}confidential"):
+        for place in (
+            "/",
+            f"/{server.token}",
+            f"/{server.token[:-1]}/",
+            f"{here}page",
+            f"{here}confidential",
+        ):
             assert get(server, place)[:2] == (404, "Not found.")
         for host in ("rebound.example", f"rebound.example:{server.server_port}", "127.0.0.1", ""):
             assert get(server, here, host=host)[0] == 403
@@ -130,15 +162,31 @@ class Greys(Shades):
         return Answer(Images(answer.samples.array.repeat(3, axis=-1)), answer.conditions)
 
     def variation_api(self, request):
-        return Answer(Images(super().variation_api(request).samples.array.repeat(3, axis=-1)), request.conditions)
+        return Answer(
+            Images(super().variation_api(request).samples.array.repeat(3, axis=-1)),
+            request.conditions,
+        )
 
 
 def plant(folder):
-    """A run over magenta records, both in a folder of a patient's name, stopped while S_1 arrived."""
+    """A run over magenta records, both in a folder of a patient's name, stopped while S_1
+    arrived.
+    """
     folder.mkdir()
-    np.savez(folder / "private.npz", images=np.full((60, 4, 4, 3), MAGENTA, np.uint8), labels=["a", "b"] * 30)
+    np.savez(
+        folder / "private.npz",
+        images=np.full((60, 4, 4, 3), MAGENTA, np.uint8),
+        labels=["a", "b"] * 30,
+    )
     data = pe.ImageNpz(folder / "private.npz", size=4, classes=["a", "b"], declared_size=60)
-    given = {"population": 20, "iterations": 1, "lookahead": 0, "epsilon": 9, "delta": 1e-5, "max_images": 35}
+    given = {
+        "population": 20,
+        "iterations": 1,
+        "lookahead": 0,
+        "epsilon": 9,
+        "delta": 1e-5,
+        "max_images": 35,
+    }
     with pytest.raises(LimitReached):
         pe.evolve(data, Greys(), embedding=Mean(), out=folder / "run", **given)
     (folder / "run" / "confidential" / "log.txt").write_text(SECRET)
@@ -148,22 +196,34 @@ def plant(folder):
 def all_answers(server):
     """Every byte that is answered, headers included, whatever is asked for."""
     found, host = b"", server.hosts[0]
-    for method, place in [(method, place) for method in ("GET", "POST", "HEAD") for place in PLACES]:
+    for method, place in [
+        (method, place) for method in ("GET", "POST", "HEAD") for place in PLACES
+    ]:
         with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as connection:
-            lines = [f"{method} /{server.token}/{place} HTTP/1.1", f"Host: {host}", f"Origin: http://{host}", "", ""]
+            lines = [
+                f"{method} /{server.token}/{place} HTTP/1.1",
+                f"Host: {host}",
+                f"Origin: http://{host}",
+                "",
+                "",
+            ]
             connection.sendall("\r\n".join(lines).encode())
             found += connection.makefile("rb").read()
     return found
 
 
 def leaks(answered):
-    """What of the planted records is in these bytes: where they lie, their pixels, and these in a picture."""
+    """What of the planted records is in these bytes: where they lie, their pixels, and these in a
+    picture.
+    """
     found = {word for word in (SECRET, "private.npz") if word.encode() in answered}
     for kind, data in re.findall(rb"data:(\w+)/[\w+]+;base64,([\w+/=]+)", answered):
         content = base64.b64decode(data)
         answered += content
         if kind == b"image":
-            red, green, blue = np.moveaxis(np.asarray(Image.open(io.BytesIO(content)).convert("RGB"), np.int64), -1, 0)
+            red, green, blue = np.moveaxis(
+                np.asarray(Image.open(io.BytesIO(content)).convert("RGB"), np.int64), -1, 0
+            )
             if (np.minimum(red, blue) - green > 30).any():
                 found.add("picture")
     return found | ({"pixels"} if bytes(MAGENTA) * 4 in answered else set())
@@ -215,7 +275,9 @@ def test_a_page_gets_what_has_changed_since_it_last_asked(run):
 def test_votes_show_when_something_after_them_was_asked(tmp_path):
     with pytest.raises(LimitReached):
         make_run(tmp_path, iterations=1, degree=0.5, lookahead=0, population=50, max_images=50)
-    assert (tmp_path / "run" / "releases" / "histogram-1.npy").is_file()  # drawn, and its deadline may lie ahead
+    assert (
+        tmp_path / "run" / "releases" / "histogram-1.npy"
+    ).is_file()  # drawn, and its deadline may lie ahead
     pieces = LivePage(Run.open(tmp_path / "run")).pieces("running", waits="for its endpoint")
     assert pieces["votes"] == ""
     assert "private records vote first" in pieces["standing"]

@@ -1,4 +1,6 @@
-"""Folders that anybody may have made: none hides the others from `pe view`, and a file too large ends in a sentence."""
+"""Folders that anybody may have made: none hides the others from `pe view`, and a file too large
+ends in a sentence.
+"""
 
 import json
 import os
@@ -56,10 +58,11 @@ ODD = {
     "the lock is a folder": replaced("confidential/lock", os.mkdir),
     "the lock leads to itself": replaced("confidential/lock", lambda path: path.symlink_to(path)),
     "the journal holds text in place of numbers": journal(
-        "DROP TABLE misses", "DROP TABLE chunks", "CREATE TABLE misses (chunk, item, outcome, retryable, reason)",
-        "CREATE TABLE chunks AS SELECT 1 id, 'population/0' phase, 'x' file, 'x' sha256, 'a' answered, 'b' calls, "
-        "'c' images, 'd' tokens, 'e' seconds, 'f' text_in, 'g' image_in, 'h' text_out, 'i' image_out, 'j' megapixels, "
-        "'k' cost",
+        "DROP TABLE misses", "DROP TABLE chunks", "CREATE TABLE misses (chunk, item, outcome, "
+                                                  "retryable, reason)",
+        "CREATE TABLE chunks AS SELECT 1 id, 'population/0' phase, 'x' file, 'x' sha256, 'a' "
+        "answered, 'b' calls, 'c' images, 'd' tokens, 'e' seconds, 'f' text_in, 'g' image_in, 'h' "
+        "text_out, 'i' image_out, 'j' megapixels, 'k' cost",
     ),
     "a view of the journal has rows without end": journal(
         "DROP TABLE events",
@@ -108,7 +111,9 @@ def test_an_odd_folder_hides_no_other_run(made, tmp_path, odd, capsys):
         ("confidential/metrics.json", ["view", "--write", "--confidential"]),
     ],
 )
-def test_a_file_too_large_to_read_ends_in_one_sentence(made, tmp_path, name, words, capsys, monkeypatch):
+def test_a_file_too_large_to_read_ends_in_one_sentence(
+    made, tmp_path, name, words, capsys, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     run = shutil.copytree(made, tmp_path / "run")
     (run / name).touch()

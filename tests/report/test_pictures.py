@@ -1,4 +1,6 @@
-"""Pictures of a run, how different its samples are, and which of several generators made those that were preferred."""
+"""Pictures of a run, how different its samples are, and which of several generators made those that
+were preferred.
+"""
 
 import io
 
@@ -23,7 +25,9 @@ SIGMA = 3.0
 
 def population(samples, labels=None, **conditions):
     labels = np.zeros(len(samples), np.int32) if labels is None else np.asarray(labels, np.int32)
-    return Population(samples, labels, Conditions(conditions), np.full(len(samples), NO_PARENT, np.int64))
+    return Population(
+        samples, labels, Conditions(conditions), np.full(len(samples), NO_PARENT, np.int64)
+    )
 
 
 def grey(shape, shade=0):
@@ -39,7 +43,9 @@ def test_an_empty_place_of_the_contact_sheet_is_no_black_tile():
     some = population(grey((7, 32, 32, 1)))
     filled = np.ones((96, 96), dtype=bool)
     filled[64:, 32:] = False
-    np.testing.assert_array_equal(np.asarray(pictures.mosaic(some, 0))[..., 3], np.where(filled, 255, 0))
+    np.testing.assert_array_equal(
+        np.asarray(pictures.mosaic(some, 0))[..., 3], np.where(filled, 255, 0)
+    )
     assert pictures.mosaic(some, 1) is None
     sheet = np.asarray(Image.open(io.BytesIO(contact_sheet([some], ["a", "b"]))))[34:130, 56:152]
     np.testing.assert_array_equal(sheet, np.where(filled, 0, 255)[..., None].repeat(3, axis=2))
@@ -84,7 +90,10 @@ def test_of_nearly_equal_samples_of_a_label_one_counts():
     assert variety_of(10, 10, 12, 200, 201, 203, 100) == {"a": Variety(7, 6, 7, 3)}
     assert variety_of(10, 10 + 0.9 * pictures.NEAR * usual)["a"].apart == 1
     assert variety_of(10, 10 + 1.2 * pictures.NEAR * usual)["a"].apart == 2
-    assert variety_of(10, 10, 10, 10, labels=[0, 1, 0, 1]) == {"a": Variety(2, 1, 2, 1), "b": Variety(2, 1, 2, 1)}
+    assert variety_of(10, 10, 10, 10, labels=[0, 1, 0, 1]) == {
+        "a": Variety(2, 1, 2, 1),
+        "b": Variety(2, 1, 2, 1),
+    }
     assert whole(variety_of(10, 10, 200, labels=[0, 0, 1])) == Variety(3, 2, 3, 2)
 
 
@@ -100,7 +109,9 @@ def test_of_nearly_equal_samples_of_a_label_one_counts():
 def test_a_remedy_against_collapse_can_be_followed(taken, remedy):
     samples = population(shades(7)).samples
     (warning,) = pictures.collapse_warnings(3, samples, {"a": Variety(90, 2, 90, 2)}, taken)
-    assert warning.startswith("S_3 has collapsed: of 90 samples that were compared, only 2 differ clearly")
+    assert warning.startswith(
+        "S_3 has collapsed: of 90 samples that were compared, only 2 differ clearly"
+    )
     assert warning.endswith(f": take {remedy}.")
     assert pictures.collapse_warnings(3, samples, {"a": Variety(90, 20, 90, 20)}, taken) == []
 
@@ -116,7 +127,10 @@ def test_copies_of_enough_that_one_vote_chose_have_not_collapsed():
 @pytest.mark.parametrize("taken", [None, step(0.0, 2.5), step(0.5, 2.5)])
 def test_few_different_rows_of_a_table_are_no_collapse(taken):
     rows = Rows(np.array([b'{"sex":"f"}', b'{"sex":"m"}']))
-    for few in ({"a": Variety(1000, 2, 1000, 2)}, {"a": Variety(500, 400, 500, 400), "rare": Variety(500, 1, 500, 1)}):
+    for few in (
+        {"a": Variety(1000, 2, 1000, 2)},
+        {"a": Variety(500, 400, 500, 400), "rare": Variety(500, 1, 500, 1)},
+    ):
         assert pictures.collapse_warnings(0, rows, few, taken) == []
 
 
@@ -129,15 +143,22 @@ def test_alone_or_among_equal_first_samples_only_equal_ones_are_nearly_equal():
 
 def test_other_modalities_are_compared_by_their_own_distance():
     rows = defined("Rows")
-    spread, same = (population(rows(np.array(each, float)[:, None])) for each in ([0, 9, 30, 70], [0, 0, 70, 70]))
-    assert [whole(each) for each in varieties([spread, same], ["a"], 0)] == [Variety(4, 4, 4, 4), Variety(4, 2, 4, 2)]
+    spread, same = (
+        population(rows(np.array(each, float)[:, None]))
+        for each in ([0, 9, 30, 70], [0, 0, 70, 70])
+    )
+    assert [whole(each) for each in varieties([spread, same], ["a"], 0)] == [
+        Variety(4, 4, 4, 4),
+        Variety(4, 2, 4, 2),
+    ]
 
 
 def shares_of(makers, votes):
     """By two iterations of such samples, of which the first had these votes."""
     made = population(grey((len(makers), 1, 1, 1)), generator=makers)
     return generator_shares(
-        [made, made], [Generation(1, 0.5, votes, 0.0, SIGMA, None, 0.5, 1.0, None, None, None, None)]
+        [made, made],
+        [Generation(1, 0.5, votes, 0.0, SIGMA, None, 0.5, 1.0, None, None, None, None)],
     )
 
 

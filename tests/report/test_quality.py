@@ -28,16 +28,30 @@ def page_of(**metrics):
     return render("quality.html", quality(NOWHERE, metrics))
 
 
-def test_every_part_of_a_real_evaluation_is_on_the_page_and_its_numbers_in_a_comparison(run, tmp_path):
+def test_every_part_of_a_real_evaluation_is_on_the_page_and_its_numbers_in_a_comparison(
+    run, tmp_path
+):
     labels = np.arange(40) % 2
-    np.savez(tmp_path / "test.npz", images=images_of(5 * labels + 200).pixels, labels=np.array(["a", "b"])[labels])
-    given = {"embedding": Mean(), "metrics": None, "seeds": 2, "random_selection": True, "one_vote": True}
+    np.savez(
+        tmp_path / "test.npz",
+        images=images_of(5 * labels + 200).pixels,
+        labels=np.array(["a", "b"])[labels],
+    )
+    given = {
+        "embedding": Mean(),
+        "metrics": None,
+        "seeds": 2,
+        "random_selection": True,
+        "one_vote": True,
+    }
     metrics = evaluate(Run.open(run), tmp_path / "test.npz", **given)
     page = write_report(run, confidential=True).read_text(encoding="utf-8")
     text, auc = words(page), f"{metrics['memorisation']['membership']['auc']:.3f}"
     for name in ("synthetic", "un-evolved", "random selection", "one vote", "real"):
         assert len(re.findall(rf"<td>{name}</td>", page)) >= 2  # a row of utility, one of fidelity
-    assert unescape(text).index(metrics["verdict"]["sentence"]) < text.index("Utility: train on synthetic")
+    assert unescape(text).index(metrics["verdict"]["sentence"]) < text.index(
+        "Utility: train on synthetic"
+    )
     (by_set,) = metrics["utility"].values()
     accuracy = by_set["synthetic"]["accuracy"]
     assert f"{accuracy['mean']:.1%} ± {accuracy['std']:.1%}" in text
@@ -54,11 +68,17 @@ def test_every_part_of_a_real_evaluation_is_on_the_page_and_its_numbers_in_a_com
 
 @pytest.mark.parametrize("standard", [True, False])
 def test_distances_are_called_fid_and_kid_under_standard_inception_alone(standard):
-    found = {"frechet": 3.0, "kernel": {"mean": 0.1, "standard_error": None}, "standard_inception": standard}
+    found = {
+        "frechet": 3.0,
+        "kernel": {"mean": 0.1, "standard_error": None},
+        "standard_inception": standard,
+    }
     metrics = {"fidelity": {"inception": found}}
     text = words(page_of(**metrics))
     assert ("FID" in text, "KID" in text) == (standard, standard)
-    assert headline_numbers(metrics) == [("FID, inception" if standard else "Fréchet, inception", "3")]
+    assert headline_numbers(metrics) == [
+        ("FID, inception" if standard else "Fréchet, inception", "3")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -70,18 +90,33 @@ def test_the_membership_test_is_put_into_words(low, high, meaning):
     assert meaning in page_of(memorisation={"embedding": "pixels", "membership": member})
 
 
-@pytest.mark.parametrize("allowed", [{"epsilon": 1.0, "delta": 1e-5, "by_epsilon": 0.272, "tpr": 0.16}, None])
+@pytest.mark.parametrize(
+    "allowed", [{"epsilon": 1.0, "delta": 1e-5, "by_epsilon": 0.272, "tpr": 0.16}, None]
+)
 def test_the_attack_on_a_fitted_model_is_put_into_words(allowed):
     hits = {"share": 0.123, "low": 0.09, "high": 0.16, "level": 0.95}
     auc = {"auc": 0.52, "low": 0.48, "high": 0.56, "level": 0.95}
-    by_loss = {"model": "dpdm", "each": 400, "fpr": 0.1, "tpr": hits, "auc": auc, "allowed": allowed, "warnings": []}
+    by_loss = {
+        "model": "dpdm",
+        "each": 400,
+        "fpr": 0.1,
+        "tpr": hits,
+        "auc": auc,
+        "allowed": allowed,
+        "warnings": [],
+    }
     text = words(page_of(memorisation={"membership_by_loss": by_loss}))
-    assert "(dpdm) has a small loss on finds 12.3% of 400 private records (95% interval 9.0% to 16.0%)" in text
+    assert (
+        "(dpdm) has a small loss on finds 12.3% of 400 private records (95% interval 9.0% to 16.0%)"
+        in text
+    )
     assert ("ε = 1, allows 16.0%" in text) == (allowed is not None)
 
 
 def test_no_page_holds_a_control_character():
-    page = page_of(verdict={"sentence": "a\x1b[31m \x00\x9b\x7f <b>\n", "collapsed": [], "remedies": []})
+    page = page_of(
+        verdict={"sentence": "a\x1b[31m \x00\x9b\x7f <b>\n", "collapsed": [], "remedies": []}
+    )
     assert "a\\x1b[31m \\x00\\x9b\\x7f &lt;b&gt;\n" in page
     assert not {"\x1b", "\x00", "\x9b", "\x7f"} & set(page)
 
@@ -91,7 +126,10 @@ def test_metrics_are_read_whole_or_refused_and_name_pictures_of_the_confidential
         (run / "confidential" / "metrics.json").write_text(content)
         return write_report(run, confidential=True).read_text(encoding="utf-8")
 
-    for damaged, sentence in (("{", r"is not JSON: run `pe evaluate` again"), ('{"version": 9}', "has version 9")):
+    for damaged, sentence in (
+        ("{", r"is not JSON: run `pe evaluate` again"),
+        ('{"version": 9}', "has version 9"),
+    ):
         with pytest.raises(RunError, match=sentence):
             told(damaged)
     assert "Nothing fits." in told(json.dumps({"version": 1, "notes": ["Nothing fits."]}))

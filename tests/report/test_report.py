@@ -58,24 +58,41 @@ def test_no_name_becomes_markup(tmp_path):
     images = np.random.default_rng(0).integers(0, 255, (18, 4, 4, 1)).astype(np.uint8)
     np.savez(tmp_path / "private.npz", images=images, labels=np.array(evil * 6))
     data = pe.ImageNpz(tmp_path / "private.npz", size=4, channels=1, classes=evil)
-    settings = {"population": 9, "iterations": 1, "lookahead": 0, "noise_multiplier": 1, "delta": 1e-5}
+    settings = {
+        "population": 9,
+        "iterations": 1,
+        "lookahead": 0,
+        "noise_multiplier": 1,
+        "delta": 1e-5,
+    }
     run = pe.evolve(data, Shades(), embedding=Mean(), out=tmp_path / "run", **settings)
-    pages = [write_report(run.folder, confidential=confidential).read_text() for confidential in (False, True)]
+    pages = [
+        write_report(run.folder, confidential=confidential).read_text()
+        for confidential in (False, True)
+    ]
     for page in (*pages, comparison_page(side_by_side([run, run]))):
         assert not any(name in page for name in evil)
         assert "onerror=alert" not in page.replace("onerror=alert(1)&gt;", "")
 
 
 @pytest.mark.parametrize("fitted", [False, True])
-def test_a_run_without_iterations_speaks_of_none_and_says_whether_the_generator_was_fitted(tmp_path, fitted):
+def test_a_run_without_iterations_speaks_of_none_and_says_whether_the_generator_was_fitted(
+    tmp_path, fitted
+):
     api = pe.api("dp_merf", features=20, steps=2, batch=4) if fitted else None
     folder = make_run(tmp_path, api, iterations=0, degree=0.5, lookahead=0, population=10).folder
     page = re.sub('base64,[^"]*', "", write_report(folder).read_text())
-    for told in ("The generator was fitted on the private records", "noised release fit/mean_features"):
+    for told in (
+        "The generator was fitted on the private records",
+        "noised release fit/mean_features",
+    ):
         assert (told in page) == fitted
     assert ("From the fitted generator" if fitted else "Straight from the generator") in page
     assert ("straight from the generator" in page.lower()) == (not fitted)
-    assert not any(words in page for words in ("0 of 0", 'id="iteration"', "S0", "How it evolved", "Founders left"))
+    assert not any(
+        words in page
+        for words in ("0 of 0", 'id="iteration"', "S0", "How it evolved", "Founders left")
+    )
 
 
 def test_epsilon_and_delta_are_put_into_words_that_are_true(run, page):
@@ -85,17 +102,31 @@ def test_epsilon_and_delta_are_put_into_words_that_are_true(run, page):
     assert "at most 7.39 times" in section
     assert ", plus 1e-05." in section
     assert "add_remove" not in section
-    assert page.index("How it evolved") < page.index("What it promises") < page.index("The certificate")
+    assert (
+        page.index("How it evolved")
+        < page.index("What it promises")
+        < page.index("The certificate")
+    )
     assert "When it ended, this was the only recorded run over the data set:" in page
-    assert "When it ended, this was the only recorded run over this data: ε" in Run.open(run).certificate
+    assert (
+        "When it ended, this was the only recorded run over this data: ε"
+        in Run.open(run).certificate
+    )
 
 
 @pytest.mark.parametrize(
     ("relation", "world"),
-    [("add_remove", "had never been"), ("replace_one", "had been another"), ("zero_out", "had been blank")],
+    [
+        ("add_remove", "had never been"),
+        ("replace_one", "had been another"),
+        ("zero_out", "had been blank"),
+    ],
 )
 def test_the_promise_names_the_world_that_is_compared(made, relation, world):
-    guarantee = Run.open(made).guarantee | {"relation": {"name": relation}, "unit": {"name": "patient"}}
+    guarantee = Run.open(made).guarantee | {
+        "relation": {"name": relation},
+        "unit": {"name": "patient"},
+    }
     assert re.search(rf"any one patient .*{world}", promise(guarantee))
     assert "e^ε times" in promise(guarantee | {"epsilon": 800.0})
     assert promise(guarantee | {"holds": False, "statement": "NO GUARANTEE."}) == "NO GUARANTEE."
@@ -114,7 +145,9 @@ def test_the_diagnostics_are_those_of_the_stored_votes_and_parents(made):
     parents = [np.load(made / "populations" / f"{t:03d}" / "parents.npy") for t in (1, 2, 3)]
     assert found[0].parents == found[0].founders == len(set(parents[0]))
     assert found[2].founders == len({parents[0][parents[1][parent]] for parent in parents[2]})
-    before, after = (np.load(made / "populations" / f"{t:03d}" / "images.npy").astype(float) for t in (0, 1))
+    before, after = (
+        np.load(made / "populations" / f"{t:03d}" / "images.npy").astype(float) for t in (0, 1)
+    )
     distances = np.sqrt(((after - before[parents[0]]) ** 2).mean(axis=(1, 2, 3)))
     assert found[0].mean_move == pytest.approx(distances.mean(), rel=1e-5)
     assert found[0].equals == np.count_nonzero(distances == 0)
@@ -131,12 +164,19 @@ def test_templates_escape_what_they_are_given_and_miss_what_they_are_not():
 
 
 def test_runs_are_compared_in_a_table_and_on_a_page(run, tmp_path):
-    other, page, many = shutil.copytree(run, tmp_path / "other"), tmp_path / "page.html", ["a cat"] * 1000
+    other, page, many = (
+        shutil.copytree(run, tmp_path / "other"),
+        tmp_path / "page.html",
+        ["a cat"] * 1000,
+    )
     recipe = yaml.safe_load((other / "recipe.yaml").read_text())
     recipe["evolution"]["degree"] = 0.25
     recipe["api"] |= {"max_chunk": 3, "prompts": many}
     (other / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    accurate = {"version": 1, "utility": {"mlp": {"synthetic": {"accuracy": {"mean": 0.75, "std": 0.0}}}}}
+    accurate = {
+        "version": 1,
+        "utility": {"mlp": {"synthetic": {"accuracy": {"mean": 0.75, "std": 0.0}}}},
+    }
     test = {"source": "npz", "path": "a.npz", "images": 1998, "sha256": "1a", "left_out": 2}
     (run / "confidential" / "metrics.json").write_text(json.dumps(accurate | {"test": test}))
 
@@ -145,13 +185,20 @@ def test_runs_are_compared_in_a_table_and_on_a_page(run, tmp_path):
 
     assert "… (1,000 in all)" in compared("--text").output
     printed, degrees = json.loads(compared("--json").output), [[0.5, 0.3, 0.1], 0.25]
-    settings = {"api.max_chunk": [None, 3], "api.prompts": [None, many], "evolution.degree": degrees}
+    settings = {
+        "api.max_chunk": [None, 3],
+        "api.prompts": [None, many],
+        "evolution.degree": degrees,
+    }
     assert (printed["settings"], printed["warnings"]) == (settings, [])
     here = "1,998 images of a.npz (2 left out)"
     assert printed["internal"] == {"test set": [here, "–"], "accuracy, mlp": ["75.0% ± 0.0%", "–"]}
     for sets, told in (
         ({"test": test | {"path": "elsewhere.npz"}}, ""),
-        ({"test": test | {"sha256": "2b"}}, "The test images differ, so the internal numbers of these runs cannot be"),
+        (
+            {"test": test | {"sha256": "2b"}},
+            "The test images differ, so the internal numbers of these runs cannot be",
+        ),
     ):
         (other / "confidential" / "metrics.json").write_text(json.dumps(accurate | sets))
         result = compared("--html", str(page))

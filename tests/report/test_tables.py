@@ -1,4 +1,6 @@
-"""A run over a table shows its columns beside the public start, their associations, and rows to page through."""
+"""A run over a table shows its columns beside the public start, their associations, and rows to
+page through.
+"""
 
 import json
 import re
@@ -25,10 +27,17 @@ COLUMNS = {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("table")
-    lines = ["a<b,city,born,risk", *(f"1234567,SECRET,1700-03-04,{label}" for label in ("low", "high") * 30)]
+    lines = [
+        "a<b,city,born,risk",
+        *(f"1234567,SECRET,1700-03-04,{label}" for label in ("low", "high") * 30),
+    ]
     (folder / "private.csv").write_text("\n".join(lines) + "\n")
     private = pe.RowTable(
-        folder / "private.csv", columns=COLUMNS, label_column="risk", classes=["low", "high"], declared_size=60
+        folder / "private.csv",
+        columns=COLUMNS,
+        label_column="risk",
+        classes=["low", "high"],
+        declared_size=60,
     )
     terms = {"epsilon": 20.0, "delta": 1e-3, "population": 60, "iterations": 2, "degree": 0.3}
     return pe.evolve(private, pe.api("mutate"), out=folder / "run", **terms)
@@ -48,7 +57,10 @@ def test_the_page_has_every_column_beside_the_start_and_no_record(run):
 def test_the_owner_s_page_has_what_an_evaluation_counted_in_real_rows(run):
     shares = {name: [[f"of {name}", 0.5]] for name in COLUMNS}
     matrix = [[*COLUMNS], [[1.0, 0.25, 0.25, 0.25]] * 4]
-    metrics = {"version": 1, "table": {"sets": {}, "reference": {"shares": shares, "associations": matrix}}}
+    metrics = {
+        "version": 1,
+        "table": {"sets": {}, "reference": {"shares": shares, "associations": matrix}},
+    }
     (run.confidential / "metrics.json").write_text(json.dumps(metrics))
     page = write_report(run.folder, confidential=True).read_text()
     assert page.count('<th scope="col">real</th>') == 3
@@ -60,7 +72,11 @@ def test_the_owner_s_page_has_what_an_evaluation_counted_in_real_rows(run):
 def test_bins_follow_from_the_declaration_and_hold_every_row():
     column = Column(kind="integer", min=1, max=40, missing=True)
     shares = column.shares(np.array([0, 0, 39, 40]))
-    assert (shares[0], shares[-2], shares[-1]) == (("1 – 3", 0.5), ("39 – 40", 0.25), ("(missing)", 0.25))
+    assert (shares[0], shares[-2], shares[-1]) == (
+        ("1 – 3", 0.5),
+        ("39 – 40", 0.25),
+        ("(missing)", 0.25),
+    )
     assert len(shares) == 17
     column = Column(kind="category", values=[str(i) for i in range(40)])
     assert [name for name, _ in column.shares(np.array([7]))] == list(column.values)
@@ -71,7 +87,9 @@ def test_an_association_is_1_for_a_copy_and_0_for_an_independent_column():
     one, other = rng.integers(0, 16, (2, 5000))
     column = {"kind": "integer", "min": 0, "max": 15}
     codes = np.stack([one, 15 - one, other], axis=1)
-    names, matrix = Columns({"a": column, "b": column, "c": column}).associations(codes, np.zeros(5000, np.int64))
+    names, matrix = Columns({"a": column, "b": column, "c": column}).associations(
+        codes, np.zeros(5000, np.int64)
+    )
     assert names == ["a", "b", "c"]
     assert matrix[0][1] == pytest.approx(1, abs=1e-3)
     assert matrix[0][2] < 0.05

@@ -24,7 +24,14 @@ TOLD = [
     "safe \u202eevil",
 ]
 SECRET = "PRIVATE <i>record</i> number"
-LENGTHS = {"samples": 2, "words": [1, 2, 3], "bytes": [1, 2, 3], "vocabulary": 7, "covered": 0.5, "divergence": 0.25}
+LENGTHS = {
+    "samples": 2,
+    "words": [1, 2, 3],
+    "bytes": [1, 2, 3],
+    "vocabulary": 7,
+    "covered": 0.5,
+    "divergence": 0.25,
+}
 METRICS = {
     "version": 1,
     "run": {"noun": "texts", "images": 20, "finished": True, "iteration": 2},
@@ -32,8 +39,16 @@ METRICS = {
     "texts": {"levels": [0.05, 0.5, 0.95], "sets": {"synthetic": LENGTHS}},
     "memorisation": {
         "nearest_pairs": {"files": ["confidential/nearest_pairs.json"]},
-        "overlap": {"run": 8, "generated": 20, "with_a_run": 3, "heldout": 9, "heldout_with_a_run": 1},
-        "canaries": [{"canary": "<u>planted</u>", "private": 1, "generated": 0, "longest_part": 0.5}],
+        "overlap": {
+            "run": 8,
+            "generated": 20,
+            "with_a_run": 3,
+            "heldout": 9,
+            "heldout_with_a_run": 1,
+        },
+        "canaries": [
+            {"canary": "<u>planted</u>", "private": 1, "generated": 0, "longest_part": 0.5}
+        ],
     },
 }
 
@@ -59,7 +74,9 @@ def run(tmp_path_factory):
 
 
 def test_texts_are_escaped_on_every_page_and_private_ones_on_the_confidential_one_alone(run):
-    page, internal = (write_report(run.folder, confidential=owner).read_text() for owner in (False, True))
+    page, internal = (
+        write_report(run.folder, confidential=owner).read_text() for owner in (False, True)
+    )
     assert "PRIVATE" not in page
     for escaped in ("PRIVATE &lt;i&gt;record&lt;/i&gt; number 1", "&lt;u&gt;planted&lt;/u&gt;"):
         assert escaped in internal
@@ -71,7 +88,9 @@ def test_texts_are_escaped_on_every_page_and_private_ones_on_the_confidential_on
 
 
 @pytest.mark.slow
-def test_texts_are_shown_folded_in_their_own_direction_and_are_found_whatever_their_case_and_accents(browser, run):
+def test_texts_are_shown_folded_in_their_own_direction_and_are_found_whatever_their_case_and_accents(
+    browser, run
+):
     show(browser, write_report(run.folder))
     browser.find_element(By.ID, "iteration").send_keys(Keys.HOME)
     shown = {one.get_attribute("textContent"): one for one in displayed(browser, ".generation li")}
@@ -86,9 +105,14 @@ def test_texts_are_shown_folded_in_their_own_direction_and_are_found_whatever_th
         field = browser.find_element(By.ID, "search")
         field.clear()
         field.send_keys(words)
-        assert {one.get_attribute("textContent") for one in displayed(browser, ".generation li")} == {text}
+        assert {
+            one.get_attribute("textContent") for one in displayed(browser, ".generation li")
+        } == {text}
     assert "in all iterations" in browser.find_element(By.ID, "hits").text
     check_readable(browser)
     show(browser, write_report(run.folder, confidential=True))
-    assert [one.text for one in browser.find_elements(By.CSS_SELECTOR, ".pairs .pair")] == [TOLD[0], f"{SECRET} 1"]
+    assert [one.text for one in browser.find_elements(By.CSS_SELECTOR, ".pairs .pair")] == [
+        TOLD[0],
+        f"{SECRET} 1",
+    ]
     check_readable(browser)

@@ -1,4 +1,6 @@
-"""An export holds what was certified, and nothing else; its file names are safe whatever the labels are."""
+"""An export holds what was certified, and nothing else; its file names are safe whatever the labels
+are.
+"""
 
 import io
 import json
@@ -34,7 +36,9 @@ def certify(run, change):
     (run.folder / "certificate.json").write_text(json.dumps(guarantee))
 
 
-def test_a_run_that_was_changed_or_lacks_a_file_is_neither_exported_nor_certified_anew(run, tmp_path):
+def test_a_run_that_was_changed_or_lacks_a_file_is_neither_exported_nor_certified_anew(
+    run, tmp_path
+):
     path = run.folder / "synthetic.npz"
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(RunError, match=r"'synthetic\.npz' was changed"):
@@ -42,7 +46,9 @@ def test_a_run_that_was_changed_or_lacks_a_file_is_neither_exported_nor_certifie
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("out")]
     (run.folder / "more.npz").write_bytes(b"more")
     reissue(run.folder)
-    assert examine(run.folder)[1] == ["'synthetic.npz' was changed: its SHA-256 is not the certificate's."]
+    assert examine(run.folder)[1] == [
+        "'synthetic.npz' was changed: its SHA-256 is not the certificate's."
+    ]
     (run.folder / "evolution.png").unlink()
     with pytest.raises(RunError, match=r"'evolution\.png' is covered but missing"):
         run.export(tmp_path / "out")
@@ -87,22 +93,61 @@ def test_of_a_public_pool_s_path_an_export_and_the_report_have_the_last_part(tmp
     run = make(tmp_path, ("a", "b"), api=pool, embedding="pixels")
     pe.write_report(run)
     out = run.export(tmp_path / "out")
-    assert [name for name in names(out) if str(tmp_path).encode() in (out / name).read_bytes()] == []
+    assert [
+        name for name in names(out) if str(tmp_path).encode() in (out / name).read_bytes()
+    ] == []
     assert yaml.safe_load((out / "recipe.yaml").read_text())["api"]["path"] == "pool.npz"
     assert examine(out)[1] == []
     assert pe.extend(run, 2, progress=pe.Progress()).is_file()  # at home it knows its pool
 
 
-ALIKE = ["a", "a.", ".a", "a ", "a/b", "a%2Fb", "a%252Fb", "nul", "NUL", "%6Eul", "con.x", "labels.csv", "..", "."]
-LONG = ["x" * 200, "x" * 201, "x" * 202, "x" * 199 + "%", "脑" * 67, "脑" * 68, "Straße", "strasse", "a\x1b[0m", "a\n"]
-AS_THEY_ARE = ["x" * 200, "Łódź", "50% off", "e.g. this", "Food & Drink", "gros œuvre", "می\u200cشود", "👩\u200d🔬"]
+ALIKE = [
+    "a",
+    "a.",
+    ".a",
+    "a ",
+    "a/b",
+    "a%2Fb",
+    "a%252Fb",
+    "nul",
+    "NUL",
+    "%6Eul",
+    "con.x",
+    "labels.csv",
+    "..",
+    ".",
+]
+LONG = [
+    "x" * 200,
+    "x" * 201,
+    "x" * 202,
+    "x" * 199 + "%",
+    "脑" * 67,
+    "脑" * 68,
+    "Straße",
+    "strasse",
+    "a\x1b[0m",
+    "a\n",
+]
+AS_THEY_ARE = [
+    "x" * 200,
+    "Łódź",
+    "50% off",
+    "e.g. this",
+    "Food & Drink",
+    "gros œuvre",
+    "می\u200cشود",
+    "👩\u200d🔬",
+]
 
 
 def test_different_labels_have_different_file_names_on_any_system():
     found = file_names([*ALIKE, *LONG])
     assert len({name.casefold() for name in found}) == len(ALIKE) + len(LONG)
     assert "labels.csv" not in found
-    assert all(set(name).isdisjoint('/\\:*?"<>|\x1b\n') and len(name.encode()) < 220 for name in found)
+    assert all(
+        set(name).isdisjoint('/\\:*?"<>|\x1b\n') and len(name.encode()) < 220 for name in found
+    )
     assert all(name[0] not in ". " and name[-1] not in ". " for name in found)
     assert file_names(AS_THEY_ARE) == AS_THEY_ARE
     assert file_names(["a/b", "C", "c"]) == ["a%2Fb", "%43", "c"]
@@ -125,7 +170,10 @@ def test_an_export_that_is_interrupted_or_finds_no_place_leaves_nothing(run, tmp
 
     (tmp_path / "file").touch()
     before = names(tmp_path)
-    for place, said in ((run.folder / "out", "lies inside"), (tmp_path / "file" / "out", "cannot be written")):
+    for place, said in (
+        (run.folder / "out", "lies inside"),
+        (tmp_path / "file" / "out", "cannot be written"),
+    ):
         with pytest.raises(RunError, match=said):
             run.export(place)
     monkeypatch.setattr("pe.store.export.publish_folder", interrupted)
@@ -138,7 +186,10 @@ def test_an_export_that_is_interrupted_or_finds_no_place_leaves_nothing(run, tmp
 def extended(run):
     """A run with two extensions; the labels and images of all its synthetic data, in order."""
     parts = [run.folder / "synthetic.npz"]
-    parts += [extend_run(run.folder, count, 0.7, RunContext(api=Shades(), embedding=Mean())) for count in (11, 3)]
+    parts += [
+        extend_run(run.folder, count, 0.7, RunContext(api=Shades(), embedding=Mean()))
+        for count in (11, 3)
+    ]
     archives = [np.load(path) for path in parts]
     labels = [str(name) for one in archives for name in one["label_names"][one["labels"]]]
     return run, labels, np.concatenate([one["images"] for one in archives])
@@ -163,7 +214,11 @@ def test_every_form_holds_the_extensions_too(extended, tmp_path):
         assert not list(folder.glob("*.npz"))
         assert examine(folder)[1] == []
     npz = run.export(tmp_path / "npz")
-    assert {path.name for path in npz.glob("*.npz")} == {"synthetic.npz", "extension-001.npz", "extension-002.npz"}
+    assert {path.name for path in npz.glob("*.npz")} == {
+        "synthetic.npz",
+        "extension-001.npz",
+        "extension-002.npz",
+    }
     assert [len(one) for one in pe.Run.open(npz).extensions()] == [11, 3]
 
 
@@ -187,7 +242,13 @@ def test_an_extension_that_does_not_fit_together_is_refused(extended, tmp_path, 
 
 
 MISFITS = {
-    "labels": [np.full(8, 9), np.full(8, -1), np.zeros(8), np.zeros((8, 1), np.int32), np.zeros(7, np.int32)],
+    "labels": [
+        np.full(8, 9),
+        np.full(8, -1),
+        np.zeros(8),
+        np.zeros((8, 1), np.int32),
+        np.zeros(7, np.int32),
+    ],
     "label_names": [np.arange(4)],
     "images": [np.zeros((8, 0, 4, 1), np.uint8), np.zeros((8, 4, 4, 1))],
     "soft_labels": [np.zeros(8, np.float32), np.zeros((7, 4), np.float32), np.full((8, 4), "x")],
@@ -195,7 +256,9 @@ MISFITS = {
 }
 
 
-@pytest.mark.parametrize(("column", "values"), [(name, one) for name, each in MISFITS.items() for one in each])
+@pytest.mark.parametrize(
+    ("column", "values"), [(name, one) for name, each in MISFITS.items() for one in each]
+)
 def test_samples_that_do_not_fit_together_are_refused(run, tmp_path, column, values):
     with np.load(run.folder / "synthetic.npz") as archive:
         np.savez(run.folder / "synthetic.npz", **dict(archive) | {column: values})
@@ -212,7 +275,9 @@ def test_samples_that_would_fill_the_memory_are_refused(run, tmp_path, change):
             columns = dict(archive)
         np.savez_compressed(path, **columns)
     else:
-        path.write_bytes(path.read_bytes().replace(b"'shape': (8, 4, 4, 1)", b"'shape': (999999999,)"))
+        path.write_bytes(
+            path.read_bytes().replace(b"'shape': (8, 4, 4, 1)", b"'shape': (999999999,)")
+        )
     reissue(run.folder, ["synthetic.npz"])
     with pytest.raises(RunError, match=r"synthetic\.npz is (damaged|compressed)"):
         run.export(tmp_path / "out", "folder")

@@ -1,4 +1,5 @@
-"""Forms in which other software takes the data: folders for Hugging Face's hub and torchvision, WebDataset's shards.
+"""Forms in which other software takes the data: folders for Hugging Face's hub and torchvision,
+WebDataset's shards.
 
 That `datasets`, `mlcroissant` and `webdataset` read them is tests/peers/test_readers.py's to say.
 """
@@ -30,8 +31,13 @@ def test_a_hub_s_folder_has_a_card_that_says_what_the_certificate_says(plain, tm
     certificate, problems = examine(out)
     assert problems == []
     head, card = card_of(out)
-    assert head["configs"] == [{"config_name": "default", "data_files": [{"split": "train", "path": "data/*.parquet"}]}]
-    assert (head["task_categories"], head["size_categories"]) == (["image-classification"], ["n<1K"])
+    assert head["configs"] == [
+        {"config_name": "default", "data_files": [{"split": "train", "path": "data/*.parquet"}]}
+    ]
+    assert (head["task_categories"], head["size_categories"]) == (
+        ["image-classification"],
+        ["n<1K"],
+    )
     assert "differential-privacy" in head["tags"]
     assert "- 8 synthetic images with the labels `a`, `b`" in card
     assert "**ε = 5 at δ = 1e-05**" in card
@@ -49,7 +55,9 @@ HOSTILE = ("[a](https://a.example)", "b`` `<b>`|", "![c](https://c.example/c.png
 
 def test_names_are_text_on_the_card_and_in_the_certificate(tmp_path):
     unit = {"privacy_unit": HOSTILE[0], "declared_units": 40}
-    out = make(tmp_path, HOSTILE, {HOSTILE[0]: np.arange(40)}, unit).export(tmp_path / "out", "huggingface")
+    out = make(tmp_path, HOSTILE, {HOSTILE[0]: np.arange(40)}, unit).export(
+        tmp_path / "out", "huggingface"
+    )
     for name in ("README.md", "certificate.md"):
         parsed = MarkdownIt().parse((out / name).read_text(encoding="utf-8").rpartition("---\n")[2])
         inside = [one for block in parsed for one in (block, *(block.children or ()))]
@@ -83,15 +91,20 @@ def test_shards_hold_every_sample_once_in_order(plain, tmp_path, monkeypatch):
                 found[member.name] = tar.extractfile(member).read()
     assert [found[f"{index:06d}.png"] for index in range(8)] == files
     assert [int(found[f"{index:06d}.cls"]) for index in range(8)] == plain.synthetic.labels.tolist()
-    assert [json.loads(found[f"{index:06d}.json"]) for index in range(8)] == [{"label": label} for label in labels]
+    assert [json.loads(found[f"{index:06d}.json"]) for index in range(8)] == [
+        {"label": label} for label in labels
+    ]
     tables = sorted((plain.export(tmp_path / "hub", "huggingface") / "data").iterdir())
     rows = [row for path in tables for row in pq.read_table(path).to_pylist()]
     assert len(tables) == 3
-    assert [(row["image"]["bytes"], row["label"]) for row in rows] == list(zip(files, labels, strict=True))
+    assert [(row["image"]["bytes"], row["label"]) for row in rows] == list(
+        zip(files, labels, strict=True)
+    )
 
 
 def test_images_are_in_no_form_of_texts(plain, tmp_path):
     with pytest.raises(
-        RecipeError, match="format: 'csv' holds texts or rows, not images: choose folder, parquet or webdata"
+        RecipeError,
+        match="format: 'csv' holds texts or rows, not images: choose folder, parquet or webdata",
     ):
         plain.export(tmp_path / "out", "csv")

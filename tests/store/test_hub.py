@@ -1,4 +1,6 @@
-"""`pe export --push` against a scripted hub: what is certified goes there, whole, and nothing else."""
+"""`pe export --push` against a scripted hub: what is certified goes there, whole, and
+nothing else.
+"""
 
 import base64
 import json
@@ -20,7 +22,8 @@ TOKEN = "hf_a_token_of_the_tests"
 
 
 class Hub:
-    """Repositories as the hub's client knows them: created, listed, filled by one commit, none of it by LFS.
+    """Repositories as the hub's client knows them: created, listed, filled by one commit, none of
+    it by LFS.
 
     `refuses` is the path of a request that is answered with 403.
     """
@@ -43,7 +46,13 @@ class Hub:
                 if entry["key"] == "file":
                     self.files[name][value["path"]] = base64.b64decode(value["content"])
             oid = "0" * 40
-            return JSONResponse({"commitUrl": f"{base}datasets/{name}/commit/{oid}", "commitOid": oid, "success": True})
+            return JSONResponse(
+                {
+                    "commitUrl": f"{base}datasets/{name}/commit/{oid}",
+                    "commitOid": oid,
+                    "success": True,
+                }
+            )
         asked = json.loads(body) if body else {}
         if path == "/api/repos/create":
             name = f"{asked['organization']}/{asked['name']}"
@@ -55,10 +64,14 @@ class Hub:
             return JSONResponse({"errors": [], "warnings": []})
         if path.endswith("/preupload/main"):
             mode = {"uploadMode": "regular", "shouldIgnore": False}
-            return JSONResponse({"files": [{"path": one["path"], **mode} for one in asked["files"]]})
+            return JSONResponse(
+                {"files": [{"path": one["path"], **mode} for one in asked["files"]]}
+            )
         siblings = [{"rfilename": path} for path in self.files[name]]
         private = self.visible[name] == "private"
-        return JSONResponse({"id": name, "sha": "0" * 40, "private": private, "siblings": siblings, "tags": []})
+        return JSONResponse(
+            {"id": name, "sha": "0" * 40, "private": private, "siblings": siblings, "tags": []}
+        )
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +97,11 @@ def hub(monkeypatch):
 def test_a_repository_holds_what_the_export_does_and_is_private(out, hub):
     address = push(out, "owner/scans")
     assert address.endswith("/datasets/owner/scans")
-    files = {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(out).as_posix(): path.read_bytes()
+        for path in out.rglob("*")
+        if path.is_file()
+    }
     assert "data/train-00000.parquet" in files
     assert hub.files["owner/scans"] == files | {".gitattributes": b""}
     assert hub.visible == {"owner/scans": "private"}
@@ -101,7 +118,10 @@ def test_nothing_else_goes_there(plain, out, hub):
     with pytest.raises(RunError, match="run is no export: `pe export RUN"):
         push(plain.folder, "owner/scans")
     (out / "notes.txt").write_text("patient 7")
-    with pytest.raises(RunError, match=r"is not as it was certified and is not pushed: 'notes\.txt' is there but not"):
+    with pytest.raises(
+        RunError,
+        match=r"is not as it was certified and is not pushed: 'notes\.txt' is there but not",
+    ):
         push(out, "owner/scans")
     assert hub.files == {}
 

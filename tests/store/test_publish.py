@@ -1,4 +1,6 @@
-"""No time that the file system keeps of a finished run's shareable side tells how long private work took."""
+"""No time that the file system keeps of a finished run's shareable side tells how long private work
+took.
+"""
 
 import subprocess
 import time
@@ -36,7 +38,9 @@ def entries(run):
 def births(run):
     """When each shareable file and folder was made, in seconds since 1970."""
     paths = sorted(map(str, entries(run)))
-    told = subprocess.run(["stat", "--format=%.9W", *paths], check=True, capture_output=True, text=True).stdout
+    told = subprocess.run(
+        ["stat", "--format=%.9W", *paths], check=True, capture_output=True, text=True
+    ).stdout
     found = dict(zip(paths, map(float, told.split()), strict=True))
     if not all(found.values()):
         pytest.skip("this file system keeps no birth times")
@@ -44,7 +48,9 @@ def births(run):
 
 
 def levelled(run):
-    """Whether the run, its confidential folder and all that may be shared bear the time at which it began."""
+    """Whether the run, its confidential folder and all that may be shared bear the time at which it
+    began.
+    """
     paths = [run.folder, *entries(run), *([run.confidential] if run.confidential.exists() else [])]
     began = int((run.folder / "recipe.yaml").stat().st_mtime)
     return {path.stat().st_mtime_ns for path in paths} == {began * 10**9}
@@ -52,7 +58,9 @@ def levelled(run):
 
 def test_no_birth_time_of_a_release_tells_how_long_a_histogram_took(tmp_path, monkeypatch):
     drawn = SystemNoise.discrete_gaussian
-    monkeypatch.setattr(SystemNoise, "discrete_gaussian", lambda *given: (time.sleep(SLOW), drawn(*given))[1])
+    monkeypatch.setattr(
+        SystemNoise, "discrete_gaussian", lambda *given: (time.sleep(SLOW), drawn(*given))[1]
+    )
     started = time.time()
     run = make(tmp_path, ("a", "b"), embedding=SlowMean(), iterations=ITERATIONS)
     private = (ITERATIONS + 1) * SLOW
@@ -67,7 +75,9 @@ def test_no_birth_time_of_a_release_tells_how_long_a_histogram_took(tmp_path, mo
 
 def test_what_is_done_with_a_finished_run_leaves_its_times_level(run, tmp_path):
     assert levelled(run)
-    np.savez(tmp_path / "test.npz", images=np.zeros((8, 4, 4, 1), np.uint8), labels=np.array(LABELS * 2))
+    np.savez(
+        tmp_path / "test.npz", images=np.zeros((8, 4, 4, 1), np.uint8), labels=np.array(LABELS * 2)
+    )
     test = tmp_path / "test.npz"
     for words in (
         ("view", "--text"),

@@ -1,4 +1,6 @@
-"""A purge that is interrupted anywhere makes no false statement, lets no noise be redrawn, and can be finished."""
+"""A purge that is interrupted anywhere makes no false statement, lets no noise be redrawn, and can
+be finished.
+"""
 
 from pathlib import Path
 
@@ -16,7 +18,9 @@ from tests.generators import Mean, Shades
 SURROUNDINGS = RunContext(api=Shades(), embedding=Mean())
 
 
-def test_the_list_of_unreadable_private_files_goes_too_and_what_a_link_points_to_stays(run, finished):
+def test_the_list_of_unreadable_private_files_goes_too_and_what_a_link_points_to_stays(
+    run, finished
+):
     data = finished.folder.parent
     listed, other = data / "private.npz.bad-files.txt", data / "other.npz.bad-files.txt"
     for path in (listed, other):
@@ -43,7 +47,11 @@ def test_the_list_of_unreadable_private_files_goes_too_and_what_a_link_points_to
 )
 def test_a_purge_reads_no_recipe_that_somebody_else_has_put_there(run, tmp_path, recipe):
     (tmp_path / "mine.bad-files.txt").write_text("a.png is damaged")
-    content = recipe if isinstance(recipe, bytes) else recipe.replace("PATH", str(tmp_path / "mine")).encode()
+    content = (
+        recipe
+        if isinstance(recipe, bytes)
+        else recipe.replace("PATH", str(tmp_path / "mine")).encode()
+    )
     (run.confidential / "recipe.yaml").write_bytes(content)
     purge(run)
     assert (tmp_path / "mine.bad-files.txt").exists()
@@ -115,7 +123,9 @@ def test_an_export_is_neither_resumed_nor_purged(run, tmp_path):
     assert examine(copy)[1] == []
 
 
-def test_a_run_that_is_unfinished_or_whose_confidential_side_lies_elsewhere_is_not_called_purged(run, tmp_path):
+def test_a_run_that_is_unfinished_or_whose_confidential_side_lies_elsewhere_is_not_called_purged(
+    run, tmp_path
+):
     run.confidential.rename(tmp_path / "elsewhere")
     run.confidential.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(RunError, match="is a link"):

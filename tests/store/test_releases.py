@@ -1,4 +1,6 @@
-"""What a crash leaves of a draw that was not kept: nothing that anybody sees, and nothing at all once it goes on."""
+"""What a crash leaves of a draw that was not kept: nothing that anybody sees, and nothing at all
+once it goes on.
+"""
 
 from pathlib import Path
 
@@ -35,7 +37,9 @@ def run(tmp_path):
     return RunWriter.create(tmp_path / "run", {"recipe.yaml": b""})
 
 
-def test_a_draw_that_was_not_kept_is_seen_by_nobody_and_drawn_again_under_its_charge(run, monkeypatch):
+def test_a_draw_that_was_not_kept_is_seen_by_nobody_and_drawn_again_under_its_charge(
+    run, monkeypatch
+):
     crash(run, monkeypatch)
     run.close()
     assert list(run.folder.rglob("votes-1.npy.part"))

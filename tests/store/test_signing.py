@@ -45,7 +45,11 @@ def write_keys(folder, name="key", encryption=None, form=PrivateFormat.PKCS8):
     path = folder / name
     path.write_bytes(secret.private_bytes(Encoding.PEM, form, encryption or NoEncryption()))
     ssh = form is PrivateFormat.OpenSSH
-    public = (Encoding.OpenSSH, PublicFormat.OpenSSH) if ssh else (Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    public = (
+        (Encoding.OpenSSH, PublicFormat.OpenSSH)
+        if ssh
+        else (Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    )
     path.with_suffix(".pub").write_bytes(secret.public_key().public_bytes(*public))
     return path
 
@@ -71,13 +75,21 @@ def problems(folder, key=None):
 
 def test_an_export_is_signed_as_it_is_made_or_later(plain, tmp_path):
     write_keys(tmp_path)
-    for words in (["export", plain.folder, "out", "--sign-with", "key"], ["export", "out", "--sign-with", "key"]):
+    for words in (
+        ["export", plain.folder, "out", "--sign-with", "key"],
+        ["export", "out", "--sign-with", "key"],
+    ):
         told = command(*words, cwd=tmp_path)
         assert told.stdout.endswith("\nnext: pe verify out --key PUBLIC_KEY\n"), told.stderr
-        assert command("verify", "out", "--key", "key.pub", cwd=tmp_path).stdout.startswith("✓ Signed by the key ")
+        assert command("verify", "out", "--key", "key.pub", cwd=tmp_path).stdout.startswith(
+            "✓ Signed by the key "
+        )
         (tmp_path / "out" / SIGNED).unlink()
     for words, sentence in (
-        (["out"], "Name TO, a new folder; only --sign-with and --push work on an export that is there"),
+        (
+            ["out"],
+            "Name TO, a new folder; only --sign-with and --push work on an export that is there",
+        ),
         (["out", "--push", "a/b", "--format", "csv"], "Name TO, a new folder"),
         (["out", "two", "--public"], "--public belongs to --push"),
     ):
@@ -87,15 +99,23 @@ def test_an_export_is_signed_as_it_is_made_or_later(plain, tmp_path):
 def test_another_implementation_verifies_the_envelope(signed):
     text = (signed / SIGNED).read_text()
     keyid = json.loads(text)["signatures"][0]["keyid"]
-    key = SSlibKey.from_crypto(load_pem_public_key((signed.parent / "key.pub").read_bytes()), keyid=keyid)
+    key = SSlibKey.from_crypto(
+        load_pem_public_key((signed.parent / "key.pub").read_bytes()), keyid=keyid
+    )
     envelope = Envelope.from_dict(json.loads(text))
     assert list(envelope.verify([key], 1)) == [keyid]
-    (found,) = problems(signed, write_keys(signed.parent, "other").with_suffix(".pub"))  # another key has not signed it
-    assert re.fullmatch(rf"'{SIGNED}' was not signed by the key [0-9a-f]{{64}}, or was changed since\.", found)
+    (found,) = problems(
+        signed, write_keys(signed.parent, "other").with_suffix(".pub")
+    )  # another key has not signed it
+    assert re.fullmatch(
+        rf"'{SIGNED}' was not signed by the key [0-9a-f]{{64}}, or was changed since\.", found
+    )
     statement = json.loads(envelope.payload)
     assert statement["_type"] == "https://in-toto.io/Statement/v1"
     assert statement["predicate"] == read_certificate(signed)
-    schema = PAGE.with_name(f"certificate-{statement['predicateType'].rpartition(':')[2]}.schema.json")
+    schema = PAGE.with_name(
+        f"certificate-{statement['predicateType'].rpartition(':')[2]}.schema.json"
+    )
     jsonschema.validate(statement["predicate"], json.loads(schema.read_text()))
     envelope.payload = envelope.payload.replace(b"synthetic.npz", b"synthetic.npy", 1)
     with pytest.raises(VerificationError):
@@ -127,7 +147,9 @@ def test_files_with_a_certificate_made_to_match_are_found_out(signed):
     ]
 
 
-@pytest.mark.parametrize("change", [{"predicate": {}}, {"subject": []}, {"subject": 3}, {"_type": "x"}])
+@pytest.mark.parametrize(
+    "change", [{"predicate": {}}, {"subject": []}, {"subject": 3}, {"_type": "x"}]
+)
 def test_a_statement_of_something_else_is_no_signature_under_the_certificate(signed, change):
     envelope = json.loads((signed / SIGNED).read_text())
     payload = json.dumps(json.loads(base64.b64decode(envelope["payload"])) | change).encode()
@@ -141,7 +163,15 @@ def test_a_statement_of_something_else_is_no_signature_under_the_certificate(sig
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"payload": "?", "payloadType": "", "signatures": []}', '{"payload": 1}', "[" * 200_000]
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"payload": "?", "payloadType": "", "signatures": []}',
+        '{"payload": 1}',
+        "[" * 200_000,
+    ],
 )
 def test_a_damaged_envelope_is_one_sentence(signed, text):
     (signed / SIGNED).write_text(text)
@@ -150,9 +180,13 @@ def test_a_damaged_envelope_is_one_sentence(signed, text):
 
 def test_what_is_not_as_certified_or_has_a_confidential_side_is_neither_signed_nor_verified(signed):
     (signed / "confidential").mkdir()
-    with pytest.raises(RunError, match="has a confidential/, of which no signature speaks: sign an export"):
+    with pytest.raises(
+        RunError, match="has a confidential/, of which no signature speaks: sign an export"
+    ):
         sign(signed, signed.parent / "key", no_passphrase)
-    assert problems(signed) == ["'confidential' is there, and no signature speaks of what is in it."]
+    assert problems(signed) == [
+        "'confidential' is there, and no signature speaks of what is in it."
+    ]
     (signed / "confidential").rmdir()
     (signed / "synthetic.npz").write_bytes(b"others")
     with pytest.raises(RunError, match=r"cannot be signed: 'synthetic\.npz' was changed"):
@@ -173,7 +207,10 @@ def test_names_that_are_none_and_files_that_are_no_files_are_problems_and_forge_
     assert not any(line.startswith("✓") for line in result.stdout.splitlines())
     assert "\x1b" not in result.stdout
     (signed / "certificate.json").write_bytes(b"\xff")
-    assert any("certificate.json is damaged: restore it from a copy." in problem for problem in problems(signed))
+    assert any(
+        "certificate.json is damaged: restore it from a copy." in problem
+        for problem in problems(signed)
+    )
 
 
 def test_keys_of_ssh_and_keys_with_a_passphrase_sign(signed):
@@ -208,7 +245,9 @@ def test_the_forty_lines_of_the_page_find_what_the_certificate_states(signed):
     assert len(block.splitlines()) <= 42
     check = [sys.executable, "-c", block, signed, signed.parent / "key.pub"]
     told = subprocess.run(check, capture_output=True, text=True, timeout=60, check=True).stdout
-    found, stated = map(float, re.fullmatch(r"At most ε = (\S+) at δ = 1e-05; .* (\S+)\.\n", told).groups())
+    found, stated = map(
+        float, re.fullmatch(r"At most ε = (\S+) at δ = 1e-05; .* (\S+)\.\n", told).groups()
+    )
     assert stated <= found < stated * 1.01
     release = next((signed / "releases").iterdir())
     release.write_bytes(release.read_bytes() + b"x")

@@ -28,7 +28,9 @@ def full(*_):
 def test_a_run_that_cannot_be_created_leaves_nothing(tmp_path, monkeypatch, failing):
     monkeypatch.setattr(pe.store.writer, failing, full)
     with pytest.raises(RunError, match="No space left on device"):
-        RunWriter.create(tmp_path / "run", {"recipe.yaml": b"", "confidential/identity.json": b"{}"})
+        RunWriter.create(
+            tmp_path / "run", {"recipe.yaml": b"", "confidential/identity.json": b"{}"}
+        )
     assert not list(tmp_path.glob("*.part"))
     assert failing == "sync" or not (tmp_path / "run").exists()
 
@@ -59,21 +61,29 @@ def test_answers_that_are_lost_are_not_counted(run):
     answer = ChunkRow(0, "population/0", "a.npz", "00", answers=7, seconds=0.1, usage=Usage(1, 7))
     run.journal.add_chunks([(answer, [])])
     assert run.journal.totals().answers == 7
-    run.journal.forget_chunks("population/0", [row.id for row in run.journal.chunks("population/0")])
+    run.journal.forget_chunks(
+        "population/0", [row.id for row in run.journal.chunks("population/0")]
+    )
     assert run.journal.totals().answers == 0
 
 
 def test_a_journal_of_the_version_before_is_read_and_gone_on_with(tmp_path):
     with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
-        run.journal.add_chunks([(ChunkRow(0, "population/0", None, None, 0, 0.5, Usage(2, 3, 40)), [])])
+        run.journal.add_chunks(
+            [(ChunkRow(0, "population/0", None, None, 0, 0.5, Usage(2, 3, 40)), [])]
+        )
         fresh = run.journal.chunks("population/0")
-    with closing(sqlite3.connect(tmp_path / "run" / "confidential" / "journal.sqlite")) as connection:
+    with closing(
+        sqlite3.connect(tmp_path / "run" / "confidential" / "journal.sqlite")
+    ) as connection:
         connection.execute("ALTER TABLE chunks DROP COLUMN cost")
         connection.execute("PRAGMA user_version = 3")
     with read_journal(Run(tmp_path / "run")) as journal:
         assert journal.totals().usage == Usage(2, 3, 40)
         assert journal.chunks("population/0") == fresh
-    more = Usage(1, 1, 25, text_in=1, image_in=2, text_out=3, image_out=19, megapixels=1.5, cost=0.25)
+    more = Usage(
+        1, 1, 25, text_in=1, image_in=2, text_out=3, image_out=19, megapixels=1.5, cost=0.25
+    )
     with RunWriter.reopen(tmp_path / "run") as run:
         run.journal.add_chunks([(ChunkRow(0, "population/1", None, None, 0, 0.5, more), [])])
         assert run.journal.chunks("population/1")[0].usage == more
@@ -96,7 +106,9 @@ def test_a_chunk_that_lies_elsewhere_is_refused_and_left_alone(run, tmp_path):
     (tmp_path / "victim.txt").write_text("mine")
     row = ChunkRow(0, "lookahead/1", "../../../victim.txt", "00", 1, 0.1, Usage(1, 1))
     run.journal.add_chunks([(row, [])])
-    with pytest.raises(RunError, match=r"names a chunk '../../../victim.txt', which lies elsewhere"):
+    with pytest.raises(
+        RunError, match=r"names a chunk '../../../victim.txt', which lies elsewhere"
+    ):
         Answers(run, Progress()).forget("lookahead/1")
     assert (tmp_path / "victim.txt").read_text() == "mine"
 

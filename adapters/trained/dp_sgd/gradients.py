@@ -1,11 +1,13 @@
 """One gradient per record, by torch.func.
 
-Opacus (1.6.0) does not serve here. Its hooks give one gradient per row of the batch; a record with several draws of
-noise is several rows, and the gradients of all are held until they are averaged. `vmap` over records of `grad` of the
-mean over draws holds one per record. Opacus's rule for convolutions reads an input as if it were laid out row by row;
-diffusers' attention returns another layout, so the gradients of a UNet2DModel's convolutions after attention are wrong
-(many are zero), without an error. Opacus's noise and batches come from PyTorch's generators, not from the system's
-entropy. And `vmap` makes it plain that no record's gradient depends on another record: a model sees one at a time.
+Opacus (1.6.0) does not serve here. Its hooks give one gradient per row of the batch; a record with
+several draws of noise is several rows, and the gradients of all are held until they are averaged.
+`vmap` over records of `grad` of the mean over draws holds one per record. Opacus's rule for
+convolutions reads an input as if it were laid out row by row; diffusers' attention returns another
+layout, so the gradients of a UNet2DModel's convolutions after attention are wrong (many are zero),
+without an error. Opacus's noise and batches come from PyTorch's generators, not from the system's
+entropy. And `vmap` makes it plain that no record's gradient depends on another record: a model sees
+one at a time.
 
 A loss runs under `vmap`: it must not branch on a tensor's value, nor draw random numbers itself.
 """
@@ -38,15 +40,22 @@ _LARGEST = 2.0**127
 class Loss(Protocol):
     """Per-record loss, and the randomness (timesteps, noise, flips) that goes into it."""
 
-    def draw(self, records: int, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
-        """Return randomness for c×h×w images, on the generator's device: tensors of records×draws×…, or () for none.
+    def draw(
+        self, records: int, draws: int, shape: ImageShape, generator: torch.Generator
+    ) -> Randomness:
+        """Return randomness for c×h×w images, on the generator's device: tensors of
+        records×draws×…, or () for none.
 
         The randomness is independent of images and labels, and comes from `generator` alone.
         """
         ...
 
-    def __call__(self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
-        """Return the losses of ONE record, (draws,), or of any shape if the loss draws nothing. Their mean is taken.
+    def __call__(
+        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness
+    ) -> Tensor:
+        """Return the losses of ONE record, (draws,), or of any shape if the loss draws nothing.
+
+        Their mean is taken.
 
         Args:
             model: called as the module is, with a batch dimension; several draws make one batch.
@@ -58,59 +67,87 @@ class Loss(Protocol):
 
 
 def record_gradients(
-    model: nn.Module, loss: Loss, parameters: Parameters, images: Tensor, labels: Tensor, randomness: Randomness
+    model: nn.Module,
+    loss: Loss,
+    parameters: Parameters,
+    images: Tensor,
+    labels: Tensor,
+    randomness: Randomness,
 ) -> list[Tensor]:
-    """Return the gradient of each record's mean loss over its draws: for each parameter, float32 n×its shape.
+    """Return the gradient of each record's mean loss over its draws: for each parameter, float32
+    n×its shape.
 
     Args:
-        model: gives all parameters that `parameters` leaves out. Its buffers are copied for each call: what a layer
-            writes to them reaches no other micro-batch.
+        model: gives all parameters that `parameters` leaves out. Its buffers are copied for each
+            call: what a layer writes to them reaches no other micro-batch.
         loss: of one record.
         parameters: the trained ones, by name.
         images: float32 n×c×h×w.
         labels: int64 (n,).
         randomness: of all records, each tensor n×draws×…
     """
-    constants = {name: value.detach() for name, value in model.named_parameters() if name not in parameters}
+    constants = {
+        name: value.detach() for name, value in model.named_parameters() if name not in parameters
+    }
     constants |= {name: value.detach().clone() for name, value in model.named_buffers()}
 
-    def mean_loss(own: dict[str, Tensor], image: Tensor, label: Tensor, randomness: Randomness) -> Tensor:
+    def mean_loss(
+        own: dict[str, Tensor], image: Tensor, label: Tensor, randomness: Randomness
+    ) -> Tensor:
         def apply(*args: Any, **kwargs: Any) -> Any:
             return functional_call(model, {**constants, **own}, args, kwargs)
 
         return loss(apply, image, label, randomness).mean()
 
-    # Of the ways to compute attention, only the one in plain operations has a batching rule for vmap.
+    # Of the ways to compute attention, only the one in plain operations has a batching rule for
+    # vmap.
     with sdpa_kernel(SDPBackend.MATH):
-        gradients = vmap(grad(mean_loss), in_dims=(None, 0, 0, 0))(dict(parameters), images, labels, randomness)
+        gradients = vmap(grad(mean_loss), in_dims=(None, 0, 0, 0))(
+            dict(parameters), images, labels, randomness
+        )
     return [gradients[name] for name in parameters]
 
 
-def clipped_sum(gradients: Sequence[Tensor], is_record: Tensor, clip: float, singly: bool | None = None) -> Tensor:
-    """Return the sum of the records' gradients, each cut to an L2 norm of `clip` over all parameters, in integer steps.
+def clipped_sum(
+    gradients: Sequence[Tensor], is_record: Tensor, clip: float, singly: bool | None = None
+) -> Tensor:
+    """Return the sum of the records' gradients, each cut to an L2 norm of `clip` over all
+    parameters, in integer steps.
 
-    Guarantee: each record adds a vector of integers, computed from its gradient alone, of L2 norm at most GRID, and the
-    sum is exact: adding or removing a record moves it by at most GRID steps in L2 norm, replacing one by at most
-    2·GRID. A gradient with a number that is not finite counts as zero, and so does a row that is no record.
+    Guarantee: each record adds a vector of integers, computed from its gradient alone, of L2 norm
+    at most GRID, and the sum is exact: adding or removing a record moves it by at most GRID steps
+    in L2 norm, replacing one by at most 2·GRID. A gradient with a number that is not finite counts
+    as zero, and so does a row that is no record.
 
     Args:
         gradients: for each parameter, float32 n×its shape.
         is_record: bool (n,): True for each row that is a record, not padding.
         clip: C, finite and above 0.
-        singly: True: one record after the other, each within a processor's cache; False: all together, in a few
-            kernels; None: True on a CPU, otherwise False.
+        singly: True: one record after the other, each within a processor's cache; False: all
+            together, in a few kernels; None: True on a CPU, otherwise False.
 
     Returns:
         int64 (p,), all parameters one after the other, in steps of C/GRID.
     """
     rows = torch.cat([gradient.detach().flatten(1) for gradient in gradients], dim=1)
-    # The squares of float32 numbers cannot overflow in float64: a norm is finite exactly where all its numbers are.
+    # The squares of float32 numbers cannot overflow in float64: a norm is finite exactly where all
+    # its numbers are.
     singly = rows.device.type == "cpu" if singly is None else singly
-    norms = _norms_singly(rows) if singly else torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    norms = (
+        _norms_singly(rows)
+        if singly
+        else torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    )
     counts = is_record & norms.isfinite()
-    # Steps per unit, less what rounding may add: 2^−24 in the factor and in each product, p·2^−53 in the norm.
+    # Steps per unit, less what rounding may add: 2^−24 in the factor and in each product, p·2^−53
+    # in the norm.
     below_one = 1 - 2.0**-22 - (rows.shape[1] + 16) * 2.0**-52
-    factors = (below_one * GRID / norms).clamp(max=min(below_one * GRID / clip, _LARGEST)).nan_to_num().float()
+    factors = (
+        (below_one * GRID / norms)
+        .clamp(max=min(below_one * GRID / clip, _LARGEST))
+        .nan_to_num()
+        .float()
+    )
     blank = ~counts
     if not singly:
         rows.masked_fill_(blank[:, None], 0.0)
@@ -137,38 +174,47 @@ def trained_parameters(model: nn.Module) -> dict[str, Tensor]:
     """
     for name, module in model.named_modules():
         _check(name, module)
-    parameters = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
+    parameters = {
+        name: value.detach() for name, value in model.named_parameters() if value.requires_grad
+    }
     if not parameters:
         raise PluginError(
-            f"{type(model).__name__} has no parameter to train: set requires_grad on those that shall move."
+            f"{type(model).__name__} has no parameter to train: set requires_grad on those that "
+            "shall move."
         )
     for name, value in parameters.items():
         if str(value.dtype) != "torch.float32":
             raise PluginError(
-                f"Parameter '{name}' is {value.dtype}: DP-SGD trains float32; call .float() on the model."
+                f"Parameter '{name}' is {value.dtype}: DP-SGD trains float32; call .float() on the "
+                "model."
             )
     return parameters
 
 
 _FAR = 0.01
-"""Largest ‖g − h‖/‖h‖ of a record's gradients g, among others, and h, alone; TF32 rounds by less."""
+"""Largest ‖g − h‖/‖h‖ of a record's gradients g, among others, and h, alone; TF32 rounds by
+less."""
 
 _NOTHING = 1e-6
-"""Distance that is put down to rounding, as a share of the norm of the gradient of all parameters."""
+"""Distance that is put down to rounding, as a share of the norm of the gradient of all
+parameters."""
 
 
 def check_gradients(model: nn.Module, loss: Loss, shape: ImageShape, name: str) -> None:
-    """Check, by two noise images of h×w×c, that a record's gradient among others is the one that it has alone.
+    """Check, by two noise images of h×w×c, that a record's gradient among others is the one that it
+    has alone.
 
-    `vmap` needs a rule for each operation; a model that others wrote may have operations with no rule or a wrong one.
-    Raises PluginError, whose sentence begins with `name`, for a layer that `vmap` does not cover or gets wrong.
+    `vmap` needs a rule for each operation; a model that others wrote may have operations with no
+    rule or a wrong one. Raises PluginError, whose sentence begins with `name`, for a layer that
+    `vmap` does not cover or gets wrong.
     """
     height, width, channels = shape
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(0)
     images = (torch.rand((2, channels, height, width), generator=generator) * 2 - 1).to(device)
     noise = tuple(part.to(device) for part in loss.draw(2, 1, (channels, height, width), generator))
-    # These copies are moved a little, because LoRA matrices begin where half of the gradient is zero.
+    # These copies are moved a little, because LoRA matrices begin where half of the gradient is
+    # zero.
     parameters = {
         key: value + 0.01 * torch.randn(value.shape, generator=generator).to(device)
         for key, value in trained_parameters(model).items()
@@ -187,28 +233,34 @@ def check_gradients(model: nn.Module, loss: Loss, shape: ImageShape, name: str) 
             raise
         why = " ".join(str(error).split())[:160].rstrip(".")
         raise PluginError(
-            f"{name} cannot be trained record by record on images of {height}×{width}×{channels} ({why}): take layers "
-            "that fit them, and that torch.func.vmap can run."
+            f"{name} cannot be trained record by record on images of {height}×{width}×{channels} "
+            f"({why}): take layers that fit them, and that torch.func.vmap can run."
         ) from error
     for i, own in enumerate(alone):
         rounding = _NOTHING * float(torch.stack([each.norm() for each in own]).norm())
         for key, gradient, single in zip(parameters, at_once, own, strict=True):
-            if not float((gradient[i] - single[0]).norm()) <= _FAR * float(single.norm()) + rounding:
+            if (
+                not float((gradient[i] - single[0]).norm())
+                <= _FAR * float(single.norm()) + rounding
+            ):
                 raise PluginError(
-                    f"{name}: '{key}' has another gradient for a record among others than for the record alone, so it "
-                    "may depend on the others: leave its layer out of what is trained."
+                    f"{name}: '{key}' has another gradient for a record among others than for the "
+                    "record alone, so it may depend on the others: leave its layer out of what is "
+                    "trained."
                 )
 
 
 def _check(name: str, module: nn.Module) -> None:
     kind = type(module).__name__
-    if isinstance(module, _BatchNorm) or (isinstance(module, _InstanceNorm) and module.track_running_stats):
+    if isinstance(module, _BatchNorm) or (
+        isinstance(module, _InstanceNorm) and module.track_running_stats
+    ):
         raise PluginError(
-            f"Layer '{name}' is a {kind}, which keeps statistics of private records outside the guarantee: "
-            "take GroupNorm in its place."
+            f"Layer '{name}' is a {kind}, which keeps statistics of private records outside the "
+            "guarantee: take GroupNorm in its place."
         )
     if isinstance(module, _DropoutNd) and module.training and module.p > 0:
         raise PluginError(
-            f"Layer '{name}' is a {kind}, whose coins are no part of the loss's randomness: set its p to 0, "
-            "or draw the coins in the loss."
+            f"Layer '{name}' is a {kind}, whose coins are no part of the loss's randomness: set "
+            "its p to 0, or draw the coins in the loss."
         )

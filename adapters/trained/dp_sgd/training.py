@@ -1,8 +1,9 @@
 """DP-SGD (Abadi et al. 2016, Algorithm 1): Poisson sampling, clipping, noise.
 
-A state goes in, a noised state comes out. Losses, norms, clip rates and the real sizes of batches are seen by nobody
-and steer nothing: not the learning rate, the clip, the number of steps or the choice of a state. Nothing is
-written to disk, so a block that is cut off leaves no trace except what the operating system swaps out.
+A state goes in, a noised state comes out. Losses, norms, clip rates and the real sizes of batches
+are seen by nobody and steer nothing: not the learning rate, the clip, the number of steps or the
+choice of a state. Nothing is written to disk, so a block that is cut off leaves no trace except
+what the operating system swaps out.
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from adapters.diffusion.items import tensors
-from adapters.trained.dp_sgd.gradients import Loss, Randomness, clipped_sum, record_gradients, trained_parameters
+from adapters.trained.dp_sgd.gradients import (
+    Loss,
+    Randomness,
+    clipped_sum,
+    record_gradients,
+    trained_parameters,
+)
 from adapters.trained.settings import DPSGD, GRID, Optimiser
 from pe.data.arrays import Float32Array, ImageShape, UInt8Array, UInt64Array
 from pe.data.samples import slices
@@ -49,14 +56,20 @@ class State:
     moments: tuple[Tensor, ...]  # the optimiser's averages of earlier gradients, each float32 (p,)
 
     def to_array(self) -> Float32Array:
-        """Return float32 (1 + (2 + moments)·p,): step, parameters, average, moments. Nothing is rounded."""
+        """Return float32 (1 + (2 + moments)·p,): step, parameters, average, moments.
+
+        Nothing is rounded.
+        """
         step = torch.tensor([float(self.step)])
         parts = [step, *(part.cpu() for part in (self.parameters, self.average, *self.moments))]
         return torch.cat(parts).numpy()
 
     @classmethod
-    def from_array(cls, array: npt.NDArray[np.generic], count: int, moments: int, device: torch.device) -> State:
-        """Return the state that `to_array` flattened, for `count` parameters and `moments` vectors of moments.
+    def from_array(
+        cls, array: npt.NDArray[np.generic], count: int, moments: int, device: torch.device
+    ) -> State:
+        """Return the state that `to_array` flattened, for `count` parameters and `moments` vectors
+        of moments.
 
         Raises:
             RunError: the array belongs to another training.
@@ -64,8 +77,8 @@ class State:
         length = 1 + (2 + moments) * count
         if array.dtype != np.float32 or array.shape != (length,):
             raise RunError(
-                f"The kept state is {array.dtype} {array.shape}, and this model and optimiser need float32 "
-                f"({length},): it belongs to another training; start a new one."
+                f"The kept state is {array.dtype} {array.shape}, and this model and optimiser need "
+                f"float32 ({length},): it belongs to another training; start a new one."
             )
         parts = torch.from_numpy(np.array(array[1:])).to(device).view(2 + moments, count)
         return cls(int(array[0]), parts[0], parts[1], tuple(parts[2:].unbind()))
@@ -81,7 +94,9 @@ _TINY = 1e-8
 
 
 def advance(state: State, gradient: Tensor, settings: DPSGD) -> State:
-    """Return the state after one step of optimiser and moving average, by a noised gradient, float32 (p,)."""
+    """Return the state after one step of optimiser and moving average, by a noised gradient,
+    float32 (p,).
+    """
     rate = settings.rate_at(state.step)
     if settings.optimiser == "adam":
         parameters, moments = _adam(state, gradient, rate)
@@ -98,7 +113,10 @@ def _adam(state: State, gradient: Tensor, rate: float) -> tuple[Tensor, tuple[Te
     first = torch.lerp(state.moments[0], gradient, 1 - _BETAS[0])
     second = (_BETAS[1] * state.moments[1]).addcmul(gradient, gradient, value=1 - _BETAS[1])
     spread = (second / (1 - _BETAS[1] ** step)).sqrt() + _TINY
-    return state.parameters.addcdiv(first, spread, value=-rate / (1 - _BETAS[0] ** step)), (first, second)
+    return state.parameters.addcdiv(first, spread, value=-rate / (1 - _BETAS[0] ** step)), (
+        first,
+        second,
+    )
 
 
 _ON_CPU = 32
@@ -123,13 +141,14 @@ class Training:
     """DP-SGD for one model and one loss.
 
     Args:
-        model: public; its parameters with `requires_grad` are trained, neither clipping nor noise touches the others.
-            It is moved to the device, and not changed otherwise until `load`.
+        model: public; its parameters with `requires_grad` are trained, neither clipping nor noise
+            touches the others. It is moved to the device, and not changed otherwise until `load`.
         loss: of one record; see `Loss`.
         settings: of the training, all public.
-        device: cpu, or a CUDA device. On a CPU, state, noise and data determine every bit of the next state.
-        others: further devices that share every step, each in a thread of its own. With the same `micro_batch` they
-            change no bit of a state on a CPU.
+        device: cpu, or a CUDA device. On a CPU, state, noise and data determine every bit of the
+            next state.
+        others: further devices that share every step, each in a thread of its own. With the same
+            `micro_batch` they change no bit of a state on a CPU.
 
     Raises:
         PluginError: a model that DP-SGD cannot train (BatchNorm, active dropout, nothing to train).
@@ -155,22 +174,31 @@ class Training:
         self._replicas: list[Training] = []
 
     def micro_batch(self, shape: tuple[int, ...], noise: Noise) -> int:
-        """Return how many records' gradients are held at once, of images h×w×c: as set, or found with blank images.
+        """Return how many records' gradients are held at once, of images h×w×c: as set, or found
+        with blank images.
 
         Raises:
             RecipeError: there is no memory for the gradient of one record.
         """
         if self._size is None:
             batch = self.settings.expected_batch
-            whole = batch + 4 * sqrt(batch)  # so that nearly every step is one micro-batch of each process
-            self._size = min(_ON_CPU if self._device.type == "cpu" else _ON_GPU, ceil(whole / (1 + len(self._others))))
+            whole = batch + 4 * sqrt(
+                batch
+            )  # so that nearly every step is one micro-batch of each process
+            self._size = min(
+                _ON_CPU if self._device.type == "cpu" else _ON_GPU,
+                ceil(whole / (1 + len(self._others))),
+            )
             while not self._fits(shape, noise):
                 free_memory(self._device)
                 self._size //= 2
         return self._size
 
     def start(self) -> Float32Array:
-        """Return the state before the first step, from the model's present parameters. See `State.to_array`."""
+        """Return the state before the first step, from the model's present parameters.
+
+        See `State.to_array`.
+        """
         flat = torch.cat([value.flatten() for value in trained_parameters(self._model).values()])
         moments = tuple(torch.zeros_like(flat) for _ in range(MOMENTS[self.settings.optimiser]))
         return State(0, flat, flat, moments).to_array()
@@ -179,19 +207,24 @@ class Training:
         """Return how many steps led to `state`."""
         return self._state(state).step
 
-    def block(self, state: Float32Array, images: Images, labels: Labels, noise: Noise) -> Float32Array:
+    def block(
+        self, state: Float32Array, images: Images, labels: Labels, noise: Noise
+    ) -> Float32Array:
         """Return the state after the next block of steps: the only value that leaves the block.
 
-        Guarantee: `settings.steps_from(step)` Poisson-sampled Gaussian releases of the records, at rate q, with
-        sensitivity C under add/remove and zero-out, 2C under replace-one, and noise of standard deviation σ·C, as
-        `block_releases` declares them: integers, with discrete noise. The rest of a block is post-processing, however
-        many steps it has. There may be any number of records, none included.
+        Guarantee: `settings.steps_from(step)` Poisson-sampled Gaussian releases of the records, at
+        rate q, with sensitivity C under add/remove and zero-out, 2C under replace-one, and noise of
+        standard deviation σ·C, as `block_releases` declares them: integers, with discrete noise.
+        The rest of a block is post-processing, however many steps it has. There may be any number
+        of records, none included.
 
-        The loss's own randomness comes from seeds that `noise` gives, one for every record and step. So the draws of
-        two records are independent and identically distributed, however poor PyTorch's generators are (on a CPU they
-        use 32 bits of a seed): if a record is removed, the records behind it move up, with draws of an unchanged
-        distribution. The guarantee holds given any draws, hence on average over them. With one seed per micro-batch,
-        removing a record would, given that seed, shift the draws, and so the gradients, of all records behind it.
+        The loss's own randomness comes from seeds that `noise` gives, one for every record and
+        step. So the draws of two records are independent and identically distributed, however poor
+        PyTorch's generators are (on a CPU they use 32 bits of a seed): if a record is removed, the
+        records behind it move up, with draws of an unchanged distribution. The guarantee holds
+        given any draws, hence on average over them. With one seed per micro-batch, removing a
+        record would, given that seed, shift the draws, and so the gradients, of all records behind
+        it.
 
         Args:
             state: from `start`, or from the last block; left as it is.
@@ -200,7 +233,8 @@ class Training:
             noise: the source of noise, coins and seeds.
 
         Raises:
-            RecipeError: the training is over, its noise is not calibrated, or memory does not suffice.
+            RecipeError: the training is over, its noise is not calibrated, or memory does not
+                suffice.
             RunError: the state belongs to another training.
             PrivateDataError: images or labels have another shape or type.
         """
@@ -215,7 +249,9 @@ class Training:
         return now.to_array()
 
     def load(self, state: Float32Array, average: bool = True) -> nn.Module:
-        """Return the model with the moving average in `state`, or, if not `average`, with the last parameters."""
+        """Return the model with the moving average in `state`, or, if not `average`, with the last
+        parameters.
+        """
         now = self._state(state)
         parameters = self._by_name(now.average if average else now.parameters)
         with torch.no_grad():
@@ -225,9 +261,11 @@ class Training:
         return self._model
 
     def share(self, parameters: Tensor, parts: Iterable[MicroBatch]) -> Tensor:
-        """CONFIDENTIAL: return the sum of the clipped gradients of `parts`, int64 (p,), in steps of C/GRID.
+        """CONFIDENTIAL: return the sum of the clipped gradients of `parts`, int64 (p,), in steps of
+        C/GRID.
 
-        The sum is exact: the sums of several shares add up to the sum of all their parts, in any order.
+        The sum is exact: the sums of several shares add up to the sum of all their parts, in any
+        order.
 
         Raises:
             RecipeError: memory does not suffice.
@@ -240,7 +278,10 @@ class Training:
         return total
 
     def _step(self, state: State, images: Images, labels: Labels, noise: Noise) -> State:
-        """Return the state after one step (Algorithm 1, lines 3 to 11). Noise is added once, even to an empty batch."""
+        """Return the state after one step (Algorithm 1, lines 3 to 11).
+
+        Noise is added once, even to an empty batch.
+        """
         sample = self._sample(len(images), noise)
         total = self._sum_over(sample, state, images, labels, noise)
         gradient = self._mean(self._add_noise(total, noise))
@@ -251,7 +292,12 @@ class Training:
         return np.flatnonzero(noise.coins(records, self.settings.rate))
 
     def _sum_over(
-        self, sample: npt.NDArray[np.intp], state: State, images: Images, labels: Labels, noise: Noise
+        self,
+        sample: npt.NDArray[np.intp],
+        state: State,
+        images: Images,
+        labels: Labels,
+        noise: Noise,
     ) -> Tensor:
         size = self.micro_batch(images.shape[1:], noise)
         all_devices = [self, *self._replicas]
@@ -266,7 +312,8 @@ class Training:
 
         if not self._replicas:
             return share(0)
-        # The choice of attention's arithmetic holds for all threads: none may take it back while another computes.
+        # The choice of attention's arithmetic holds for all threads: none may take it back while
+        # another computes.
         with sdpa_kernel(SDPBackend.MATH), ThreadPoolExecutor(len(all_devices)) as pool:
             return torch.stack(list(pool.map(share, range(len(all_devices))))).sum(dim=0)
 
@@ -274,8 +321,14 @@ class Training:
         """Return a training on another device, with copies of model and loss as they are now."""
         stream = BytesIO()
         torch.save((self._model, self._loss), stream)
-        place = f"cuda:{self._device.index or 0}" if self._device.type == "cuda" else str(self._device)
-        stream.seek(0)  # whole objects are loaded, which is safe here: they were saved a moment ago, and not to a file
+        place = (
+            f"cuda:{self._device.index or 0}" if self._device.type == "cuda" else str(self._device)
+        )
+        stream.seek(
+            0
+            # whole objects are loaded, which is safe here: they were saved a moment ago, and not to
+            # a file
+        )
         model, loss = torch.load(stream, map_location={place: str(device)}, weights_only=False)
         return type(self)(model, loss, self.settings, device)
 
@@ -286,7 +339,9 @@ class Training:
 
     def _fits(self, shape: tuple[int, ...], noise: Noise) -> bool:
         """Return whether memory suffices for a micro-batch of blank records."""
-        blank = MicroBatch(np.zeros((0, *shape), dtype=np.uint8), np.zeros(0, dtype=np.int64), self._seeds(noise))
+        blank = MicroBatch(
+            np.zeros((0, *shape), dtype=np.uint8), np.zeros(0, dtype=np.int64), self._seeds(noise)
+        )
         try:
             self._micro_batch(trained_parameters(self._model), blank)
         except (RuntimeError, MemoryError) as error:
@@ -299,9 +354,10 @@ class Training:
 
     def _micro_batch(self, parameters: dict[str, Tensor], part: MicroBatch) -> Tensor:
         """Return the sum of the clipped gradients of up to `micro_batch` records, int64 (p,)."""
-        # Blank records, which do not count, fill up the batch: the shape of the arithmetic and its memory are always
-        # the same. A record's gradient may still be rounded otherwise in another place of a batch (by a GPU's
-        # libraries, and on a processor by wide matrix products; not in the networks that we ship), which no clip sees.
+        # Blank records, which do not count, fill up the batch: the shape of the arithmetic and its
+        # memory are always the same. A record's gradient may still be rounded otherwise in another
+        # place of a batch (by a GPU's libraries, and on a processor by wide matrix products; not in
+        # the networks that we ship), which no clip sees.
         size = self._records
         records = len(part.images)
         pixels = np.zeros((size, *part.images.shape[1:]), dtype=np.uint8)
@@ -319,13 +375,20 @@ class Training:
         return clipped_sum(gradients, is_record, self.settings.clip)
 
     def _add_noise(self, total: Tensor, noise: Noise) -> Tensor:
-        """Return `total` plus discrete Gaussian noise of scale σ·GRID in each coordinate. With σ = 0 it is unsafe."""
+        """Return `total` plus discrete Gaussian noise of scale σ·GRID in each coordinate.
+
+        With σ = 0 it is unsafe.
+        """
         if not self.settings.sigma:
             return total
-        return total + torch.from_numpy(noise.discrete_gaussian(self.count, self.settings.scale)).to(self._device)
+        return total + torch.from_numpy(
+            noise.discrete_gaussian(self.count, self.settings.scale)
+        ).to(self._device)
 
     def _mean(self, noisy: Tensor) -> Tensor:
-        """Return the noisy sum divided by the EXPECTED size of a batch, float64 (p,): the real size is private."""
+        """Return the noisy sum divided by the EXPECTED size of a batch, float64 (p,): the real size
+        is private.
+        """
         return noisy.double() * (self.settings.clip / GRID / self.settings.expected_batch)
 
     def _seeds(self, noise: Noise) -> UInt64Array:
@@ -333,10 +396,16 @@ class Training:
         return np.packbits(noise.coins(64 * self._records, 0.5)).view(np.uint64)
 
     def _randomness(self, shape: ImageShape, seeds: UInt64Array) -> Randomness:
-        """Draw the loss's randomness for every place of a micro-batch, each from a seed of its own."""
-        generator = torch.Generator()  # on the processor: on a GPU each record's would be kernels of its own
+        """Draw the loss's randomness for every place of a micro-batch, each from a seed of
+        its own.
+        """
+        generator = (
+            torch.Generator()
+        )  # on the processor: on a GPU each record's would be kernels of its own
         per_record = [
-            self._loss.draw(1, self.settings.draws, shape, generator.manual_seed(int(seed)))  # one record's
+            self._loss.draw(
+                1, self.settings.draws, shape, generator.manual_seed(int(seed))
+            )  # one record's
             for seed in seeds
         ]
         return tuple(torch.cat(part).to(self._device) for part in zip(*per_record, strict=True))
@@ -347,20 +416,30 @@ class Training:
     def _by_name(self, flat: Tensor) -> dict[str, Tensor]:
         """Return the parts of a flat vector by parameter name, each in its parameter's shape."""
         parts = torch.split_with_sizes(flat, [shape.numel() for shape in self._shapes.values()])
-        return {name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
+        return {
+            name: part.view(shape)
+            for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
+        }
 
     def _too_large(self) -> RecipeError:
         size = self._records
         device = self._device
         if size > 1:
-            return RecipeError(f"micro_batch is {size}, which is more than {device} has memory for: take {size // 2}.")
+            return RecipeError(
+                f"micro_batch is {size}, which is more than {device} has memory for: take "
+                f"{size // 2}."
+            )
         return RecipeError(
-            f"{device} has no memory for the gradient of one record: take fewer draws or a smaller model."
+            f"{device} has no memory for the gradient of one record: take fewer draws or a smaller "
+            "model."
         )
 
 
 def _check_records(images: Images, labels: Labels) -> None:
-    """Raise PrivateDataError unless images are uint8 n×h×w×c and labels n integers. No message tells n."""
+    """Raise PrivateDataError unless images are uint8 n×h×w×c and labels n integers.
+
+    No message tells n.
+    """
     if images.dtype != np.uint8 or images.ndim != 4:
         raise PrivateDataError("Private images to train on must be uint8, n×h×w×c.")
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != len(images):
@@ -378,7 +457,9 @@ def dry_run(
     devices: Sequence[torch.device] = (torch.device("cpu"),),
     part: str = "training",
 ) -> DryRun:
-    """Return a forecast, measured by two full micro-batches and an empty step. The model stays as it is.
+    """Return a forecast, measured by two full micro-batches and an empty step.
+
+    The model stays as it is.
 
     Args:
         model: to be trained.
@@ -395,8 +476,16 @@ def dry_run(
     noise = SystemNoise()
     device = devices[0]
     size = Training(model, loss, settings, *devices).micro_batch(image_shape, noise)
-    few = {"steps": 1, "micro_batch": size, "block": 1, "expected_batch": size, "declared_size": size}
-    training = Training(model, loss, settings.model_copy(update=few | {"noise_multiplier": 0.0}), device)
+    few = {
+        "steps": 1,
+        "micro_batch": size,
+        "block": 1,
+        "expected_batch": size,
+        "declared_size": size,
+    }
+    training = Training(
+        model, loss, settings.model_copy(update=few | {"noise_multiplier": 0.0}), device
+    )
     state = training.start()
     images = np.random.default_rng(0).integers(0, 256, (size, *image_shape), dtype=np.uint8)
 
@@ -421,9 +510,12 @@ def dry_run(
 
 
 def peak_memory(device: torch.device, work: Callable[[], object]) -> int | None:
-    """Do `work`, and return its peak of memory above what was held before, in bytes. None: the system does not tell.
+    """Do `work`, and return its peak of memory above what was held before, in bytes.
 
-    For a CUDA device: the device's memory, as PyTorch counts it; for a CPU: the process's, as Linux counts it.
+    None: the system does not tell.
+
+    For a CUDA device: the device's memory, as PyTorch counts it; for a CPU: the process's, as Linux
+    counts it.
     """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)

@@ -16,7 +16,9 @@ def drawn(api, which=ALL):
 def varied(api, parents, degree, which=ALL, salt=9, iteration=1):
     samples, conditions = parents.samples.take(which), parents.conditions.take(which)
     seeds = (SEEDS ^ np.uint64(salt))[which]
-    return api.variation_api(VariationRequest(samples, LABELS[which], conditions, seeds, degree, iteration))
+    return api.variation_api(
+        VariationRequest(samples, LABELS[which], conditions, seeds, degree, iteration)
+    )
 
 
 def levels(answer):

@@ -18,7 +18,9 @@ def api_of(tmp_path_factory):
         if name not in made:
             torch.manual_seed(0)
             folder, pipeline = tmp_path_factory.mktemp("kind"), kind.build()
-            made[name] = {"model": saved(pipeline, folder / "model")} | kind.beside(folder, pipeline)
+            made[name] = {"model": saved(pipeline, folder / "model")} | kind.beside(
+                folder, pipeline
+            )
         return TextToImage(**(COMMON | kind.settings | made[name] | changes))
 
     return api

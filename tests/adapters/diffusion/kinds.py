@@ -1,4 +1,6 @@
-"""Kinds of pipelines that the adapter `diffusion` runs, tiny and random, with what their recipes say besides."""
+"""Kinds of pipelines that the adapter `diffusion` runs, tiny and random, with what their recipes
+say besides.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,16 +12,31 @@ from tests.adapters.diffusion import tiny, tiny_edit
 
 SIDE = tiny.SIDE
 QUIET = [
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),  # diffusers and numpy 2
-    pytest.mark.filterwarnings("ignore:.callback_steps. is deprecated:FutureWarning"),  # Kandinsky's own call
-    pytest.mark.filterwarnings("ignore:.*upcast_vae.*:FutureWarning"),  # Stable Diffusion XL's own call
+    pytest.mark.filterwarnings(
+        "ignore:__array__ implementation:DeprecationWarning"
+    ),  # diffusers and numpy 2
+    pytest.mark.filterwarnings(
+        "ignore:.callback_steps. is deprecated:FutureWarning"
+    ),  # Kandinsky's own call
+    pytest.mark.filterwarnings(
+        "ignore:.*upcast_vae.*:FutureWarning"
+    ),  # Stable Diffusion XL's own call
 ]
-COMMON = {"prompts": "a {label}", "steps": 4, "size": SIDE, "device": "cpu", "batch_size": 2, "offline": True}
+COMMON = {
+    "prompts": "a {label}",
+    "steps": 4,
+    "size": SIDE,
+    "device": "cpu",
+    "batch_size": 2,
+    "offline": True,
+}
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A pipeline, what its recipe says besides, and whether a larger degree leads further by construction."""
+    """A pipeline, what its recipe says besides, and whether a larger degree leads further by
+    construction.
+    """
 
     build: Callable[[], Any]
     way: str

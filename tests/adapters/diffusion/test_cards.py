@@ -28,7 +28,10 @@ def places(api):
     models = [worker.model for worker in api._engine._workers]
     parts = [model._text.components.values() for model in models]
     modules = [[part for part in each if isinstance(part, torch.nn.Module)] for each in parts]
-    return [{str(claim(weight)) for module in each for weight in module.parameters()} for each in modules]
+    return [
+        {str(claim(weight)) for module in each for weight in module.parameters()}
+        for each in modules
+    ]
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -40,7 +43,10 @@ def test_every_kind_draws_and_varies_on_a_card(name, api_of):
 
 @pytest.mark.parametrize("sampler", ["ddim", "euler", "euler_ancestral", "dpm_solver", "lcm"])
 def test_every_sampler_steps_on_a_card_and_draws_otherwise_than_the_model_s_own(sampler, api_of):
-    api, own = (api_of("Stable Diffusion 1.5", device="cuda:0", steps=3, sampler=each) for each in (sampler, "own"))
+    api, own = (
+        api_of("Stable Diffusion 1.5", device="cuda:0", steps=3, sampler=each)
+        for each in (sampler, "own")
+    )
     new, _variations = images(api)
     assert np.abs(new - levels(drawn(own, SOME))).mean() > 0.5
 
@@ -54,7 +60,9 @@ def test_offloaded_weights_are_on_the_card_only_while_they_work(offload, api_of)
 
 
 def test_two_cards_draw_what_the_processor_draws(api_of):
-    both, processor = (api_of("Stable Diffusion XL", device=device, steps=2) for device in ("auto", "cpu"))
+    both, processor = (
+        api_of("Stable Diffusion XL", device=device, steps=2) for device in ("auto", "cpu")
+    )
     parents = drawn(both)
     assert places(both) == [{"cuda:0"}, {"cuda:1"}]
     assert_same(parents, drawn(processor))

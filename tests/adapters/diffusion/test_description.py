@@ -22,8 +22,18 @@ def test_the_table_of_the_page_is_that_of_the_installed_diffusers():
     ("name", "text", "ways", "first"),
     [
         ("StableDiffusionImg2Img", "StableDiffusion", {"noise", "meaning", "structure"}, "noise"),
-        ("QwenImageEdit", "QwenImage", {"instruction", "noise", "structure"}, "instruction"),  # unless told otherwise
-        ("StableDiffusionInstructPix2Pix", None, {"instruction"}, "instruction"),  # its network takes more than noise
+        (
+            "QwenImageEdit",
+            "QwenImage",
+            {"instruction", "noise", "structure"},
+            "instruction",
+        ),  # unless told otherwise
+        (
+            "StableDiffusionInstructPix2Pix",
+            None,
+            {"instruction"},
+            "instruction",
+        ),  # its network takes more than noise
         ("StableDiffusionUpscale", None, set(), None),
         ("KandinskyV22Combined", "KandinskyV22Combined", {"noise", "meaning"}, "meaning"),
     ],
@@ -37,10 +47,16 @@ def test_what_a_pipeline_can_do_and_does_first(name, text, ways, first):
 
 def test_guidance_goes_where_the_pipeline_means_it():
     qwen, flux, plain = (
-        inputs_of(getattr(diffusers, name)) for name in ("QwenImagePipeline", "FluxPipeline", "StableDiffusionPipeline")
+        inputs_of(getattr(diffusers, name))
+        for name in ("QwenImagePipeline", "FluxPipeline", "StableDiffusionPipeline")
     )
-    assert [guidance_input(inputs) for inputs in (qwen, flux, plain)] == ["true_cfg_scale", *["guidance_scale"] * 2]
-    assert guidance_of(qwen, None, ["", "x"], {}) == {"negative_prompt": [" ", "x"]}  # without it there is none at all
+    assert [guidance_input(inputs) for inputs in (qwen, flux, plain)] == [
+        "true_cfg_scale",
+        *["guidance_scale"] * 2,
+    ]
+    assert guidance_of(qwen, None, ["", "x"], {}) == {
+        "negative_prompt": [" ", "x"]
+    }  # without it there is none at all
     assert guidance_of(qwen, 1.0, [""], {}) == {"true_cfg_scale": 1.0}
     assert guidance_of(flux, 3.0, [""], {}) == {"guidance_scale": 3.0}
     assert guidance_of(flux, None, [""], {"true_cfg_scale": 4.0}) == {"negative_prompt": [" "]}

@@ -25,7 +25,9 @@ def driver(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext(inside.append(device)))
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: inside[-1].index == 0)
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation: inside[-1].index == 0
+    )
 
 
 @pytest.mark.usefixtures("driver")
@@ -50,11 +52,16 @@ def test_without_cards_auto_is_the_processor_and_what_is_not_there_is_named(monk
     assert [str(device) for device in choose_devices("auto")] == ["cpu"]
     with pytest.raises(RecipeError, match="device is 'mps', and this machine has none"):
         choose_devices("mps")
-    hidden = r"device is 'cuda:0', and this machine has 0 CUDA devices to use \(CUDA_VISIBLE_DEVICES hides others\)"
+    hidden = (
+        r"device is 'cuda:0', and this machine has 0 CUDA devices to use \(CUDA_VISIBLE_DEVICES "
+        r"hides others\)"
+    )
     with pytest.raises(RecipeError, match=hidden):
         choose_devices("cuda:0")
     for wrong in ("gpu", ["cuda:0", "cuda:x"]):
-        with pytest.raises(RecipeError, match=r"it must be auto, cpu, mps, cuda, or a GPU such as cuda:1"):
+        with pytest.raises(
+            RecipeError, match=r"it must be auto, cpu, mps, cuda, or a GPU such as cuda:1"
+        ):
             construct("pe.adapters", "pixel_diffusion", {"model": "small", "device": wrong})
 
 

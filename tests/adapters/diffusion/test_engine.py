@@ -20,7 +20,9 @@ from tests.fake_cards import REFUSALS, fake_cards
 
 
 class Grey:
-    """A model that draws its seed as a grey level, notes its batches, and has room for so many images at once."""
+    """A model that draws its seed as a grey level, notes its batches, and has room for so many
+    images at once.
+    """
 
     def __init__(self, room=10_000, before=lambda items: None):
         self.room, self.before = room, before
@@ -64,7 +66,9 @@ def test_the_batch_grows_until_memory_refuses_and_then_steps_back():
 
 
 @pytest.mark.parametrize(("device", "most"), [("cuda:0", 1024), ("mps", 64)])
-def test_a_batch_grows_to_a_whole_request_on_a_gpu_and_not_where_memory_is_never_refused(device, most):
+def test_a_batch_grows_to_a_whole_request_on_a_gpu_and_not_where_memory_is_never_refused(
+    device, most
+):
     """Processors and MPS do not refuse it: they swap."""
     model = Grey()
     with fake_cards():
@@ -75,9 +79,13 @@ def test_a_batch_grows_to_a_whole_request_on_a_gpu_and_not_where_memory_is_never
 
 
 def test_what_a_refused_batch_held_is_given_back_before_the_next_is_tried(monkeypatch):
-    """An error holds its frames, and they the tensors; only what nobody holds can the device have back."""
+    """An error holds its frames, and they the tensors; only what nobody holds can the device have
+    back.
+    """
     model, left = Grey(room=1), []
-    monkeypatch.setattr(gc, "collect", lambda: left.append(sum(held() is not None for held in model.held)))
+    monkeypatch.setattr(
+        gc, "collect", lambda: left.append(sum(held() is not None for held in model.held))
+    )
     Engine(lambda _: model, device="cpu", batch_size=4).run(items_of(4))
     assert model.sizes == [4, 2, 1, 1, 1, 1]
     assert left == [0, 0]
@@ -88,17 +96,24 @@ def test_what_is_too_large_ends_in_a_sentence_with_the_error_s_words():
     with pytest.raises(APIError) as caught:
         Engine(lambda _: Grey(room=0), device="cpu").run(items_of(2))
     words = str(REFUSALS["cudnn get"]())
-    assert f"cpu refused a single image, most likely for want of memory ({words}): take a smaller" in str(caught.value)
+    assert (
+        f"cpu refused a single image, most likely for want of memory ({words}): take a smaller"
+        in str(caught.value)
+    )
 
     def load(device):
         raise REFUSALS["cuda"]()
 
-    with pytest.raises(APIError, match=r"cpu refused the model, .* \(CUDA out of memory.*\): take precision: bf16"):
+    with pytest.raises(
+        APIError, match=r"cpu refused the model, .* \(CUDA out of memory.*\): take precision: bf16"
+    ):
         Engine(load, device="cpu").run(items_of(1))
 
 
 def test_items_of_one_call_may_differ_in_everything(tmp_path):
-    api = PixelSpace(model=tiny.pixel_folder(tmp_path, classes=3), steps=4, device="cpu", batch_size=4)
+    api = PixelSpace(
+        model=tiny.pixel_folder(tmp_path, classes=3), steps=4, device="cpu", batch_size=4
+    )
     image = np.full((8, 8, 1), 90, dtype=np.uint8)
     items = [
         Item(Job(4), 1, api_class=0),
@@ -111,7 +126,10 @@ def test_items_of_one_call_may_differ_in_everything(tmp_path):
         Item(Job(4), 8, api_class=None),
     ]
     made = api._engine.run(items)
-    assert [type(outcome).__name__ for outcome in made] == ["ndarray"] * 3 + ["Failed"] * 3 + ["ndarray", "Failed"]
+    assert [type(outcome).__name__ for outcome in made] == ["ndarray"] * 3 + ["Failed"] * 3 + [
+        "ndarray",
+        "Failed",
+    ]
     np.testing.assert_array_equal(made[1], image)
     reasons = [str(outcome.reason) for outcome in made if isinstance(outcome, Failed)]
     assert reasons[0].startswith("Degree 0.1 of 4 steps leaves no denoising step to run")
@@ -120,7 +138,11 @@ def test_items_of_one_call_may_differ_in_everything(tmp_path):
     assert reasons[3] == "The API class None is not one of the model's 3: give one from 0 on."
     for item, together in zip(items, made, strict=True):
         (alone,) = api._engine.run([item])
-        assert alone == together if isinstance(alone, Failed) else np.abs(alone.astype(int) - together).max() <= 1
+        assert (
+            alone == together
+            if isinstance(alone, Failed)
+            else np.abs(alone.astype(int) - together).max() <= 1
+        )
     with pytest.raises(ContractError, match="holds no image"):
         api._engine.run([Item(Job(4, 0.5), 1, api_class=0)])
 
@@ -129,7 +151,9 @@ def test_several_devices_work_side_by_side_with_a_model_each():
     both, models = threading.Barrier(2), []
 
     def load(device):
-        model = Grey(before=lambda _: None if model.sizes else both.wait(20))  # until the other is at work, too
+        model = Grey(
+            before=lambda _: None if model.sizes else both.wait(20)
+        )  # until the other is at work, too
         models.append(model)
         return model
 
@@ -180,7 +204,11 @@ def test_no_device_samples_while_another_loads_its_model_under_another_default_d
 
 
 def test_a_degree_is_a_share_of_the_steps_rounded_down():
-    assert [steps_run(steps, degree) for steps, degree in ((100, 0.58), (10, 0.99), (7, 1.0))] == [58, 9, 7]
+    assert [steps_run(steps, degree) for steps, degree in ((100, 0.58), (10, 0.99), (7, 1.0))] == [
+        58,
+        9,
+        7,
+    ]
 
 
 @pytest.mark.usefixtures("default_dtype")
@@ -194,7 +222,9 @@ def test_noise_of_a_seed_is_standard_normal_and_its_own_under_any_default_dtype(
     assert np.abs(correlations).max() < 0.4
     torch.set_default_dtype(torch.float32)
     assert torch.equal(normals((16, 16), [torch_rng(3)])[0], drawn[3])
-    assert not torch.equal(normals((8,), [torch_rng(5)]), normals((8,), [torch_rng(5 + 2**32)]))  # all 64 bits count
+    assert not torch.equal(
+        normals((8,), [torch_rng(5)]), normals((8,), [torch_rng(5 + 2**32)])
+    )  # all 64 bits count
 
 
 def test_a_torch_that_keeps_its_state_in_another_form_is_refused(monkeypatch):

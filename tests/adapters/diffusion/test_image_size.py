@@ -1,4 +1,6 @@
-"""Samples of another size than the network draws: reduced for the votes and the result, and varied as drawn."""
+"""Samples of another size than the network draws: reduced for the votes and the result, and varied
+as drawn.
+"""
 
 import numpy as np
 import pytest
@@ -19,7 +21,9 @@ def file(tmp_path):
 
 
 def smaller(images):
-    return np.stack([decode_image(one, size=(SIDE, SIDE), resize="stretch", channels=3) for one in images])
+    return np.stack(
+        [decode_image(one, size=(SIDE, SIDE), resize="stretch", channels=3) for one in images]
+    )
 
 
 def assert_smaller(small, large):
@@ -29,7 +33,11 @@ def assert_smaller(small, large):
 
 
 def test_samples_are_what_is_drawn_made_smaller_and_variations_are_of_what_was_drawn(file):
-    plain, api, same = improved_of(file), improved_of(file, image_size=SIDE), improved_of(file, image_size=DRAWN_SIDE)
+    plain, api, same = (
+        improved_of(file),
+        improved_of(file, image_size=SIDE),
+        improved_of(file, image_size=DRAWN_SIDE),
+    )
     large, small = drawn(plain), drawn(api)
     assert_smaller(small, large)
     assert moved(varied(plain, large, 0.6), large) > 1

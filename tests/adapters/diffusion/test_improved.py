@@ -24,7 +24,8 @@ def weights(shape):
         empty = ImprovedUNet(shape).state_dict()
     torch.manual_seed(0)
     return {
-        name: torch.randn(each.shape) * (0.5 if each.ndim == 1 else 1 / math.sqrt(math.prod(each.shape[1:])))
+        name: torch.randn(each.shape)
+        * (0.5 if each.ndim == 1 else 1 / math.sqrt(math.prod(each.shape[1:])))
         for name, each in empty.items()
     }
 
@@ -47,7 +48,9 @@ def improved_of(model, **settings):
         (Shape(128, (1, 2, 3, 4), 3, (2, 3), None), 121_063_942),
     ],
 )
-def test_the_published_networks_have_their_tensors_and_their_shape_is_read_from_these(shape, parameters):
+def test_the_published_networks_have_their_tensors_and_their_shape_is_read_from_these(
+    shape, parameters
+):
     """On torch's meta device, which keeps shapes and no numbers."""
     with torch.device("meta"):
         state = ImprovedUNet(shape).state_dict()
@@ -56,41 +59,64 @@ def test_the_published_networks_have_their_tensors_and_their_shape_is_read_from_
 
 
 def test_weights_of_another_network_are_refused(tmp_path):
-    with pytest.raises(RecipeError, match="The weights are not of an improved-diffusion network: give imagenet64"):
+    with pytest.raises(
+        RecipeError, match="The weights are not of an improved-diffusion network: give imagenet64"
+    ):
         shape_of({"conv_in.weight": torch.zeros(8, 3, 3, 3)})
     state = weights(SMALL) | {"output_blocks.0.0.in_layers.2.weight": torch.zeros(1, 1, 3, 3)}
     torch.save(state, tmp_path / "odd.pt")
-    with pytest.raises(RecipeError, match=r"in_layers.2.weight' of .*odd.pt has the shape \(1, 1, 3, 3\)"):
+    with pytest.raises(
+        RecipeError, match=r"in_layers.2.weight' of .*odd.pt has the shape \(1, 1, 3, 3\)"
+    ):
         drawn(improved_of(str(tmp_path / "odd.pt")))
-    with pytest.raises(RecipeError, match=r"there is no file 'nothing.pt'; put the checkpoint there, or name one of"):
+    with pytest.raises(
+        RecipeError,
+        match=r"there is no file 'nothing.pt'; put the checkpoint there, or name one of",
+    ):
         drawn(improved_of("nothing.pt"))
     torch.save(weights(SMALL), tmp_path / "small.pt")
-    with pytest.raises(RecipeError, match=r"size is 9: small.pt works on images of a multiple of 2 pixels"):
+    with pytest.raises(
+        RecipeError, match=r"size is 9: small.pt works on images of a multiple of 2 pixels"
+    ):
         drawn(improved_of(str(tmp_path / "small.pt"), size=9))
 
 
 def test_the_network_is_the_published_one():
-    """As recorded of one that was equal to the published equations, written out with diffusers' residual blocks."""
+    """As recorded of one that was equal to the published equations, written out with diffusers'
+    residual blocks.
+    """
     network = ImprovedUNet(SMALL)
     network.load_state_dict(weights(SMALL))
     torch.manual_seed(1)
     with torch.no_grad():
-        found = network(torch.randn(3, 3, 8, 8), torch.tensor([0.0, 7.0, 3999.0]), torch.tensor([0, 6, 3]))
+        found = network(
+            torch.randn(3, 3, 8, 8), torch.tensor([0.0, 7.0, 3999.0]), torch.tensor([0, 6, 3])
+        )
     assert found.shape == (3, 6, 8, 8)
     recorded = torch.tensor([[0.09823, -0.06630], [0.17064, 0.29684], [-0.08550, 0.14229]])
     torch.testing.assert_close(found[:, ::5, 3, 6], recorded, rtol=1e-3, atol=1e-4)
 
 
 def test_the_schedule_is_the_published_cosine():
-    """ᾱ_t = f(t+1)/f(0) but for the last steps, where β is held at 0.999; images are noised to √ᾱ·x + √(1−ᾱ)·ε."""
+    """ᾱ_t = f(t+1)/f(0) but for the last steps, where β is held at 0.999; images are noised to √ᾱ·x
+    + √(1−ᾱ)·ε.
+    """
     kept = cosine(TRAINED)
     times = np.arange(1, 4001) / 4000
-    ideal = np.cos((times + 0.008) / 1.008 * np.pi / 2) ** 2 / np.cos(0.008 / 1.008 * np.pi / 2) ** 2
+    ideal = (
+        np.cos((times + 0.008) / 1.008 * np.pi / 2) ** 2 / np.cos(0.008 / 1.008 * np.pi / 2) ** 2
+    )
     np.testing.assert_allclose(kept[:3990], ideal[:3990], rtol=1e-9)
     assert (1 - kept / np.concatenate([[1], kept[:-1]])).max() == pytest.approx(0.999)
-    noised = CosineDDIM().add_noise(torch.full((2, 1, 1, 1), 0.5), torch.ones(2, 1, 1, 1), torch.tensor([1000, 3600]))
-    np.testing.assert_allclose(noised.flatten(), np.sqrt(ideal[[1000, 3600]]) / 2 + np.sqrt(1 - ideal[[1000, 3600]]))
-    assert ideal[3600] == pytest.approx(0.02397, abs=1e-5)  # which is left of a parent at "timestep 10 of 10"
+    noised = CosineDDIM().add_noise(
+        torch.full((2, 1, 1, 1), 0.5), torch.ones(2, 1, 1, 1), torch.tensor([1000, 3600])
+    )
+    np.testing.assert_allclose(
+        noised.flatten(), np.sqrt(ideal[[1000, 3600]]) / 2 + np.sqrt(1 - ideal[[1000, 3600]])
+    )
+    assert ideal[3600] == pytest.approx(
+        0.02397, abs=1e-5
+    )  # which is left of a parent at "timestep 10 of 10"
 
 
 def test_steps_are_spaced_as_the_published_code_spaces_them():
@@ -127,17 +153,24 @@ class Told(ImprovedUNet):
 
     def forward(self, x, times, classes):
         self.times.append(float(times[0]))
-        return torch.cat([torch.zeros_like(x), torch.full_like(x, 99.0)], 1)  # what was learned of the variance: unused
+        return torch.cat(
+            [torch.zeros_like(x), torch.full_like(x, 99.0)], 1
+        )  # what was learned of the variance: unused
 
 
 @pytest.mark.parametrize(("rescaled", "scale"), [(False, 1.0), (True, 0.25)])
-def test_the_network_is_told_its_trained_timesteps_and_only_epsilon_is_used(rescaled, scale, file, monkeypatch):
+def test_the_network_is_told_its_trained_timesteps_and_only_epsilon_is_used(
+    rescaled, scale, file, monkeypatch
+):
     told = Told()
     monkeypatch.setattr("adapters.diffusion.improved_unet.ImprovedUNet", lambda _: told)
     api = improved_of(file, rescaled=rescaled)
     answer = drawn(api, ONE)
     assert told.times == [3999 * scale, 2999 * scale, 2000 * scale, 1000 * scale, 0.0]
-    assert set(np.unique(answer.samples.array)) <= {0, 255}  # an image predicted from pure noise alone is cut
+    assert set(np.unique(answer.samples.array)) <= {
+        0,
+        255,
+    }  # an image predicted from pure noise alone is cut
     told.times.clear()
     varied(api, answer, 0.4, ONE)
     assert told.times == [1000 * scale, 0.0]
@@ -156,12 +189,16 @@ def test_a_checkpoint_without_classes_draws_and_varies(tmp_path):
 
 
 def test_degree_one_forgets_the_parent_with_both_ends_and_keeps_a_trace_of_it_with_a_stride(file):
-    """The first four iterations of the paper's Camelyon17 run vary from "timestep 10 of 10" and yet are led."""
+    """The first four iterations of the paper's Camelyon17 run vary from "timestep 10 of 10" and yet
+    are led.
+    """
     images = [Images(np.full((1, 8, 8, 3), level, dtype=np.uint8)) for level in (0, 255)]
     for spacing, led in (("ends", False), ("stride", True)):
         api = improved_of(file, spacing=spacing, steps=10)
         fresh = drawn(api, ONE)
-        black, white = (varied(api, Answer(each, fresh.conditions), 1.0, ONE, salt=0) for each in images)
+        black, white = (
+            varied(api, Answer(each, fresh.conditions), 1.0, ONE, salt=0) for each in images
+        )
         assert (apart(black, white) > 1) == led
         assert (apart(black, fresh) <= 1) == (not led)
     assert api.describe_degree(1.0) == "noised and denoised, all 10 steps"

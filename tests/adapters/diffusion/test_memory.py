@@ -12,7 +12,9 @@ XL = "Stable Diffusion XL"
 
 
 def test_decoding_that_ran_out_of_memory_in_float32_spoils_no_later_batch(api_of, monkeypatch):
-    """SDXL's pipeline casts its autoencoder from fp16 to float32 to decode, and back only after success."""
+    """SDXL's pipeline casts its autoencoder from fp16 to float32 to decode, and back only after
+    success.
+    """
     settings = {"precision": "fp16", "size": 16, "steps": 2}
     expected = drawn(api_of(XL, batch_size=1, **settings))
     convolve, refused = torch.nn.functional.conv2d, []

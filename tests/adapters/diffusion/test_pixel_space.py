@@ -1,4 +1,6 @@
-"""Diffusion models in pixel space: sampling is RANDOM_API, SDEdit is VARIATION_API, the API's class is carried on."""
+"""Diffusion models in pixel space: sampling is RANDOM_API, SDEdit is VARIATION_API, the API's class
+is carried on.
+"""
 
 import json
 from pathlib import Path
@@ -17,13 +19,25 @@ from pe.errors import RecipeError
 from pe.plugins.protocols import RandomRequest, VariationRequest
 from pe.plugins.specs import construct
 from tests.adapters.diffusion import tiny
-from tests.adapters.diffusion.asking import BACKWARDS, LABELS, SEEDS, apart, assert_same, drawn, levels, moved, varied
+from tests.adapters.diffusion.asking import (
+    BACKWARDS,
+    LABELS,
+    SEEDS,
+    apart,
+    assert_same,
+    drawn,
+    levels,
+    moved,
+    varied,
+)
 
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 
 
 def api_of(model, **settings):
-    return PixelSpace(model=model, **({"steps": 5, "device": "cpu", "batch_size": 2, "offline": True} | settings))
+    return PixelSpace(
+        model=model, **({"steps": 5, "device": "cpu", "batch_size": 2, "offline": True} | settings)
+    )
 
 
 @pytest.mark.parametrize(("sampler", "eta", "classes"), [("ddim", 1.0, None), ("ddpm", 0.0, 7)])
@@ -54,7 +68,9 @@ def test_classes_are_drawn_by_the_seed_from_those_of_the_label(tmp_path):
     assert set(two.conditions["api_class"]) == {1, 5}
     fixed = drawn(api_of(model, classes={"a": "kind 3", "b": 4, "c": 0}))
     assert fixed.conditions["api_class"].tolist() == [3, 4, 0]
-    assert moved(fixed, drawn(api_of(model, classes=dict.fromkeys("abc", 6)))) > 0  # a class decides what is drawn
+    assert (
+        moved(fixed, drawn(api_of(model, classes=dict.fromkeys("abc", 6)))) > 0
+    )  # a class decides what is drawn
     for chosen, said in (
         ({"a": "kind 33"}, r"the model has no class named 'kind 33'; did you mean 'kind 3'\?"),
         ({"a": 7}, "the model has 7 classes, from 0 on, and none is 7"),
@@ -71,15 +87,25 @@ def test_parents_from_elsewhere_get_a_class(tmp_path):
     api = api_of(tiny.pixel_folder(tmp_path / "model", classes=7))
     images = Images(np.zeros((3, 8, 8, 1), dtype=np.uint8))
     answer = api.variation_api(VariationRequest(images, LABELS, Conditions(), SEEDS, 0.4))
-    np.testing.assert_array_equal(answer.conditions["api_class"], drawn(api).conditions["api_class"])
+    np.testing.assert_array_equal(
+        answer.conditions["api_class"], drawn(api).conditions["api_class"]
+    )
 
 
 @pytest.mark.parametrize("sampler", ["ddim", "ddpm"])
 def test_a_network_that_learned_its_variance(sampler, tmp_path):
-    """The first half of its channels is ε; DDPM takes its variance from the other, DDIM needs none."""
+    """The first half of its channels is ε; DDPM takes its variance from the other, DDIM
+    needs none.
+    """
     torch.manual_seed(0)
-    blocks = {"down_block_types": ("DownBlock2D",), "up_block_types": ("UpBlock2D",), "block_out_channels": (8,)}
-    unet = UNet2DModel(8, 1, 2, **blocks, norm_num_groups=4, layers_per_block=1, add_attention=False)
+    blocks = {
+        "down_block_types": ("DownBlock2D",),
+        "up_block_types": ("UpBlock2D",),
+        "block_out_channels": (8,),
+    }
+    unet = UNet2DModel(
+        8, 1, 2, **blocks, norm_num_groups=4, layers_per_block=1, add_attention=False
+    )
     unet.save_pretrained(tmp_path / "unet")
     DDPMScheduler(variance_type="learned_range").save_pretrained(tmp_path / "scheduler")
     api = api_of(str(tmp_path), sampler=sampler)
@@ -107,7 +133,9 @@ def test_sampling_and_sdedit_are_ddim_with_classifier_free_guidance_written_out(
             x = kept.sqrt() * parent + (1 - kept).sqrt() * x
         with torch.no_grad():
             for t in timesteps:
-                given, none = (unet(x, t, class_labels=torch.tensor([each])).sample for each in (classes[i], 6))
+                given, none = (
+                    unet(x, t, class_labels=torch.tensor([each])).sample for each in (classes[i], 6)
+                )
                 x = scheduler.step(none + 3.0 * (given - none), t, x).prev_sample
         expected = ((x[0].permute(1, 2, 0) + 1) * 127.5).clamp(0, 255).numpy()
         assert np.abs(answer.samples.array[i] - expected).max() < 0.51
@@ -119,7 +147,10 @@ def test_a_safetensors_file_with_its_settings_beside_it(tmp_path):
     save_file(load_file(f"{model}/unet/{WEIGHTS}"), file)
     with pytest.raises(RecipeError, match=r"one.json is missing: it belongs to the model"):
         drawn(api_of(str(file)))
-    for name, place in (("unet", "unet/config.json"), ("scheduler", "scheduler/scheduler_config.json")):
+    for name, place in (
+        ("unet", "unet/config.json"),
+        ("scheduler", "scheduler/scheduler_config.json"),
+    ):
         file.with_suffix(".json").write_text(json.dumps(settings))
         with pytest.raises(RecipeError, match=f"one.json lacks '{name}'"):
             drawn(api_of(str(file)))
@@ -135,10 +166,18 @@ def test_files_that_are_missing_or_damaged_end_in_a_sentence(tmp_path):
     foreign = Path(tiny.pixel_folder(tmp_path / "other", classes=3)) / "unet" / WEIGHTS
     text = config.read_text()
     for file, content, said in (
-        (weights, weights.read_bytes()[:200], f"{WEIGHTS} is cut or damaged: download the file itself"),
+        (
+            weights,
+            weights.read_bytes()[:200],
+            f"{WEIGHTS} is cut or damaged: download the file itself",
+        ),
         (weights, foreign.read_bytes(), "has 'class_embedding.weight', which this network has not"),
         (weights, None, f"{WEIGHTS} is missing: put the model's weights there"),
-        (config, text.replace("UNet2DModel", "UNet2DConditionModel").encode(), "is a UNet2DConditionModel; this"),
+        (
+            config,
+            text.replace("UNet2DModel", "UNet2DConditionModel").encode(),
+            "is a UNet2DConditionModel; this",
+        ),
         (config, b"{", "config.json is no JSON"),
         (config, b"[]", "config.json holds no JSON object"),
     ):

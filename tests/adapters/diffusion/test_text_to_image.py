@@ -1,4 +1,6 @@
-"""Settings of text-to-image models, tiny and random: what each does to what is drawn, and what cannot be."""
+"""Settings of text-to-image models, tiny and random: what each does to what is drawn, and what
+cannot be.
+"""
 
 import shutil
 from functools import wraps
@@ -33,14 +35,18 @@ def loaded(api):
 def test_a_degree_runs_the_steps_that_it_says(name, api_of):
     model, calls = loaded(api_of(name)), []
     pipeline = model._vary.pipeline
-    (getattr(pipeline, "unet", None) or pipeline.transformer).register_forward_hook(lambda *_: calls.append(1))
+    (getattr(pipeline, "unet", None) or pipeline.transformer).register_forward_hook(
+        lambda *_: calls.append(1)
+    )
     parent = np.zeros((SIDE, SIDE, 3), dtype=np.uint8)
     for steps, degree, run in ((50, 0.58, 29), (10, 0.19, 1), (3, 0.99, 2)):
         job = Job(steps, degree, 1.0, (SIDE, SIDE))
         calls.clear()
         with torch.no_grad():
             model.vary(job, [Item(job, 7, parent, "a")])
-        assert len(calls) in ((run, run + 1) if name == SD else (run,))  # PNDM starts with a double step
+        assert len(calls) in (
+            (run, run + 1) if name == SD else (run,)
+        )  # PNDM starts with a double step
 
 
 def test_a_degree_that_leaves_no_step_is_refused_before_the_pipeline_is_called(api_of):
@@ -49,9 +55,12 @@ def test_a_degree_that_leaves_no_step_is_refused_before_the_pipeline_is_called(a
     assert set(answer.missing) == {0, 1, 2}
     assert not answer.missing[0].retryable
     assert answer.missing[0].reason == (
-        "Degree 0.2 of 4 steps leaves no denoising step to run: take a degree of at least 0.25, or more steps."
+        "Degree 0.2 of 4 steps leaves no denoising step to run: take a degree of at least 0.25, or "
+        "more steps."
     )
-    with pytest.raises(RecipeError, match=r"evolution\.degree is 0\.2, and of 4 steps .*: take .* at least 0\.25"):
+    with pytest.raises(
+        RecipeError, match=r"evolution\.degree is 0\.2, and of 4 steps .*: take .* at least 0\.25"
+    ):
         api.describe_degree(0.2)
     assert api.describe_degree(0.5) == "noised and denoised, the last 2 of 4 steps"
 
@@ -61,13 +70,17 @@ def test_a_latent_consistency_model_runs_all_its_steps_on_a_part_of_its_schedule
     parents = drawn(api)
     assert moved(varied(api, parents, 0.2), parents) > 0  # 10 of the 50 steps it was distilled on
     reason = varied(api, parents, 0.05).missing[0].reason
-    assert reason.startswith("Degree 0.05 leaves 2 of the 50 steps that this latent consistency model")
+    assert reason.startswith(
+        "Degree 0.05 leaves 2 of the 50 steps that this latent consistency model"
+    )
 
 
 def test_what_the_safety_checker_finds_is_refused_and_its_neighbours_stand(tmp_path):
     torch.manual_seed(0)
     model = saved(tiny.stable_diffusion(tiny.safety_checker()), tmp_path)
-    api, unchecked = (TextToImage(**COMMON | {"model": model, "safety_checker": each}) for each in (True, False))
+    api, unchecked = (
+        TextToImage(**COMMON | {"model": model, "safety_checker": each}) for each in (True, False)
+    )
     unsafe = Refused("the model's safety checker took the image for unsafe")
     assert drawn(api).missing == dict.fromkeys(range(3), unsafe)
     levels(drawn(unchecked))
@@ -76,7 +89,9 @@ def test_what_the_safety_checker_finds_is_refused_and_its_neighbours_stand(tmp_p
     assert drawn(api, slice(2)).missing == {1: unsafe}
 
 
-def test_samples_have_the_size_and_channels_asked_for_and_a_prompt_by_label_which_is_carried_on(api_of):
+def test_samples_have_the_size_and_channels_asked_for_and_a_prompt_by_label_which_is_carried_on(
+    api_of,
+):
     api = api_of(SD, image_size=20, channels=1, prompts={"a": "xx", "b": ["yy"], "c": "zz"})
     parents = drawn(api)
     for answer in (parents, varied(api, parents, 0.5)):
@@ -109,7 +124,9 @@ def test_each_label_has_its_own_negative_prompt_or_none(api_of):
     with pytest.raises(RecipeError, match="negative_prompt: there is none for the label 'd'"):
         each.check_labels(("a", "d"))
     for guidance in (1, [3, 0.5]):
-        with pytest.raises(RecipeError, match=r"negative_prompt has no effect at guidance (1|0\.5)"):
+        with pytest.raises(
+            RecipeError, match=r"negative_prompt has no effect at guidance (1|0\.5)"
+        ):
             api_of(XL, negative_prompt={"a": "", "b": "qq"}, guidance=guidance)
     assert api_of(XL, negative_prompt={"a": "", "b": ""}, guidance=1)
 
@@ -122,7 +139,10 @@ def test_each_iteration_takes_its_own_steps_and_guidance_and_new_samples_take_th
     for iteration, plain in ((1, one), (2, two)):
         assert_same(varied(api, parents, 0.5, iteration=iteration), varied(plain, parents, 0.5))
     assert api.describe_degree(0.5, 2) == "noised and denoised, the last 3 of 6 steps"
-    with pytest.raises(RecipeError, match="steps has 2 entries, and none for iteration 3: give steps one number, or"):
+    with pytest.raises(
+        RecipeError,
+        match="steps has 2 entries, and none for iteration 3: give steps one number, or",
+    ):
         api.describe_degree(0.5, 3)
 
 
@@ -139,12 +159,19 @@ def test_a_lora_is_effective_by_its_weight(api_of, tmp_path):
 LAYER = "down_blocks.0.attentions.0.transformer_blocks.0.attn1.to_q"
 
 
-@pytest.mark.parametrize("key", ["transformer.blocks.0.attn.to_q", f"unet.no.such.{LAYER}", f"unet.{LAYER}"])
-def test_a_lora_that_is_not_there_or_does_not_fit_is_named_and_so_is_the_model(key, api_of, tmp_path):
+@pytest.mark.parametrize(
+    "key", ["transformer.blocks.0.attn.to_q", f"unet.no.such.{LAYER}", f"unet.{LAYER}"]
+)
+def test_a_lora_that_is_not_there_or_does_not_fit_is_named_and_so_is_the_model(
+    key, api_of, tmp_path
+):
     file, api = tmp_path / "style.safetensors", api_of(SD, lora=str(tmp_path / "style.safetensors"))
     with pytest.raises(RecipeError, match=f"^lora: {file} cannot be read"):
         loaded(api)
-    save_file({f"{key}.lora_A.weight": torch.zeros(4, 999), f"{key}.lora_B.weight": torch.zeros(999, 4)}, file)
+    save_file(
+        {f"{key}.lora_A.weight": torch.zeros(4, 999), f"{key}.lora_B.weight": torch.zeros(999, 4)},
+        file,
+    )
     with pytest.raises(RecipeError, match=f"^lora: {file} does not fit .*{api.model}"):
         loaded(api)
 
@@ -181,15 +208,25 @@ def test_a_lora_whose_modules_do_not_all_fit_is_refused_with_their_number(name, 
     own = layers_of(getattr(loaded(api_of(name))._text, part), ".to_q")
     one = dict([*own.items()][:1])
     for layers, says in (
-        (one | FOREIGN, rf"only 1 of its 21 modules fit, and '{part}\.no\.such\.block0\.to_q' does not"),
-        (own | dict([*FOREIGN.items()][:1]), rf"only {len(own)} of its {len(own) + 1} modules fit, and '{part}\.no"),
+        (
+            one | FOREIGN,
+            rf"only 1 of its 21 modules fit, and '{part}\.no\.such\.block0\.to_q' does not",
+        ),
+        (
+            own | dict([*FOREIGN.items()][:1]),
+            rf"only {len(own)} of its {len(own) + 1} modules fit, and '{part}\.no",
+        ),
         (FOREIGN, "Target modules"),
     ):
         save_file(peft(part, layers), tmp_path / "style.safetensors")
-        with pytest.raises(RecipeError, match=rf"^lora: .*style\.safetensors does not fit the model .*{says}"):
+        with pytest.raises(
+            RecipeError, match=rf"^lora: .*style\.safetensors does not fit the model .*{says}"
+        ):
             loaded(api_of(name, lora=str(tmp_path / "style.safetensors")))
     save_file(peft(part, own) | peft("prior", one), tmp_path / "style.safetensors")
-    with pytest.raises(RecipeError, match=rf"only {len(own)} of its {len(own) + 1} modules fit, and 'prior\."):
+    with pytest.raises(
+        RecipeError, match=rf"only {len(own)} of its {len(own) + 1} modules fit, and 'prior\."
+    ):
         loaded(api_of(name, lora=str(tmp_path / "style.safetensors")))
 
 
@@ -201,7 +238,9 @@ def test_a_lora_for_one_part_or_for_several_is_taken_in_each_format(form, api_of
         "unet": layers_of(pipeline.unet, ".to_q", ".to_v"),
         **{
             part: {
-                name if name.startswith("text_model.") else f"text_model.{name}": layer  # as files have it
+                name
+                if name.startswith("text_model.")
+                else f"text_model.{name}": layer  # as files have it
                 for name, layer in layers_of(getattr(pipeline, part), *text).items()
             }
             for part in ("text_encoder", "text_encoder_2")
@@ -217,7 +256,9 @@ def test_a_lora_for_one_part_or_for_several_is_taken_in_each_format(form, api_of
     loaded(api_of(XL, lora=str(tmp_path / "style.safetensors")))
 
 
-def test_a_checkpoint_in_one_file_takes_configurations_and_what_it_lacks_from_elsewhere(api_of, tmp_path):
+def test_a_checkpoint_in_one_file_takes_configurations_and_what_it_lacks_from_elsewhere(
+    api_of, tmp_path
+):
     plain = api_of(SD)
     model = Path(plain.model)
     shutil.copytree(model, tmp_path / "model", ignore=shutil.ignore_patterns("*.safetensors"))
@@ -225,7 +266,10 @@ def test_a_checkpoint_in_one_file_takes_configurations_and_what_it_lacks_from_el
     settings |= {"single_file": str(model / "unet" / "diffusion_pytorch_model.safetensors")}
     parts = {name: str(model / name) for name in ("vae", "text_encoder")}
     assert_same(drawn(api_of(SD, components=parts, **settings)), drawn(plain))
-    for wrong, says in (({}, "lacks a part: name its place under components"), ({"single_file": "sd.ckpt"}, "is read")):
+    for wrong, says in (
+        ({}, "lacks a part: name its place under components"),
+        ({"single_file": "sd.ckpt"}, "is read"),
+    ):
         with pytest.raises(RecipeError, match=f"^single_file.*{says}"):
             loaded(api_of(SD, **settings | wrong))
 
@@ -263,19 +307,39 @@ def test_a_control_net_is_shown_what_the_recipe_says(api_of):
 @pytest.mark.parametrize(
     ("kind", "settings", "said"),
     [
-        ("PixArtSigma", {}, r"cannot answer VARIATION_API: in diffusers it can only draw, so name another model"),
-        ("StableDiffusion", {"vary": "instruction"}, r"cannot vary by instruction: in .* vary by .*noise or str"),
+        (
+            "PixArtSigma",
+            {},
+            r"cannot answer VARIATION_API: in diffusers it can only draw, so name another model",
+        ),
+        (
+            "StableDiffusion",
+            {"vary": "instruction"},
+            r"cannot vary by instruction: in .* vary by .*noise or str",
+        ),
         ("StableDiffusion", {"vary": "meaning"}, r"vary: meaning .* needs an IP-Adapter: name one"),
-        ("StableDiffusion", {"vary": "noise", "wordings": {1.0: "new"}}, "wordings is for vary: instruction"),
-        ("StableDiffusion", {"arguments": {"true_cfg_scale": 2}}, "StableDiff.* takes no true_cfg_scale"),
+        (
+            "StableDiffusion",
+            {"vary": "noise", "wordings": {1.0: "new"}},
+            "wordings is for vary: instruction",
+        ),
+        (
+            "StableDiffusion",
+            {"arguments": {"true_cfg_scale": 2}},
+            "StableDiff.* takes no true_cfg_scale",
+        ),
         ("StableDiffusion", {"ip_adapter": {"weight_name": "ip.bin"}}, r"only \.safetensors files"),
         ("StableDiffusion", {"pipeline": "nowhere:Class"}, "pipeline: nowhere cannot be imported"),
         ("StableDiffusionImageVariation", {}, "makes no images from text: name one that does"),
         ("Newest", {}, r"is made for NewestPipeline, which diffusers [\d.]+ has not"),
     ],
 )
-def test_what_a_pipeline_cannot_do_is_one_sentence_before_anything_loads(kind, settings, said, tmp_path):
-    (tmp_path / "model_index.json").write_text(f'{{"_class_name": "{kind}Pipeline"}}')  # there are no weights
+def test_what_a_pipeline_cannot_do_is_one_sentence_before_anything_loads(
+    kind, settings, said, tmp_path
+):
+    (tmp_path / "model_index.json").write_text(
+        f'{{"_class_name": "{kind}Pipeline"}}'
+    )  # there are no weights
     with pytest.raises(RecipeError, match=said):
         drawn(TextToImage(**COMMON | {"model": str(tmp_path)} | settings))
 

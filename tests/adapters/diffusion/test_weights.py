@@ -1,4 +1,6 @@
-"""Where weights come from: nothing is fetched when offline, and what is missing is said in one sentence."""
+"""Where weights come from: nothing is fetched when offline, and what is missing is said in one
+sentence.
+"""
 
 import os
 import pickle
@@ -33,14 +35,20 @@ PLACE = "https://openaipublic.blob.core.windows.net/diffusion/march-2021/"
 
 @pytest.fixture
 def asked(monkeypatch, tmp_path):
-    """What is asked of a network, on a machine without one; torch.hub and the hub's cache are empty folders."""
+    """What is asked of a network, on a machine without one; torch.hub and the hub's cache are empty
+    folders.
+    """
     found = []
 
     def refuse(*given, **_):
         found.append(given)
         raise socket.gaierror(-3, "Temporary failure in name resolution")
 
-    for place, name in ((socket.socket, "connect"), (socket.socket, "sendto"), (socket, "getaddrinfo")):
+    for place, name in (
+        (socket.socket, "connect"),
+        (socket.socket, "sendto"),
+        (socket, "getaddrinfo"),
+    ):
         monkeypatch.setattr(place, name, refuse)
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
@@ -61,9 +69,15 @@ def refused(make, **settings):
 def test_offline_asks_nobody_and_says_where_to_get_the_model(asked, tmp_path):
     for make in MAKERS.values():
         said = refused(make, model="owner/name", offline=True)
-        assert "owner/name are not here and offline is true: get it from https://huggingface.co/owner/name" in said
+        assert (
+            "owner/name are not here and offline is true: get it from "
+            "https://huggingface.co/owner/name" in said
+        )
     said = refused(ImprovedDiffusion, model=CHECKPOINT, device="cpu", offline=True)
-    assert f"get it from {PLACE}{CHECKPOINT}.pt and put it in {tmp_path}/torch/hub/checkpoints, or name its" in said
+    assert (
+        f"get it from {PLACE}{CHECKPOINT}.pt and put it in {tmp_path}/torch/hub/checkpoints, or "
+        "name its" in said
+    )
     assert not (tmp_path / "torch").exists()
     assert not asked
 
@@ -111,12 +125,16 @@ class Bomb:
 
 
 def test_code_in_weights_is_never_run(tmp_path):
-    """Not even looked for: of a pipeline, files that can hold code are left alone, whatever they hold."""
+    """Not even looked for: of a pipeline, files that can hold code are left alone, whatever they
+    hold.
+    """
     ran = tmp_path / "ran"
     for name in ("plain", "bomb"):
         tiny.stable_diffusion().save_pretrained(tmp_path / name)
         for weights in (tmp_path / name).rglob("*.safetensors"):
-            pickled = weights.with_name("pytorch_model.bin" if weights.stem == "model" else f"{weights.stem}.bin")
+            pickled = weights.with_name(
+                "pytorch_model.bin" if weights.stem == "model" else f"{weights.stem}.bin"
+            )
             if name == "bomb":
                 pickled.write_bytes(pickle.dumps(Bomb(ran)))
             else:
@@ -127,9 +145,13 @@ def test_code_in_weights_is_never_run(tmp_path):
     (tmp_path / "model.pt").write_bytes(pickle.dumps(Bomb(ran)))
     torch.save({"state_dict": Bomb(ran)}, tmp_path / "zipped.pt")
     for name in ("model.pt", "zipped.pt"):
-        with pytest.raises(RecipeError, match=r"is no .safetensors file, and files that may hold code are not read"):
+        with pytest.raises(
+            RecipeError, match=r"is no .safetensors file, and files that may hold code are not read"
+        ):
             MAKERS["pixels"](model=str(tmp_path / name)).random_api(ONE)
-        with pytest.raises(RecipeError, match="holds no plain weights, and code in files is never run"):
+        with pytest.raises(
+            RecipeError, match="holds no plain weights, and code in files is never run"
+        ):
             ImprovedDiffusion(model=str(tmp_path / name), device="cpu").random_api(ONE)
     assert not ran.exists()
 
@@ -155,7 +177,10 @@ def places(tmp_path_factory):
 
 def given_adapter(folder):
     names = {"subfolder": "models", "weight_name": "ip-adapter_sd15.safetensors"}
-    return {"pretrained_model_name_or_path_or_dict": str(folder), "image_encoder_folder": "image_encoder"} | names
+    return {
+        "pretrained_model_name_or_path_or_dict": str(folder),
+        "image_encoder_folder": "image_encoder",
+    } | names
 
 
 def text(at, **beside):
@@ -165,8 +190,14 @@ def text(at, **beside):
 READERS = {
     "a model's U-Net": (f"model/{UNET}", text),
     "a model's text encoder": ("model/text_encoder/model.safetensors", text),
-    "single_file": ("unet.safetensors", lambda at: text(at, single_file=str(at / "unet.safetensors"))),
-    "components": ("unet.safetensors", lambda at: text(at, components={"unet": str(at / "unet.safetensors")})),
+    "single_file": (
+        "unet.safetensors",
+        lambda at: text(at, single_file=str(at / "unet.safetensors")),
+    ),
+    "components": (
+        "unet.safetensors",
+        lambda at: text(at, components={"unet": str(at / "unet.safetensors")}),
+    ),
     "lora": ("lora.safetensors", lambda at: text(at, lora=str(at / "lora.safetensors"))),
     "controlnet": (f"net/{Path(UNET).name}", lambda at: text(at, controlnet=str(at / "net"))),
     "ip_adapter": (
@@ -174,22 +205,31 @@ READERS = {
         lambda at: text(at, ip_adapter=given_adapter(at / "adapter")),
     ),
     "a model of pixels": (f"pixels/{UNET}", lambda at: MAKERS["pixels"](model=str(at / "pixels"))),
-    "improved diffusion": ("improved.pt", lambda at: ImprovedDiffusion(model=str(at / "improved.pt"), device="cpu")),
+    "improved diffusion": (
+        "improved.pt",
+        lambda at: ImprovedDiffusion(model=str(at / "improved.pt"), device="cpu"),
+    ),
 }
 
 
 @pytest.mark.parametrize("flaw", FLAWS)
 @pytest.mark.parametrize("reader", READERS)
-def test_a_weight_file_that_did_not_come_whole_is_named_wherever_it_is_read(reader, flaw, places, tmp_path):
+def test_a_weight_file_that_did_not_come_whole_is_named_wherever_it_is_read(
+    reader, flaw, places, tmp_path
+):
     file, make = READERS[reader]
     shutil.copytree(places, tmp_path, dirs_exist_ok=True)
     spoil(tmp_path / file, flaw)
-    with pytest.raises(RecipeError, match=rf"{tmp_path / file} is {flaw}.*: download the file itself"):
+    with pytest.raises(
+        RecipeError, match=rf"{tmp_path / file} is {flaw}.*: download the file itself"
+    ):
         make(tmp_path).random_api(ONE)
 
 
 def test_a_library_that_is_not_installed_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for make in MAKERS.values():
-        with pytest.raises(PEError, match=r"A local diffusion model needs diffusers, .*\[diffusion\]'"):
+        with pytest.raises(
+            PEError, match=r"A local diffusion model needs diffusers, .*\[diffusion\]'"
+        ):
             make(model=str(tmp_path)).random_api(ONE)

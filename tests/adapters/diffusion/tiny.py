@@ -1,4 +1,6 @@
-"""Diffusion models of a few thousand parameters, built from configurations and saved as real ones are."""
+"""Diffusion models of a few thousand parameters, built from configurations and saved as real ones
+are.
+"""
 
 import diffusers
 import torch
@@ -37,14 +39,27 @@ def words():
     """A tokenizer that knows single letters."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     known = ["<|startoftext|>", "<|endoftext|>", *letters, *(f"{letter}</w>" for letter in letters)]
-    return transformers.CLIPTokenizer({word: i for i, word in enumerate(known)}, [], model_max_length=16)
+    return transformers.CLIPTokenizer(
+        {word: i for i, word in enumerate(known)}, [], model_max_length=16
+    )
 
 
 def clip_text(projected=False, width=16):
-    sizes = {"hidden_size": width, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes = {
+        "hidden_size": width,
+        "intermediate_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
     tokens = {"vocab_size": 54, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
-    config = transformers.CLIPTextConfig(max_position_embeddings=16, projection_dim=width, **sizes, **tokens)
-    return transformers.CLIPTextModelWithProjection(config) if projected else transformers.CLIPTextModel(config)
+    config = transformers.CLIPTextConfig(
+        max_position_embeddings=16, projection_dim=width, **sizes, **tokens
+    )
+    return (
+        transformers.CLIPTextModelWithProjection(config)
+        if projected
+        else transformers.CLIPTextModel(config)
+    )
 
 
 def vae(channels=4):
@@ -61,7 +76,9 @@ def vae(channels=4):
 
 
 def faithful_vae():
-    """An autoencoder that gives images back to a few grey levels: latents are the pixels, bent by its 3·tanh(z/3)."""
+    """An autoencoder that gives images back to a few grey levels: latents are the pixels, bent by
+    its 3·tanh(z/3).
+    """
     sizes = {"encoder_block_out_channels": (4,), "decoder_block_out_channels": (4,)}
     vae = diffusers.AutoencoderTiny(**sizes, num_encoder_blocks=(0,), num_decoder_blocks=(0,))
     into, to_latents = vae.encoder.layers
@@ -106,8 +123,12 @@ def betas():
     }
 
 
-def stable_diffusion(checker=None, faithful=False, kind=diffusers.StableDiffusionPipeline, unet=None, scheduler=None):
-    """Stable Diffusion 1.x, with the scheduler that its checkpoints carry; or one of its relatives."""
+def stable_diffusion(
+    checker=None, faithful=False, kind=diffusers.StableDiffusionPipeline, unet=None, scheduler=None
+):
+    """Stable Diffusion 1.x, with the scheduler that its checkpoints carry; or one of its
+    relatives.
+    """
     schedule = {name: value for name, value in betas().items() if name != "clip_sample"}
     return kind(
         faithful_vae() if faithful else vae(),
@@ -122,9 +143,13 @@ def stable_diffusion(checker=None, faithful=False, kind=diffusers.StableDiffusio
 
 
 def stable_diffusion_2():
-    """Stable Diffusion 2.x: linear projections, heads per block, and a network that predicts velocities."""
+    """Stable Diffusion 2.x: linear projections, heads per block, and a network that predicts
+    velocities.
+    """
     unet = cross_unet(use_linear_projection=True, attention_head_dim=(2, 4))
-    return stable_diffusion(unet=unet, scheduler=diffusers.DDIMScheduler(**betas(), prediction_type="v_prediction"))
+    return stable_diffusion(
+        unet=unet, scheduler=diffusers.DDIMScheduler(**betas(), prediction_type="v_prediction")
+    )
 
 
 def latent_consistency():
@@ -134,8 +159,15 @@ def latent_consistency():
 
 
 def safety_checker(threshold=-1.0):
-    """One that takes an image for unsafe when its likeness to a concept is above the threshold: at −1, any."""
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    """One that takes an image for unsafe when its likeness to a concept is above the threshold: at
+    −1, any.
+    """
+    sizes = {
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     vision = sizes | {"image_size": SIDE, "patch_size": 8}
     config = transformers.CLIPConfig(text_config=sizes, vision_config=vision, projection_dim=8)
     checker = StableDiffusionSafetyChecker(config)
@@ -149,7 +181,9 @@ def safety_checker(threshold=-1.0):
 
 
 def extractor():
-    return transformers.CLIPImageProcessor(size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE})
+    return transformers.CLIPImageProcessor(
+        size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE}
+    )
 
 
 def stable_diffusion_xl():
@@ -162,10 +196,21 @@ def stable_diffusion_xl():
         projection_class_embeddings_input_dim=4 * 6 + 16,
         transformer_layers_per_block=(1, 1),
     )
-    schedule = {name: value for name, value in betas().items() if name not in ("clip_sample", "set_alpha_to_one")}
+    schedule = {
+        name: value
+        for name, value in betas().items()
+        if name not in ("clip_sample", "set_alpha_to_one")
+    }
     scheduler = diffusers.EulerDiscreteScheduler(**schedule)
     return diffusers.StableDiffusionXLPipeline(
-        vae(), clip_text(), clip_text(projected=True), words(), words(), unet, scheduler, add_watermarker=False
+        vae(),
+        clip_text(),
+        clip_text(projected=True),
+        words(),
+        words(),
+        unet,
+        scheduler,
+        add_watermarker=False,
     )
 
 
@@ -181,7 +226,14 @@ def flux():
         pooled_projection_dim=16,
         axes_dims_rope=(4, 4, 8),
     )
-    sizes = {"vocab_size": 54, "d_model": 32, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    sizes = {
+        "vocab_size": 54,
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 16,
+        "num_layers": 1,
+        "num_heads": 2,
+    }
     t5 = transformers.T5EncoderModel(transformers.T5Config(decoder_start_token_id=0, **sizes))
     letters = [("▁", -2.0), *((letter, -3.0) for letter in "abcdefghijklmnopqrstuvwxyz")]
     known = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *letters]

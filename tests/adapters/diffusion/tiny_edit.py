@@ -1,4 +1,6 @@
-"""Tiny random pipelines that take an image besides, or instead of, a prompt, built from configurations."""
+"""Tiny random pipelines that take an image besides, or instead of, a prompt, built from
+configurations.
+"""
 
 import diffusers
 import torch
@@ -9,9 +11,18 @@ from tests.adapters.diffusion import tiny
 
 
 def clip_vision(width=16):
-    """An image encoder whose embeddings have as many numbers as the text embeddings of `tiny.clip_text`."""
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = transformers.CLIPVisionConfig(image_size=tiny.SIDE, patch_size=8, projection_dim=width, **sizes)
+    """An image encoder whose embeddings have as many numbers as the text embeddings of
+    `tiny.clip_text`.
+    """
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
+    config = transformers.CLIPVisionConfig(
+        image_size=tiny.SIDE, patch_size=8, projection_dim=width, **sizes
+    )
     return transformers.CLIPVisionModelWithProjection(config)
 
 
@@ -34,9 +45,15 @@ def instruct_pix2pix():
 
 
 def kandinsky():
-    """Kandinsky 2.2: a prior makes an image embedding of the prompt, a decoder makes an image of the embedding."""
+    """Kandinsky 2.2: a prior makes an image embedding of the prompt, a decoder makes an image of
+    the embedding.
+    """
     prior = diffusers.PriorTransformer(
-        num_attention_heads=2, attention_head_dim=8, num_layers=1, embedding_dim=16, num_embeddings=16
+        num_attention_heads=2,
+        attention_head_dim=8,
+        num_layers=1,
+        embedding_dim=16,
+        num_embeddings=16,
     )
     torch.nn.init.ones_(prior.clip_std)  # 0 in a new one, so that each embedding would be the same
     unet = tiny.cross_unet(
@@ -59,7 +76,12 @@ def kandinsky():
         vq_embed_dim=4,
         norm_type="spatial",
     )
-    betas = {"beta_start": 0.00085, "beta_end": 0.012, "clip_sample": True, "variance_type": "learned_range"}
+    betas = {
+        "beta_start": 0.00085,
+        "beta_end": 0.012,
+        "clip_sample": True,
+        "variance_type": "learned_range",
+    }
     return diffusers.KandinskyV22CombinedPipeline(
         unet,
         diffusers.DDPMScheduler(**betas),
@@ -68,22 +90,34 @@ def kandinsky():
         clip_vision(),
         tiny.clip_text(projected=True),
         tiny.words(),
-        diffusers.UnCLIPScheduler(variance_type="fixed_small_log", prediction_type="sample", clip_sample_range=10.0),
+        diffusers.UnCLIPScheduler(
+            variance_type="fixed_small_log", prediction_type="sample", clip_sample_range=10.0
+        ),
         tiny.extractor(),
     )
 
 
 def control_net(unet):
-    """A ControlNet for this UNet, whose last convolutions are random: a new one's are 0, so it would do nothing."""
-    net = diffusers.ControlNetModel.from_unet(unet, conditioning_embedding_out_channels=(4, 4, 4, 4))
+    """A ControlNet for this UNet, whose last convolutions are random: a new one's are 0, so it
+    would do nothing.
+    """
+    net = diffusers.ControlNetModel.from_unet(
+        unet, conditioning_embedding_out_channels=(4, 4, 4, 4)
+    )
     bold(net.controlnet_cond_embedding, 2)
-    for layer in (*net.controlnet_down_blocks, net.controlnet_mid_block, net.controlnet_cond_embedding.conv_out):
+    for layer in (
+        *net.controlnet_down_blocks,
+        net.controlnet_mid_block,
+        net.controlnet_cond_embedding.conv_out,
+    ):
         torch.nn.init.normal_(layer.weight)
     return net
 
 
 def ip_adapter(folder, unet):
-    """Write an IP-Adapter for this UNet, laid out as h94/IP-Adapter, and return what `load_ip_adapter` takes."""
+    """Write an IP-Adapter for this UNet, laid out as h94/IP-Adapter, and return what
+    `load_ip_adapter` takes.
+    """
     width = unet.config.cross_attention_dim
     vision = clip_vision()
     tokens = 4  # as many as the loader takes for granted
@@ -97,7 +131,9 @@ def ip_adapter(folder, unet):
     for at, name in enumerate(crossing):
         keys = unet.get_submodule(name.removesuffix(".processor")).to_k
         for kind in ("to_k_ip", "to_v_ip"):
-            weights[f"ip_adapter.{2 * at + 1}.{kind}.weight"] = torch.randn(keys.out_features, width)
+            weights[f"ip_adapter.{2 * at + 1}.{kind}.weight"] = torch.randn(
+                keys.out_features, width
+            )
     models = folder / "models"
     vision.save_pretrained(models / "image_encoder")
     save_file(weights, models / "ip-adapter_sd15.safetensors")

@@ -5,7 +5,9 @@ from diffusers import StableDiffusionPipeline
 
 
 def lora(folder, unet, rank=2, name="lora.safetensors"):
-    """Write a LoRA for the attention of this UNet in diffusers' format, as `train_text_to_image_lora.py` does."""
+    """Write a LoRA for the attention of this UNet in diffusers' format, as
+    `train_text_to_image_lora.py` does.
+    """
     weights = {}
     for layer, module in unet.named_modules():
         if layer.endswith((".to_q", ".to_v")):

@@ -26,7 +26,9 @@ def make(serve, monkeypatch):
     def made(host, *faults, path="", **settings):
         script = Script(first=faults)
         url = serve(HOSTS[host].serve(script))
-        return HOSTS[host].make(url + path, **{"key_env": "THE_KEY", "timeout": 1.0} | settings), script
+        return HOSTS[host].make(
+            url + path, **{"key_env": "THE_KEY", "timeout": 1.0} | settings
+        ), script
 
     return made
 
@@ -56,26 +58,61 @@ IMAGE_CONFIG = {"aspectRatio": "3:2", "imageSize": "1K"}
 NEW = {
     "bedrock": (
         {"extra": {"cfg_scale": 4}, "negative_prompt": "text"},
-        {"model": "stability.sd3-5-large-v1:0", "prompt": "a cat", "negative_prompt": "text", "cfg_scale": 4}
-        | {"seed": 1, "output_format": "png", "mode": "text-to-image", "aspect_ratio": "1:1"},  # seed 0 would draw one
+        {
+            "model": "stability.sd3-5-large-v1:0",
+            "prompt": "a cat",
+            "negative_prompt": "text",
+            "cfg_scale": 4,
+        }
+        | {
+            "seed": 1,
+            "output_format": "png",
+            "mode": "text-to-image",
+            "aspect_ratio": "1:1",
+        },  # seed 0 would draw one
     ),
     "gemini": (
         {"aspect_ratio": "3:2", "resolution": "1K"},
         {
             "call": "gemini-3.1-flash-image:generateContent",
             "contents": [{"role": "user", "parts": [{"text": "a cat"}]}],
-            "generationConfig": {"responseModalities": ["TEXT", "IMAGE"], "seed": 0, "imageConfig": IMAGE_CONFIG},
+            "generationConfig": {
+                "responseModalities": ["TEXT", "IMAGE"],
+                "seed": 0,
+                "imageConfig": IMAGE_CONFIG,
+            },
         },
     ),
     "stability": (
-        {"aspect_ratio": "3:2", "negative_prompt": "text", "extra": {"style_preset": "photographic"}},
-        {"service": "sd3", "mode": "text-to-image", "model": "sd3.5-large", "prompt": "a cat", "seed": "1"}
-        | {"negative_prompt": "text", "style_preset": "photographic", "aspect_ratio": "3:2", "output_format": "png"}
+        {
+            "aspect_ratio": "3:2",
+            "negative_prompt": "text",
+            "extra": {"style_preset": "photographic"},
+        },
+        {
+            "service": "sd3",
+            "mode": "text-to-image",
+            "model": "sd3.5-large",
+            "prompt": "a cat",
+            "seed": "1",
+        }
+        | {
+            "negative_prompt": "text",
+            "style_preset": "photographic",
+            "aspect_ratio": "3:2",
+            "output_format": "png",
+        }
         | {"parents": None},
     ),
     "together": (
         {"size": [SIDE, SIDE], "n": 4, "extra": {"steps": 8}},
-        {"model": "black-forest-labs/FLUX.2-dev", "prompt": "a cat", "height": SIDE, "width": SIDE, "steps": 8}
+        {
+            "model": "black-forest-labs/FLUX.2-dev",
+            "prompt": "a cat",
+            "height": SIDE,
+            "width": SIDE,
+            "steps": 8,
+        }
         | {"n": 1, "seed": 0, "response_format": "base64", "output_format": "png"},
     ),
 }
@@ -87,16 +124,33 @@ def test_a_new_image_is_asked_for_under_the_host_s_names(make, host):
     api, script = make(host, **settings)
     billed = random(api, seed=0).usage
     assert script.requests == [wanted]
-    assert (billed.tokens, billed.text_in, billed.image_out) == ((1300, 3, 1296) if host == "gemini" else (0, 0, 0))
+    assert (billed.tokens, billed.text_in, billed.image_out) == (
+        (1300, 3, 1296) if host == "gemini" else (0, 0, 0)
+    )
 
 
 VARIED = [
     ("bedrock", {}, lambda body: body["image"], {"mode": "image-to-image", "strength": 0.25}),
     ("gemini", {}, lambda body: body["contents"][0]["parts"][1]["inlineData"]["data"], {}),
-    ("stability", {}, lambda body: body["parents"], {"mode": "image-to-image", "strength": "0.25", "seed": "1"}),
-    ("stability", {"model": "ultra"}, lambda body: body["parents"], {"aspect_ratio": "1:1", "strength": "0.25"}),
+    (
+        "stability",
+        {},
+        lambda body: body["parents"],
+        {"mode": "image-to-image", "strength": "0.25", "seed": "1"},
+    ),
+    (
+        "stability",
+        {"model": "ultra"},
+        lambda body: body["parents"],
+        {"aspect_ratio": "1:1", "strength": "0.25"},
+    ),
     ("together", {}, lambda body: body["image_url"], {}),
-    ("together", {"parent_field": "reference_images"}, lambda body: body["reference_images"][0], {}),
+    (
+        "together",
+        {"parent_field": "reference_images"},
+        lambda body: body["reference_images"][0],
+        {},
+    ),
 ]
 
 
@@ -109,7 +163,9 @@ def test_a_variation_holds_its_parent_and_tells_its_degree(make, host, settings,
     assert wanted.items() <= body.items()
     assert ("Make a close variation" in str(body)) == ("strength" not in wanted)
     assert api.capabilities.degree == ("exact" if wanted else "wording")
-    assert api.describe_degree(0.25).startswith("sent as strength = 0.25" if wanted else "worded as")
+    assert api.describe_degree(0.25).startswith(
+        "sent as strength = 0.25" if wanted else "worded as"
+    )
 
 
 def test_bedrock_signs_by_the_account_s_credentials_and_names_its_region_s_address(make):
@@ -118,12 +174,16 @@ def test_bedrock_signs_by_the_account_s_credentials_and_names_its_region_s_addre
     (header,) = script.bearers
     assert header.startswith("AWS4-HMAC-SHA256 Credential=AKIACANARY/")
     given = {"prompts": "a", "image_size": 64, "model": "stability.sd3-5-large-v1:0"}
-    assert Bedrock(**given, region="us-west-2").info.hosts == ("bedrock-runtime.us-west-2.amazonaws.com",)
+    assert Bedrock(**given, region="us-west-2").info.hosts == (
+        "bedrock-runtime.us-west-2.amazonaws.com",
+    )
     with pytest.raises(RecipeError, match="region"):
         Bedrock(**given, region="evil.example/")
 
 
-def test_an_error_of_bedrock_s_model_in_an_answer_is_no_refusal_and_one_beside_it_is_tried_again(make):
+def test_an_error_of_bedrock_s_model_in_an_answer_is_no_refusal_and_one_beside_it_is_tried_again(
+    make,
+):
     api, _ = make("bedrock", "inference", "model")
     assert isinstance(random(api).missing[0], Failed)
     assert random(api).usage.calls == 2
@@ -133,7 +193,9 @@ def test_a_wrong_secret_of_aws_stops_the_run_and_stands_in_no_message(make, monk
     api, _ = make("bedrock", **SIGNED)
     for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.setenv(name, f"wrong-{ACCESS[name]}")
-    with pytest.raises(APIError, match=r"HTTP 403: The signature does not match; the token was \[key\]\."):
+    with pytest.raises(
+        APIError, match=r"HTTP 403: The signature does not match; the token was \[key\]\."
+    ):
         random(api)
 
 
@@ -144,7 +206,9 @@ def test_an_account_without_credentials_is_told_before_a_call(make, monkeypatch)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    with pytest.raises(RecipeError, match="there are no AWS credentials: log in to AWS, or name a key in key_env"):
+    with pytest.raises(
+        RecipeError, match="there are no AWS credentials: log in to AWS, or name a key in key_env"
+    ):
         random(api)
     assert not script.requests
 
@@ -157,7 +221,9 @@ def test_an_account_without_credentials_is_told_before_a_call(make, monkeypatch)
         ("prose", Failed, "STOP: I cannot draw that."),
     ],
 )
-def test_what_gemini_withholds_is_told_in_its_words_and_its_tokens_are_counted(make, fault, kind, words):
+def test_what_gemini_withholds_is_told_in_its_words_and_its_tokens_are_counted(
+    make, fault, kind, words
+):
     answer = random(make("gemini", fault)[0])
     assert answer.missing == {0: kind(words)}
     assert answer.usage.tokens > 0

@@ -1,4 +1,6 @@
-"""Hosts that answer by jobs, over their scripted servers: what holds for all of them, and what each is sent."""
+"""Hosts that answer by jobs, over their scripted servers: what holds for all of them, and what each
+is sent.
+"""
 
 import json
 
@@ -27,9 +29,12 @@ EACH = pytest.mark.parametrize("kind", SERVERS)
 
 
 @pytest.mark.parametrize(
-    ("kind", "key"), [("bfl", ""), ("comfyui", "Bearer "), ("replicate", "Bearer "), ("fal", "Key ")]
+    ("kind", "key"),
+    [("bfl", ""), ("comfyui", "Bearer "), ("replicate", "Bearer "), ("fal", "Key ")],
 )
-def test_a_request_is_a_job_whose_images_are_fetched_and_the_key_goes_to_the_host_alone(make, kind, key):
+def test_a_request_is_a_job_whose_images_are_fetched_and_the_key_goes_to_the_host_alone(
+    make, kind, key
+):
     api, server = make(kind)
     answer = random(api)
     assert shades(answer) == [40 * 37 % 256]
@@ -75,7 +80,9 @@ def test_a_job_that_is_not_taken_or_of_which_nothing_is_said_has_failed(make, ki
 
 
 @EACH
-def test_a_job_is_noted_before_anyone_looks_at_it_and_a_noted_one_is_not_submitted_again(make, kind):
+def test_a_job_is_noted_before_anyone_looks_at_it_and_a_noted_one_is_not_submitted_again(
+    make, kind
+):
     api, server = make(kind)
     kept, looked = [], []
 
@@ -104,7 +111,9 @@ def test_a_job_that_the_host_has_forgotten_is_submitted_again_and_counted(make, 
 
 
 @EACH
-def test_a_job_that_does_not_end_in_time_has_failed_and_is_cancelled_where_the_host_can_be_told(make, kind):
+def test_a_job_that_does_not_end_in_time_has_failed_and_is_cancelled_where_the_host_can_be_told(
+    make, kind
+):
     api, server = make(kind, job_timeout=0.05)
     server.finished = 0
     assert "job_timeout" in random(api).missing[0].reason
@@ -155,9 +164,18 @@ def test_black_forest_labs_takes_a_prompt_a_size_and_a_parent_and_moderates_imag
 
 
 def test_replicate_runs_a_version_of_a_model(make):
-    api, server = make("replicate", model="stability-ai/sdxl:5c7d", size=[32, 16], inputs={"prompt_strength": 0.5})
+    api, server = make(
+        "replicate", model="stability-ai/sdxl:5c7d", size=[32, 16], inputs={"prompt_strength": 0.5}
+    )
     random(api)
-    inputs = {"prompt_strength": 0.5, "prompt": "a cat", "seed": 40, "num_outputs": 1, "width": 16, "height": 32}
+    inputs = {
+        "prompt_strength": 0.5,
+        "prompt": "a cat",
+        "seed": 40,
+        "num_outputs": 1,
+        "width": 16,
+        "height": 32,
+    }
     assert bodies(server) == [{"version": "5c7d", "input": inputs}]
 
 
@@ -177,12 +195,18 @@ def test_a_model_s_own_number_tells_the_degree_and_else_words_do(make, kind, fie
 @pytest.mark.parametrize(
     ("kind", "settings", "words"),
     [
-        ("replicate", {"degree_field": "strength"}, "has no input 'strength'; did you mean 'prompt_strength'"),
+        (
+            "replicate",
+            {"degree_field": "strength"},
+            "has no input 'strength'; did you mean 'prompt_strength'",
+        ),
         ("replicate", {"inputs": {"steps": 4}}, "flux-dev has no input 'steps'"),
         ("fal", {"variation_model": "fal-ai/flux/dev"}, "fal-ai/flux/dev has no input 'strength'"),
     ],
 )
-def test_an_input_that_the_model_does_not_describe_stops_the_run_before_a_job(make, kind, settings, words):
+def test_an_input_that_the_model_does_not_describe_stops_the_run_before_a_job(
+    make, kind, settings, words
+):
     api, server = make(kind, **settings)
     with pytest.raises(APIError, match=words):
         varied(api, 0.3, [9])
@@ -235,7 +259,9 @@ def test_a_request_fills_in_every_place_of_a_workflow_and_leaves_the_rest(make, 
 )
 def test_a_wrong_workflow_is_refused_before_anything_is_sent(tmp_path, change, words):
     flows = workflows(tmp_path)
-    flows["random"] = {name: value for name, value in (flows["random"] | change).items() if value is not None}
+    flows["random"] = {
+        name: value for name, value in (flows["random"] | change).items() if value is not None
+    }
     with pytest.raises(RecipeError, match=words):
         ComfyUI(**flows, base_url="http://127.0.0.1:1", prompts="a {label}", image_size=16, batch=2)
 

@@ -1,4 +1,6 @@
-"""The adapter for OpenAI's images API over a real server on loopback: what it asks, what it makes of answers, runs."""
+"""The adapter for OpenAI's images API over a real server on loopback: what it asks, what it makes
+of answers, runs.
+"""
 
 from urllib.parse import quote
 
@@ -43,15 +45,25 @@ def test_one_request_brings_n_images_of_one_prompt(make):
     api, script = make(quality="low", extra={"guidance_scale": 3.5}, **SIZED)
     answer = random(api, 4)
     assert answer.samples.array.shape == (4, SIDE, SIDE, 3)
-    assert answer.usage == Usage(1, 4, 40, text_in=12, image_out=28, megapixels=4 * SIDE * SIDE / 1e6)
+    assert answer.usage == Usage(
+        1, 4, 40, text_in=12, image_out=28, megapixels=4 * SIDE * SIDE / 1e6
+    )
     (body,) = script.requests
-    wanted = {"prompt": "a cat", "model": "gpt-image-x", "n": 4, "quality": "low", "guidance_scale": 3.5}
+    wanted = {
+        "prompt": "a cat",
+        "model": "gpt-image-x",
+        "n": 4,
+        "quality": "low",
+        "guidance_scale": 3.5,
+    }
     assert {name: body[name] for name in wanted} == wanted
     assert script.keys == {f"Bearer {CANARY}"}
 
 
 def test_a_variation_is_an_edit_of_its_parent_in_words_for_its_degree(make):
-    api, script = make(wordings={0.5: "like {prompt}, a little changed", 1: "another"}, input_fidelity="high")
+    api, script = make(
+        wordings={0.5: "like {prompt}, a little changed", 1: "another"}, input_fidelity="high"
+    )
     assert len(varied(api, 0.5, [77, 77]).samples) == len(varied(api, 0.51, [77]).samples) + 1 == 2
     first, second = script.requests
     assert (first["prompt"], second["prompt"]) == ("like a cat, a little changed", "another")
@@ -63,7 +75,10 @@ def test_a_variation_is_an_edit_of_its_parent_in_words_for_its_degree(make):
     assert len(script.requests) == 2  # degree 0 makes no call
 
 
-WORDED = "Make a close variation of this image: same subject and composition, small differences in detail."
+WORDED = (
+    "Make a close variation of this image: same subject and composition, small differences in "
+    "detail."
+)
 FIELD = {"degree_field": "strength"}
 EXACT, VARIED = FIELD | {"degree_exact": True}, {"variation": "variations"}
 DOUBT = "sent as strength = 0.25, which the server may ignore"
@@ -97,7 +112,10 @@ def test_servers_that_name_a_path_unless_told_otherwise_send_the_images_themselv
         assert len(random(api).samples) == len(varied(api).samples) == 1
         assert {body["response_format"] for body in script.requests} == {"b64_json"}
     api, _ = make(default="url", response_format=None)
-    assert "have it send the image itself (`response_format: b64_json`)" in random(api).missing[0].reason
+    assert (
+        "have it send the image itself (`response_format: b64_json`)"
+        in random(api).missing[0].reason
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,8 +139,14 @@ def test_who_is_sent_response_format(given, sent):
         ("many", Usage(0)),
         ({"input_tokens": 3, "output_tokens": 4}, Usage(0, tokens=7, image_out=4)),
         (
-            {"input_tokens_details": {"text_tokens": 10, "image_tokens": 20, "more": {}}, "total_tokens": 100}
-            | {"output_tokens": 70, "output_tokens_details": {"text_tokens": 6, "image_tokens": 64}},
+            {
+                "input_tokens_details": {"text_tokens": 10, "image_tokens": 20, "more": {}},
+                "total_tokens": 100,
+            }
+            | {
+                "output_tokens": 70,
+                "output_tokens_details": {"text_tokens": 6, "image_tokens": 64},
+            },
             Usage(0, tokens=100, text_in=10, image_in=20, text_out=6, image_out=64),
         ),
         ({"input_tokens_details": [3], "output_tokens": -4, "total_tokens": "7"}, Usage(0)),
@@ -158,7 +182,14 @@ def test_transport_faults_are_retried_and_counted(make, fault):
 def test_what_is_wrong_with_one_image_costs_no_other(make, fault):
     api, script = make(fault, **SIZED)
     answer = random(api, 4)
-    expected = {"truncated base64": 3, "wrong size": 0, "fewer": 3, "more": 4, "duplicated": 4, "refusal": 0}[fault]
+    expected = {
+        "truncated base64": 3,
+        "wrong size": 0,
+        "fewer": 3,
+        "more": 4,
+        "duplicated": 4,
+        "refusal": 0,
+    }[fault]
     assert (len(answer.samples), len(answer.missing)) == (expected, 4 - expected)
     outcome = Refused if fault == "refusal" else Failed
     assert all(isinstance(miss, outcome) for miss in answer.missing.values())
@@ -168,16 +199,25 @@ def test_what_is_wrong_with_one_image_costs_no_other(make, fault):
 HOSTILE = {
     "a list in place of the object": [{"b64_json": "AAAA"}],
     "entries that are no objects": {"data": [None, 3, "x", ["y"]]},
-    "neither image nor address": {"data": [{}, {"b64_json": None}, {"b64_json": 7}, {"b64_json": ""}]},
-    "no address": {"data": [{"url": "file:///etc/passwd"}, {"url": "http://127.0.0.1:1/x.png"}, {"url": 5}]},
-    "an address that is none": {"data": [{"url": "https://[::"}, {"url": "https://"}, {"url": ["https"]}]},
+    "neither image nor address": {
+        "data": [{}, {"b64_json": None}, {"b64_json": 7}, {"b64_json": ""}]
+    },
+    "no address": {
+        "data": [{"url": "file:///etc/passwd"}, {"url": "http://127.0.0.1:1/x.png"}, {"url": 5}]
+    },
+    "an address that is none": {
+        "data": [{"url": "https://[::"}, {"url": "https://"}, {"url": ["https"]}]
+    },
     "nesting without end": b"[" * 1_000_000,
 }
 
 
 def test_an_address_that_holds_the_image_is_decoded(serve):
     files = [png(shade, 16) for shade in (10, 200)]
-    entries = [{"url": data_uri(files[0])}, {"url": f"data:image/png,{quote(files[1])}", "b64_json": None}]
+    entries = [
+        {"url": data_uri(files[0])},
+        {"url": f"data:image/png,{quote(files[1])}", "b64_json": None},
+    ]
     answer = random(OpenAIImages(**openai(serve(Answering({"data": entries})), server=None)), 2)
     assert shades(answer) == [10, 200]
 
@@ -187,12 +227,21 @@ def test_whatever_the_server_answers_each_item_fails_with_a_sentence(name, serve
     answer = random(OpenAIImages(**openai(serve(Answering(HOSTILE[name])), server=None)), 4)
     assert len(answer.samples) == 0
     assert sorted(answer.missing) == [0, 1, 2, 3]
-    assert all(isinstance(miss, Failed) and miss.retryable and miss.reason for miss in answer.missing.values())
+    assert all(
+        isinstance(miss, Failed) and miss.retryable and miss.reason
+        for miss in answer.missing.values()
+    )
 
 
 def recipe(folder, url, population, **settings):
     make_private(folder / "private.npz")
-    private = {"kind": "npz", "path": folder / "private.npz", "size": 4, "channels": 1, "classes": ["a", "b"]}
+    private = {
+        "kind": "npz",
+        "path": folder / "private.npz",
+        "size": 4,
+        "channels": 1,
+        "classes": ["a", "b"],
+    }
     given = openai(url, concurrency=8, tries=8, **SIZED)
     content = {
         "private": private,
@@ -204,7 +253,9 @@ def recipe(folder, url, population, **settings):
     return Recipe.parse(content, "the test")
 
 
-def test_a_run_over_a_server_with_every_fault_whose_key_expires_accounts_for_each_image(serve, tmp_path, capsys):
+def test_a_run_over_a_server_with_every_fault_whose_key_expires_accounts_for_each_image(
+    serve, tmp_path, capsys
+):
     faults, key = ("429 milliseconds", "500", "other json", "dropped", *CONTENT), tmp_path / "key"
     script = Script(first=faults, share=0.05, faults=faults)
     guard = Guarded(OpenAIServer(script), "Bearer key-canary-1", "Bearer key-canary-2", expires=30)
@@ -217,7 +268,9 @@ def test_a_run_over_a_server_with_every_fault_whose_key_expires_accounts_for_eac
         await guard(scope, receive, send)
 
     settings = {"key_env": None, "key_file": key, "server": None, "timeout": 20.0}
-    run = run_recipe(recipe(tmp_path, serve(app), 60, **settings), tmp_path / "run", RunContext(embedding=Mean()))
+    run = run_recipe(
+        recipe(tmp_path, serve(app), 60, **settings), tmp_path / "run", RunContext(embedding=Mean())
+    )
     with read_journal(run) as journal:
         totals = journal.totals()
     assert len(run.synthetic) == 60
@@ -230,32 +283,46 @@ def test_a_run_over_a_server_with_every_fault_whose_key_expires_accounts_for_eac
     assert "adapters.http.policy: " in (run.confidential / "log.txt").read_text()
     assert script.keys == {"Bearer key-canary-1", "Bearer key-canary-2"}
     files = [path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()]
-    assert not any(b"key-canary" in content for content in [*files, "".join(capsys.readouterr()).encode()])
+    assert not any(
+        b"key-canary" in content for content in [*files, "".join(capsys.readouterr()).encode()]
+    )
 
 
 def test_a_password_in_the_address_is_refused_before_anything_is_stored(tmp_path):
     given = recipe(tmp_path, "http://me:canary-pw@127.0.0.1:1", 20)
     with pytest.raises(RecipeError, match="basic_auth_env"):
         run_recipe(given, tmp_path / "run", RunContext(embedding=Mean()))
-    assert not any(b"canary-pw" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert not any(
+        b"canary-pw" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
+    )
 
 
 SMALL, LARGE = 4, 72
 
 
 def kept_settings(url, **others):
-    kept = {"image_size": SMALL, "channels": 1, "size": f"{LARGE}x{LARGE}", "keep_size": True, "n": 2}
+    kept = {
+        "image_size": SMALL,
+        "channels": 1,
+        "size": f"{LARGE}x{LARGE}",
+        "keep_size": True,
+        "n": 2,
+    }
     return openai(url, **kept | others)
 
 
 @pytest.mark.parametrize(("changed", "side"), [({}, LARGE), ({"size": None, "keep_size": 36}, 36)])
-def test_a_parent_goes_out_at_the_size_at_which_it_is_kept_and_the_sample_has_the_other(changed, side, serve, tmp_path):
+def test_a_parent_goes_out_at_the_size_at_which_it_is_kept_and_the_sample_has_the_other(
+    changed, side, serve, tmp_path
+):
     server = OpenAIServer(Script(), side=LARGE)
     api, labels = OpenAIImages(**kept_settings(serve(server), **changed)), np.zeros(6, np.int32)
     assert api.info.kept == (side, side)
     for t in range(2):  # the second time a run that goes on
         with (
-            RunWriter.reopen(tmp_path / "run") if t else RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run
+            RunWriter.reopen(tmp_path / "run")
+            if t
+            else RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run
         ):
             dispatcher = Dispatcher(as_generator(api), run, ("cat",), seed=3)
             made = dispatcher.random(labels)

@@ -1,4 +1,6 @@
-"""Servers that people run themselves: /sdapi/v1, Hugging Face's format, and what each known server heeds."""
+"""Servers that people run themselves: /sdapi/v1, Hugging Face's format, and what each known server
+heeds.
+"""
 
 import io
 from functools import partial
@@ -42,12 +44,20 @@ def hugging(sdapi):
 
 
 def test_one_txt2img_brings_a_whole_batch(sdapi):
-    api, script = sdapi("429 milliseconds", sampler="DDIM", negative_prompt="text", extra={"clip_skip": 2})
+    api, script = sdapi(
+        "429 milliseconds", sampler="DDIM", negative_prompt="text", extra={"clip_skip": 2}
+    )
     answer = random(api, 4)
     assert shades(answer) == [40, 41, 42, 43]
     assert answer.usage.calls == 2
     (body,) = script.requests
-    wanted = {"prompt": "a cat", "negative_prompt": "text", "sampler_name": "DDIM", "clip_skip": 2, "batch_size": 4}
+    wanted = {
+        "prompt": "a cat",
+        "negative_prompt": "text",
+        "sampler_name": "DDIM",
+        "clip_skip": 2,
+        "batch_size": 4,
+    }
     assert (wanted | {"width": 16, "height": 16, "steps": 20}).items() <= body.items()
     assert script.keys == {f"Bearer {CANARY}"}
 
@@ -77,7 +87,13 @@ def test_hugging_face_s_format_brings_one_image_a_call(hugging):
     answer = random(api)
     assert (shades(answer), answer.usage.calls) == ([40], 2)
     (body,) = script.requests
-    parameters = {"num_inference_steps": 4, "guidance_scale": 1.5, "seed": 40, "height": 16, "width": 16}
+    parameters = {
+        "num_inference_steps": 4,
+        "guidance_scale": 1.5,
+        "seed": 40,
+        "height": 16,
+        "width": 16,
+    }
     assert body == {"inputs": "a cat", "parameters": parameters}
     assert script.keys == {f"Bearer {CANARY}"}
 
@@ -106,7 +122,10 @@ def png(image, **options):
 OPENED = {
     "16 bits": (png(Image.fromarray(DEEP)), [[[0] * 3, [1] * 3, [128] * 3, [255] * 3]]),
     "transparent": (png(Image.new("RGBA", (1, 1), (9, 9, 9, 0))), [[[255] * 3]]),
-    "turned": (png(Image.fromarray(np.array([[1, 2]], np.uint8)), exif=TURNED), [[[1] * 3], [[2] * 3]]),
+    "turned": (
+        png(Image.fromarray(np.array([[1, 2]], np.uint8)), exif=TURNED),
+        [[[1] * 3], [[2] * 3]],
+    ),
     "a bomb": (png(Image.new("L", (8200, 8200))), "announces more than"),
     "cut": (png(Image.effect_noise((64, 64), 50))[:-200], "truncated or damaged"),
 }
@@ -132,12 +151,23 @@ def test_a_refusal_and_a_torn_image_of_hugging_face_are_outcomes(hugging):
 def test_the_setting_names_the_servers_of_the_table_and_the_page_shows_it():
     page = (Path(__file__).parents[3] / "docs" / "endpoints.md").read_text()
     for api, names in (("openai_images", OpenAIServer), ("sdapi", SDServer)):
-        assert sorted(get_args(names)) == sorted(each.server for each in PROFILES if each.api == api)
+        assert sorted(get_args(names)) == sorted(
+            each.server for each in PROFILES if each.api == api
+        )
     for each in PROFILES:
         assert ("exact" in each.degree) == each.sets.get("degree_exact", each.api == "sdapi")
-        ways = ", ".join(way if way == "img2img" else f"images/{way.replace('edit', 'edits')}" for way in each.varies)
+        ways = ", ".join(
+            way if way == "img2img" else f"images/{way.replace('edit', 'edits')}"
+            for way in each.varies
+        )
         drawn = "txt2img" if each.api == "sdapi" else "images/generations"
-        cells = (f"{each.title} (`{each.server}`)", drawn, ways or "none: it cannot be used", each.degree, each.seed)
+        cells = (
+            f"{each.title} (`{each.server}`)",
+            drawn,
+            ways or "none: it cannot be used",
+            each.degree,
+            each.seed,
+        )
         assert f"| {' | '.join(cells)} | {each.several} |" in page
 
 
@@ -160,7 +190,9 @@ def remedies(kind, settings):
 
 
 @pytest.mark.parametrize("server", SENT)
-def test_a_server_of_openai_s_api_is_recognised_by_a_look_and_by_its_name_its_fields_are_used(serve, server):
+def test_a_server_of_openai_s_api_is_recognised_by_a_look_and_by_its_name_its_fields_are_used(
+    serve, server
+):
     app = ForeignOpenAI(server)
     settings = openai(serve(app), model="m")
     del settings["server"]
@@ -170,15 +202,23 @@ def test_a_server_of_openai_s_api_is_recognised_by_a_look_and_by_its_name_its_fi
         assert "write `server" not in str(remedies(OpenAIImages, settings | {"server": name}))
     app.asked.clear()
     if SENT[server] is None:
-        with pytest.raises(RecipeError, match=r"LocalAI \(server: localai\) cannot vary a sample by 'edit'"):
+        with pytest.raises(
+            RecipeError, match=r"LocalAI \(server: localai\) cannot vary a sample by 'edit'"
+        ):
             OpenAIImages(**settings, server=name)
         return
     api = OpenAIImages(**settings, server=name)
     varied(api, 0.2)
     body = app.requests[0]
-    assert {name: body[name] for name in body.keys() - {"prompt", "model", "n", "parents"}} == SENT[server]
+    assert {name: body[name] for name in body.keys() - {"prompt", "model", "n", "parents"}} == SENT[
+        server
+    ]
     assert api.capabilities.degree == ("exact" if server == "ovms" else "wording")
-    assert body["prompt"] == "a cat" if server == "ovms" else body["prompt"].startswith("Make an almost identical")
+    assert (
+        body["prompt"] == "a cat"
+        if server == "ovms"
+        else body["prompt"].startswith("Make an almost identical")
+    )
     assert not app.asked  # a run asks no server who it is
 
 
@@ -188,7 +228,9 @@ def test_a_run_that_asked_who_answers_is_refused_until_it_is_told(stated):
     del settings["server"]
     api = OpenAIImages(**settings, **stated)
     for start in (api.check_machine, lambda: random(api)):
-        with pytest.raises(RecipeError, match=r"`server` is missing: .* Since version \d.* --set api\.server=NAME"):
+        with pytest.raises(
+            RecipeError, match=r"`server` is missing: .* Since version \d.* --set api\.server=NAME"
+        ):
             start()
     for server in ("sglang", None):
         OpenAIImages(**openai("http://127.0.0.1:9", server=server)).check_machine()
@@ -204,8 +246,13 @@ def test_what_a_recipe_states_goes_before_what_is_known_of_the_server(serve):
     assert app.requests[0].keys() == {"prompt", "model", "n", "strength", "parents"}
     assert api.capabilities.degree == "wording"
     for field, degree in (("guidance_scale", "wording"), ("strength", "exact")):
-        assert OpenAIImages(**openai(url, server="ovms", degree_field=field)).capabilities.degree == degree
-    assert SDAPI(**given(url, server="forge", several_parents=False)).capabilities.shares == "parent"
+        assert (
+            OpenAIImages(**openai(url, server="ovms", degree_field=field)).capabilities.degree
+            == degree
+        )
+    assert (
+        SDAPI(**given(url, server="forge", several_parents=False)).capabilities.shares == "parent"
+    )
 
 
 @pytest.mark.parametrize("server", [*OPTIONS, "xinference"])
@@ -217,7 +264,9 @@ def test_each_variation_is_of_its_parent_behind_every_server_of_sdapi(serve, tmp
     with RunWriter.create(tmp_path / "run", {"recipe.yaml": b""}) as run:
         dispatcher = Dispatcher(as_generator(api), run, ("cat",), seed=3)
         first = dispatcher.random(np.zeros(6, np.int32))
-        second = dispatcher.variations(1, first, Members.offspring(np.array([0, 1, 1, 1, 1, 1, 2, 5])), 0.2)
+        second = dispatcher.variations(
+            1, first, Members.offspring(np.array([0, 1, 1, 1, 1, 1, 2, 5])), 0.2
+        )
     origin = np.array(shades(first))[second.parents]
     assert shades(second) == [round(shade + 0.2 * (255 - shade)) for shade in origin.tolist()]
     each_varied = server in ("a1111", "forge")
@@ -225,4 +274,7 @@ def test_each_variation_is_of_its_parent_behind_every_server_of_sdapi(serve, tmp
     variations = [body for body in app.requests if "init_images" in body]
     assert max(len(body["init_images"]) for body in variations) == (4 if each_varied else 1)
     assert max(body["batch_size"] for body in variations) == batch
-    assert all(body["init_images"][0].startswith("data:") == (server == "xinference") for body in variations)
+    assert all(
+        body["init_images"][0].startswith("data:") == (server == "xinference")
+        for body in variations
+    )

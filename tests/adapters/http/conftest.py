@@ -1,4 +1,6 @@
-"""An environment that names no proxy and no authority; a certificate; and no long waits between tries."""
+"""An environment that names no proxy and no authority; a certificate; and no long waits between
+tries.
+"""
 
 import subprocess
 

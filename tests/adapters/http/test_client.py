@@ -1,4 +1,6 @@
-"""Connections: proxies, authorities, addresses, redirects; and bodies, bounded in size and time, in any encoding."""
+"""Connections: proxies, authorities, addresses, redirects; and bodies, bounded in size and time, in
+any encoding.
+"""
 
 import asyncio
 import gc
@@ -55,7 +57,9 @@ def by_tls(certificate, **more):
     return {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1], **more}
 
 
-def test_a_request_goes_through_the_proxy_of_the_environment_unless_no_proxy_names_its_host(serve, monkeypatch):
+def test_a_request_goes_through_the_proxy_of_the_environment_unless_no_proxy_names_its_host(
+    serve, monkeypatch
+):
     proxy = SDServer(None)
     monkeypatch.setenv("HTTP_PROXY", serve(proxy))
     assert len(asked("http://images.example").samples) == 1
@@ -65,7 +69,9 @@ def test_a_request_goes_through_the_proxy_of_the_environment_unless_no_proxy_nam
     assert len(proxy.script.requests) == 1
 
 
-def test_a_generator_that_only_garbage_holds_closes_its_connections_before_they_are_collected(serve):
+def test_a_generator_that_only_garbage_holds_closes_its_connections_before_they_are_collected(
+    serve,
+):
     """Here the collector meets the response, whose connection it is, long before the generator."""
     api = sdapi(serve(Answering({})))
     garbage = [api._client.ask("GET", "/sdapi/v1/options")]
@@ -94,7 +100,9 @@ def test_the_key_goes_to_no_other_host_by_a_redirect(serve):
 
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR", None])
-def test_the_authorities_of_the_environment_are_trusted(variable, serve, certificate, monkeypatch, tmp_path):
+def test_the_authorities_of_the_environment_are_trusted(
+    variable, serve, certificate, monkeypatch, tmp_path
+):
     if variable == "SSL_CERT_DIR":
         name = ["openssl", "x509", "-hash", "-noout", "-in", certificate[0]]
         found = subprocess.run(name, capture_output=True, text=True, check=True)
@@ -117,7 +125,9 @@ def test_a_certificate_s_fault_is_named_at_once(serve, certificate, monkeypatch)
 
 def test_authorities_that_cannot_be_read_are_named(monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/at/all.pem")
-    with pytest.raises(RecipeError, match="SSL_CERT_FILE, SSL_CERT_DIR: no certificates can be read"):
+    with pytest.raises(
+        RecipeError, match="SSL_CERT_FILE, SSL_CERT_DIR: no certificates can be read"
+    ):
         asked("https://127.0.0.1:1")
 
 
@@ -136,15 +146,34 @@ def test_a_client_shows_its_certificate(serve, certificate, monkeypatch, tmp_pat
     assert len(asked(url, client_cert=own, client_key=key).samples) == 1
     with pytest.raises(Unavailable):
         asked(url)
-    with pytest.raises(RecipeError, match=r"client_cert: .*own.pem with the key of .*own.pem cannot be used"):
+    with pytest.raises(
+        RecipeError, match=r"client_cert: .*own.pem with the key of .*own.pem cannot be used"
+    ):
         asked(url, client_cert=own)
 
 
-FOLLOWED = ("https://api.bfl.ai/v1?id=1", "https://delivery-eu1.bfl.ai/a.png", "https://x.replicate.delivery:443/x")
+FOLLOWED = (
+    "https://api.bfl.ai/v1?id=1",
+    "https://delivery-eu1.bfl.ai/a.png",
+    "https://x.replicate.delivery:443/x",
+)
 ODD = (
-    *("http://delivery-eu1.bfl.ai/a.png", "https://delivery-eu1.bfl.ai:8443/a.png", "https://notbfl.ai/a.png"),
-    *("https://bfl.ai.evil.example/a.png", "https://user@bfl.ai/a.png", "https://bfl.ai@evil.example/a.png"),
-    *("https://169.254.169.254/latest", "https://[::1]/a.png", "https://[bfl.ai/a.png", "https://bfl.ai:port/a.png"),
+    *(
+        "http://delivery-eu1.bfl.ai/a.png",
+        "https://delivery-eu1.bfl.ai:8443/a.png",
+        "https://notbfl.ai/a.png",
+    ),
+    *(
+        "https://bfl.ai.evil.example/a.png",
+        "https://user@bfl.ai/a.png",
+        "https://bfl.ai@evil.example/a.png",
+    ),
+    *(
+        "https://169.254.169.254/latest",
+        "https://[::1]/a.png",
+        "https://[bfl.ai/a.png",
+        "https://bfl.ai:port/a.png",
+    ),
     *("file:///etc/passwd", "/images/0.png", "", None),
 )
 
@@ -176,16 +205,22 @@ ZEROS = bytes(2**19)
 BOMBS = {"gzip, gzip": gzip.compress(gzip.compress(ZEROS)), "deflate": zlib.compress(ZEROS)}
 
 
-@pytest.mark.parametrize(("encoding", "status"), [("gzip, gzip", 200), ("identity", 200), ("deflate", 503)])
+@pytest.mark.parametrize(
+    ("encoding", "status"), [("gzip, gzip", 200), ("identity", 200), ("deflate", 503)]
+)
 def test_no_more_than_so_many_bytes_are_unpacked(encoding, status, serve, monkeypatch):
     monkeypatch.setattr(client_module, "MAX_BYTES", 2**18)
     body = BOMBS.get(encoding, ZEROS)
-    assert "larger than 262144 bytes" in reason(serve(Answering(body, status, content_encoding=encoding)))
+    assert "larger than 262144 bytes" in reason(
+        serve(Answering(body, status, content_encoding=encoding))
+    )
 
 
 def test_what_cannot_be_unpacked_is_told_as_such_and_asked_for_once(serve):
     app = Answering(b"no gzip", content_encoding="gzip")
-    assert "the answer cannot be unpacked: Error -3 while decompressing" in reason(serve(app), tries=3)
+    assert "the answer cannot be unpacked: Error -3 while decompressing" in reason(
+        serve(app), tries=3
+    )
     assert app.came == ["POST"]
 
 
@@ -202,7 +237,9 @@ def test_what_cannot_be_unpacked_is_told_as_such_and_asked_for_once(serve):
     ],
 )
 def test_an_object_is_read_in_whatever_encoding_it_came(body, charset, content):
-    response = httpx2.Response(200, content=body, headers={"content-type": f"application/json{charset}"})
+    response = httpx2.Response(
+        200, content=body, headers={"content-type": f"application/json{charset}"}
+    )
     with pytest.raises(Fault, match=content) if isinstance(content, str) else nullcontext():
         assert object_of(response) == content
 
@@ -216,14 +253,18 @@ def test_a_text_that_holds_bytes_has_failed_and_was_paid(serve):
 
 async def dripping(scope, receive, send):
     """Answers at once, but for bytes of the body, which take eight seconds."""
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"400")]})
+    await send(
+        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"400")]}
+    )
     for _ in range(160):
         await send({"type": "http.response.body", "body": b"x", "more_body": True})
         await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("by_proxy", [False, True])
-def test_a_whole_request_ends_after_total_timeout_though_bytes_still_come(by_proxy, serve, monkeypatch):
+def test_a_whole_request_ends_after_total_timeout_though_bytes_still_come(
+    by_proxy, serve, monkeypatch
+):
     url = serve(dripping)
     if by_proxy:
         monkeypatch.setenv("HTTP_PROXY", url)

@@ -1,4 +1,6 @@
-"""Images that an answer names by their addresses: paid when the answer comes, fetched until they come, paid once."""
+"""Images that an answer names by their addresses: paid when the answer comes, fetched until they
+come, paid once.
+"""
 
 import itertools
 import json
@@ -21,7 +23,9 @@ HEALING = ("429 milliseconds", "500", "dropped", "html")
 
 
 class LinkServer:
-    """Answers with addresses of images; `links` says which of the requests for these fail, and `calls` are billed."""
+    """Answers with addresses of images; `links` says which of the requests for these fail, and
+    `calls` are billed.
+    """
 
     def __init__(self, *links):
         self.links, self.calls, self._names = Script(first=links), 0, itertools.count()
@@ -32,7 +36,9 @@ class LinkServer:
             body = json.loads((await receive())["body"])
             base = f"https://{dict(scope['headers'])[b'host'].decode()}"
             entries = [{"url": f"{base}/{next(self._names)}.png"} for _ in range(body["n"])]
-            await respond(send, 200, json.dumps({"data": entries, "usage": {"total_tokens": 10}}).encode())
+            await respond(
+                send, 200, json.dumps({"data": entries, "usage": {"total_tokens": 10}}).encode()
+            )
             return
         fault = self.links.next()
         if fault == "404":
@@ -45,15 +51,25 @@ class LinkServer:
 def asking(server, serve, certificate, monkeypatch, patience=60):
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
     url = serve(server, **by_tls(certificate, loop="asyncio"))
-    api = OpenAIImages(**openai(url, server=None, response_format=None, timeout=5, patience=patience))
+    api = OpenAIImages(
+        **openai(url, server=None, response_format=None, timeout=5, patience=patience)
+    )
     yield api
     api._client.close()  # before the server's loop ends
 
 
 def population(folder, api, count=8):
-    run = RunWriter.reopen(folder) if folder.exists() else RunWriter.create(folder, {"recipe.yaml": b""})
+    run = (
+        RunWriter.reopen(folder)
+        if folder.exists()
+        else RunWriter.create(folder, {"recipe.yaml": b""})
+    )
     try:
-        made = Dispatcher(as_generator(api), run, ("cat",), seed=3).random(np.zeros(count, np.int32)).samples.array
+        made = (
+            Dispatcher(as_generator(api), run, ("cat",), seed=3)
+            .random(np.zeros(count, np.int32))
+            .samples.array
+        )
         usage = run.journal.totals().usage
         assert (usage.calls, usage.images, usage.tokens) == (count // 4, count, 10 * count // 4)
         return sorted(made[:, 0, 0, 0].tolist())

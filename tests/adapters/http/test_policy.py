@@ -1,4 +1,6 @@
-"""The policy of all endpoints: what is retried, how long is waited, how many go at once, and to which of several."""
+"""The policy of all endpoints: what is retried, how long is waited, how many go at once, and to
+which of several.
+"""
 
 import asyncio
 import functools
@@ -46,7 +48,10 @@ def raising():
     raise Interrupted("it waits for ever")
 
 
-HEALING = [Fault("no connection"), *(Fault("busy", status) for status in (408, 409, 424, 429, 500, 502, 503, 529))]
+HEALING = [
+    Fault("no connection"),
+    *(Fault("busy", status) for status in (408, 409, 424, 429, 500, 502, 503, 529)),
+]
 
 
 @pytest.mark.parametrize("fault", HEALING, ids=lambda fault: str(fault.status))
@@ -79,13 +84,17 @@ def test_a_rejected_request_is_a_failure_of_its_items_alone(status):
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 422, 429])
 def test_what_cannot_heal_stops_the_run_in_the_server_s_words(status):
     sender = Sender(Fault("your quota is used up", status, "insufficient_quota"))
-    with pytest.raises(Rejected, match=rf"the.endpoint rejects the request with HTTP {status}: your quota") as error:
+    with pytest.raises(
+        Rejected, match=rf"the.endpoint rejects the request with HTTP {status}: your quota"
+    ) as error:
         policy().call(sender, str)
     assert (sender.calls, error.value.status) == (1, status)
 
 
 @pytest.mark.parametrize(
-    "fault", [Fault("no", 400, "moderation_blocked"), Fault("blocked by the content filter", 403)], ids=["400", "403"]
+    "fault",
+    [Fault("no", 400, "moderation_blocked"), Fault("blocked by the content filter", 403)],
+    ids=["400", "403"],
 )
 def test_a_refusal_is_an_outcome(fault):
     outcome = policy().call(Sender(fault), str)
@@ -121,19 +130,25 @@ class Server:
 def test_a_server_that_is_away_is_asked_by_one_request_at_a_time_until_it_is_back(status):
     shared, server = policy(tries=2), Server(Fault("Loading model", status), times=30, noticed=12)
     with ThreadPoolExecutor(4) as pool:
-        outcomes = list(pool.map(lambda check_stop: shared.call(server, str, check_stop), [ending()] * 8))
+        outcomes = list(
+            pool.map(lambda check_stop: shared.call(server, str, check_stop), [ending()] * 8)
+        )
     assert [outcome.result for outcome in outcomes] == ["answer"] * 8
     assert server.calls == sum(outcome.calls for outcome in outcomes) == 38
     assert server.most <= 1
     assert shared.wait == ""
 
 
-@pytest.mark.parametrize("fault", [Fault("no connection"), Fault("Loading model", 503), Fault("slow down", 429)])
+@pytest.mark.parametrize(
+    "fault", [Fault("no connection"), Fault("Loading model", 503), Fault("slow down", 429)]
+)
 def test_a_server_that_stays_away_stops_the_run_in_words_on_it_and_is_waited_for_anew(fault):
     asked, sender = policy(patience=0.15), Sender(*[fault] * 10_000)
     for _ in range(2):
         before = sender.calls
-        with pytest.raises(Unavailable, match=rf"the.endpoint gave no answer for 0 s \(the last fault: {fault}\)"):
+        with pytest.raises(
+            Unavailable, match=rf"the.endpoint gave no answer for 0 s \(the last fault: {fault}\)"
+        ):
             asked.call(sender, str)
         assert sender.calls > before + 1
     sender.faults.clear()
@@ -177,9 +192,14 @@ def test_the_last_request_of_all_gets_another_seed_without_another_wait():
 
 
 def test_an_outage_is_noticed_by_the_faults_of_all_workers_together():
-    shared, server = Policy("the.endpoint", concurrency=8), Server(Fault("down", 503), times=60, noticed=24)
+    shared, server = (
+        Policy("the.endpoint", concurrency=8),
+        Server(Fault("down", 503), times=60, noticed=24),
+    )
     with ThreadPoolExecutor(8) as pool:
-        outcomes = list(pool.map(lambda check_stop: shared.call(server, str, check_stop), [ending()] * 16))
+        outcomes = list(
+            pool.map(lambda check_stop: shared.call(server, str, check_stop), [ending()] * 16)
+        )
     assert [outcome.result for outcome in outcomes] == ["answer"] * 16
     assert server.most <= 1
 
@@ -201,7 +221,9 @@ def test_an_answer_that_is_there_is_never_given_up_for_another_seed():
         shared.call(Sender(), lost)
 
 
-@pytest.mark.parametrize("fault", [Fault("down", 503), Fault("down", 503, wait=500), Fault("slow down", 429, wait=500)])
+@pytest.mark.parametrize(
+    "fault", [Fault("down", 503), Fault("down", 503, wait=500), Fault("slow down", 429, wait=500)]
+)
 def test_who_waits_is_told_to_stop(fault):
     def check_stop():
         if time.monotonic() > started + 0.1:
@@ -217,7 +239,9 @@ def test_no_message_holds_the_key():
     with pytest.raises(Rejected, match=r"Incorrect API key: \[key\]"):
         policy(clean=clean).call(Sender(Fault("Incorrect API key: sk-canary", 401)), str)
     with pytest.raises(Unavailable, match=r"\[key\] is busy"):
-        policy(clean=clean, tries=1, patience=0.05).call(Sender(*[Fault("sk-canary is busy", 503)] * 99), str)
+        policy(clean=clean, tries=1, patience=0.05).call(
+            Sender(*[Fault("sk-canary is busy", 503)] * 99), str
+        )
 
 
 def test_the_wait_that_the_server_asks_for_holds_all_workers_back():
@@ -241,12 +265,17 @@ def test_a_wait_beyond_all_patience_is_not_waited_for():
 
 @pytest.mark.parametrize(("wait", "told"), [(999_999_999, "999,999,999 s"), (86_400.0, "86,400 s")])
 def test_a_wait_beyond_all_patience_is_told(wait, told):
-    with pytest.raises(Unavailable, match=rf"the.endpoint asks to wait for {told} \(HTTP 429: slow down\)\.$"):
+    with pytest.raises(
+        Unavailable, match=rf"the.endpoint asks to wait for {told} \(HTTP 429: slow down\)\.$"
+    ):
         policy().call(Sender(Fault("slow down", 429, wait=wait)), str)
 
 
 def test_a_wait_that_the_server_names_is_waited_for_beyond_the_patience_with_others():
-    assert policy(patience=0.05).call(Sender(Fault("in a while", 429, wait=0.2)), str).result == "answer"
+    assert (
+        policy(patience=0.05).call(Sender(Fault("in a while", 429, wait=0.2)), str).result
+        == "answer"
+    )
     sender = Sender(*[Fault("again", 429, wait=0.2)] * 9)
     with pytest.raises(Unavailable):
         policy(patience=0.05, longest=0.3).call(sender, str)
@@ -260,7 +289,9 @@ def test_a_wait_is_told_until_it_is_over(monkeypatch, caplog):
     asked.call(Sender(Fault("slow down", 429, wait=0.05)), str)
     assert asked.wait == ""
     words = r"no answer from the server \(HTTP 503: Loading model\), trying again at \d\d:\d\d:\d\d"
-    waiting = threading.Thread(target=asked.call, args=(Sender(Fault("Loading model", 503, wait=0.3)), str))
+    waiting = threading.Thread(
+        target=asked.call, args=(Sender(Fault("Loading model", 503, wait=0.3)), str)
+    )
     waiting.start()
     while not asked.wait and waiting.is_alive():
         time.sleep(0.01)
@@ -324,7 +355,9 @@ def test_the_one_with_the_fewest_under_way_is_asked(serve):
     assert slow.keys + fast.keys == {f"Bearer {CANARY}": 60}
 
 
-@pytest.mark.parametrize("trouble", [App(0, 503), App(0, 429, (b"retry-after", b"30"))], ids=["broken", "full"])
+@pytest.mark.parametrize(
+    "trouble", [App(0, 503), App(0, 429, (b"retry-after", b"30"))], ids=["broken", "full"]
+)
 def test_one_in_trouble_is_left_alone_and_the_other_answers(trouble, serve):
     sound = App()
     ask(40, serve(trouble), serve(sound), concurrency=8)
@@ -335,6 +368,8 @@ def test_one_in_trouble_is_left_alone_and_the_other_answers(trouble, serve):
 def test_one_that_rejects_everything_is_left_alone_though_it_is_the_least_busy(serve):
     wrong, sound = App(0, 400), App()
     endpoints = Endpoints([serve(wrong), serve(sound)], Connection(timeout=20), 4)
-    outcomes = [endpoints.ask("/x", lambda response: response.content, content=b"body") for _ in range(20)]
+    outcomes = [
+        endpoints.ask("/x", lambda response: response.content, content=b"body") for _ in range(20)
+    ]
     assert [outcome.result for outcome in outcomes] == [None, *[b"done"] * 19]
     assert (wrong.had, sound.had) == (1, 19)

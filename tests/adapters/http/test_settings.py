@@ -1,4 +1,6 @@
-"""Text settings of endpoints that YAML reads as something else, and what a user is told to write."""
+"""Text settings of endpoints that YAML reads as something else, and what a user is told to
+write.
+"""
 
 from datetime import date
 
@@ -32,7 +34,9 @@ REQUIRED = {
 @pytest.mark.parametrize("written", ["2024-10-21", "1.10", "7", "on"])
 def test_every_text_setting_of_an_endpoint_says_that_it_wants_quotes(group, kind, written):
     model = settings_of(load(group, kind))
-    names = [name for name, field in model.model_fields.items() if field.annotation in (str, str | None)]
+    names = [
+        name for name, field in model.model_fields.items() if field.annotation in (str, str | None)
+    ]
     assert names
     given = {key: value for key, value in REQUIRED.items() if key in model.model_fields}
     given |= {name: "x" for name in names if model.model_fields[name].is_required()}
@@ -40,7 +44,9 @@ def test_every_text_setting_of_an_endpoint_says_that_it_wants_quotes(group, kind
         value = yaml.safe_load(written)
         assert not isinstance(value, str)
         shown = {"on": "true", "1.10": "1.1"}.get(written, written)
-        with pytest.raises(RecipeError, match=rf"\b{name} must be text \(.* in quotes\), not {shown}\.$"):
+        with pytest.raises(
+            RecipeError, match=rf"\b{name} must be text \(.* in quotes\), not {shown}\.$"
+        ):
             read_settings(model, given | {name: value}, kind)
 
 

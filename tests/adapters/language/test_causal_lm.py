@@ -22,7 +22,13 @@ def folder(tmp_path_factory):
 
 
 def made(folder, **settings):
-    given = {"model": folder, "prompts": "a {label} review", "max_tokens": 8, "device": "cpu", "batch_size": 4}
+    given = {
+        "model": folder,
+        "prompts": "a {label} review",
+        "max_tokens": 8,
+        "device": "cpu",
+        "batch_size": 4,
+    }
     return CausalLM(**given | settings)
 
 
@@ -33,7 +39,9 @@ def random(api, seeds=SEEDS):
 
 def varied(api, *texts):
     labels, seeds = ("film",) * len(texts), SEEDS[: len(texts)]
-    request = VariationRequest(Texts.of(list(texts)), labels, api.draw_conditions(labels, seeds), seeds, 0.5)
+    request = VariationRequest(
+        Texts.of(list(texts)), labels, api.draw_conditions(labels, seeds), seeds, 0.5
+    )
     return api.variation_api(request)
 
 
@@ -80,7 +88,9 @@ def test_tokens_are_drawn_from_the_model_s_own_distribution():
 def test_a_text_that_does_not_end_is_cut_off(folder):
     missing = random(made(folder, cut=False)).missing
     assert len(missing) > 6
-    assert missing[0] == Failed("the text was cut off after 8 tokens: raise max_tokens, or set cut: true")
+    assert missing[0] == Failed(
+        "the text was cut off after 8 tokens: raise max_tokens, or set cut: true"
+    )
 
 
 def test_what_does_not_fit_into_the_model_fails_alone(tmp_path):
@@ -95,7 +105,9 @@ def test_what_does_not_fit_into_the_model_fails_alone(tmp_path):
 def test_weights_that_did_not_come_whole_are_named(flaw, tmp_path):
     folder = tiny.causal(tmp_path)
     spoil(tmp_path / "model.safetensors", flaw)
-    with pytest.raises(RecipeError, match=rf"model\.safetensors is {flaw}.*: download the file itself"):
+    with pytest.raises(
+        RecipeError, match=rf"model\.safetensors is {flaw}.*: download the file itself"
+    ):
         random(made(folder))
 
 
@@ -105,5 +117,7 @@ def test_a_model_that_is_not_there_or_has_no_head_that_writes_is_refused(tmp_pat
     folder = tiny.causal(tmp_path)
     whole = transformers.LlamaForCausalLM.from_pretrained(folder)
     whole.model.save_pretrained(folder)
-    with pytest.raises(RecipeError, match=r"lacks the weights lm_head\.weight of an AutoModelForCausalLM"):
+    with pytest.raises(
+        RecipeError, match=r"lacks the weights lm_head\.weight of an AutoModelForCausalLM"
+    ):
         random(made(folder))

@@ -23,11 +23,15 @@ def folder(tmp_path_factory):
 
 
 def made(folder, **settings):
-    return MaskedLM(**{"model": folder, "prompts": PARENT, "device": "cpu", "batch_size": 4} | settings)
+    return MaskedLM(
+        **{"model": folder, "prompts": PARENT, "device": "cpu", "batch_size": 4} | settings
+    )
 
 
 def varied(api, degree, parents, seeds=SEEDS):
-    request = VariationRequest(Texts.of(parents), ("a",) * len(parents), Conditions(), seeds[: len(parents)], degree)
+    request = VariationRequest(
+        Texts.of(parents), ("a",) * len(parents), Conditions(), seeds[: len(parents)], degree
+    )
     return api.variation_api(request)
 
 
@@ -59,7 +63,11 @@ def test_a_new_text_is_a_public_one_with_a_share_of_it_anew(folder):
     answer = api.random_api(RandomRequest(labels, SEEDS, api.draw_conditions(labels, SEEDS)))
     assert set(answer.conditions["prompt"]) == {"good bad warm cold slow"}
     assert len(set(answer.samples.strings)) == len(SEEDS)
-    kept = [word in text for text in answer.samples.strings for word in ("good", "bad", "warm", "cold", "slow")]
+    kept = [
+        word in text
+        for text in answer.samples.strings
+        for word in ("good", "bad", "warm", "cold", "slow")
+    ]
     assert 0.4 < np.mean(kept) < 0.8
 
 

@@ -25,7 +25,9 @@ from adapters.server.server import Server
 from tests.endpoints.serving import serving
 
 Pixels = npt.NDArray[np.uint8]
-GENERATIONS, EDITS, VARIATIONS = (f"/v1/images/{name}" for name in ("generations", "edits", "variations"))
+GENERATIONS, EDITS, VARIATIONS = (
+    f"/v1/images/{name}" for name in ("generations", "edits", "variations")
+)
 BATCH = "/v1/batch/images"
 JSON = "application/json"
 
@@ -48,11 +50,15 @@ def near(*options: str) -> Iterator[str]:
             log.set_verbosity(verbosity)
 
 
-def ask(url: str, body: bytes | None = None, method: str | None = None, **headers: str) -> tuple[int, bytes, Any]:
+def ask(
+    url: str, body: bytes | None = None, method: str | None = None, **headers: str
+) -> tuple[int, bytes, Any]:
     """Status, body and headers; the names of headers are written with _ for -."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, body, named, method=method), timeout=90) as answer:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, body, named, method=method), timeout=90
+        ) as answer:
             return answer.status, answer.read(), answer.headers
     except urllib.error.HTTPError as error:
         return error.code, error.read(), error.headers
@@ -68,7 +74,9 @@ def get(url: str, path: str, key: str | None = None) -> tuple[int, Any]:
 
 
 def generate(url: str, content: dict[str, Any], key: str | None = None) -> tuple[int, Any]:
-    status, answer, _ = ask(url + GENERATIONS, json.dumps(content).encode(), content_type=JSON, **bearer(key))
+    status, answer, _ = ask(
+        url + GENERATIONS, json.dumps(content).encode(), content_type=JSON, **bearer(key)
+    )
     return status, json.loads(answer)
 
 

@@ -17,5 +17,8 @@ def small() -> Iterator[str]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "/adapters/server/" in item.nodeid:
-            for ours in ("__array__ implementation", "Using extra keyword arguments"):  # diffusers and numpy 2; Ray
+            for ours in (
+                "__array__ implementation",
+                "Using extra keyword arguments",
+            ):  # diffusers and numpy 2; Ray
                 item.add_marker(pytest.mark.filterwarnings(f"ignore:{ours}:DeprecationWarning"))

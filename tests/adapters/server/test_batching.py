@@ -28,7 +28,8 @@ def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 
 
 class Engine:
-    """Makes each item an image of its seed, and notes the seeds of its batches; breaks down over seed 13.
+    """Makes each item an image of its seed, and notes the seeds of its batches; breaks down over
+    seed 13.
 
     Over the first batch it brings down what feeds it, in one of the `ways` it may.
     """
@@ -72,7 +73,9 @@ async def test_items_of_one_kind_share_a_batch_whoever_asked_and_those_of_two_ki
     assert [values(answer) for answer in answers] == [[0], [1], [2], [3]]
     assert engine.seeds == [[0, 1, 2, 3]]
     shaped = [Item(A, 9, np.zeros((2, 2, 1), dtype=np.uint8))]
-    await asyncio.gather(*(batches.make(each) for each in (items(A, 1), items(B, 2), items(A, 3), shaped)))
+    await asyncio.gather(
+        *(batches.make(each) for each in (items(A, 1), items(B, 2), items(A, 3), shaped))
+    )
     assert sorted(engine.seeds[1:]) == [[1, 3], [2], [9]]
 
 
@@ -85,7 +88,9 @@ async def test_a_large_request_is_cut_and_comes_back_in_order_and_each_batch_is_
 
 
 @in_a_loop
-async def test_requests_that_come_one_by_one_while_the_engine_is_busy_share_the_next_batch() -> None:
+async def test_requests_that_come_one_by_one_while_the_engine_is_busy_share_the_next_batch() -> (
+    None
+):
     engine = Engine(seconds=0.1)
     asked = []
     for seed in range(5):
@@ -109,7 +114,9 @@ async def test_items_of_another_kind_are_not_held_up_by_those_that_come_later() 
 
 
 @in_a_loop
-async def test_an_item_that_breaks_the_engine_fails_alone_and_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_item_that_breaks_the_engine_fails_alone_and_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     batches = Engine().batches
     good, bad = await asyncio.gather(batches.make(items(A, 1, 2)), batches.make(items(A, 13, 3)))
     assert values(good) == [1, 2]
@@ -122,7 +129,9 @@ async def test_an_item_that_breaks_the_engine_fails_alone_and_is_not_logged(capl
 
 @pytest.mark.parametrize("way", ["engine exits", "one outcome lost", "metrics fail"])
 @in_a_loop
-async def test_whatever_brings_the_worker_down_nobody_waits_for_ever_and_the_next_are_served(way: str) -> None:
+async def test_whatever_brings_the_worker_down_nobody_waits_for_ever_and_the_next_are_served(
+    way: str,
+) -> None:
     batches = Engine(way=way).batches
     asked = [batches.make(items(A, *range(i, i + 3))) for i in range(3)]
     answers = await asyncio.wait_for(asyncio.gather(*asked), 5)
@@ -132,8 +141,12 @@ async def test_whatever_brings_the_worker_down_nobody_waits_for_ever_and_the_nex
 
 
 @in_a_loop
-async def test_an_engine_whose_thread_is_gone_answers_with_failures_and_asks_to_be_replaced() -> None:
-    engine = Real(find_model(ServeSettings(model="small")).load, device="cpu", most=4, most_on_cpu=4)
+async def test_an_engine_whose_thread_is_gone_answers_with_failures_and_asks_to_be_replaced() -> (
+    None
+):
+    engine = Real(
+        find_model(ServeSettings(model="small")).load, device="cpu", most=4, most_on_cpu=4
+    )
     batches, drawn = Batcher(engine.run, 4, lambda *_: None), [Item(A, 1, api_class=0)]
     assert values(await batches.make(drawn))
     engine._workers[0].thread.shutdown()

@@ -21,18 +21,27 @@ RNG = np.random.default_rng(0)
 SEEDS = RNG.integers(0, 2**64, 3, dtype=np.uint64)
 IMAGES = RNG.integers(0, 256, (3, 4, 5, 3)).astype(np.uint8)
 TEXTS = {"prompts": ("a", "Ünïcödé 🐈", ""), "negative_prompts": ("b", "", "c")}
-FULL = BatchRequest(SEEDS, 0.25, 7, 1.5, (16, 24), images=IMAGES, classes=np.array([3, 1, 2]), model="m", **TEXTS)
+FULL = BatchRequest(
+    SEEDS, 0.25, 7, 1.5, (16, 24), images=IMAGES, classes=np.array([3, 1, 2]), model="m", **TEXTS
+)
 
 
 @pytest.mark.parametrize("wanted", [FULL, BatchRequest(SEEDS)], ids=["full", "bare"])
 def test_a_request_comes_back_as_it_went_out(wanted: BatchRequest) -> None:
     found = read_request(pack_request(wanted))
     for name, value in vars(wanted).items():
-        np.testing.assert_array_equal(getattr(found, name), value, strict=isinstance(value, np.ndarray))
+        np.testing.assert_array_equal(
+            getattr(found, name), value, strict=isinstance(value, np.ndarray)
+        )
 
 
 def test_an_answer_comes_back_as_it_went_out_for_as_many_images_as_were_asked_for() -> None:
-    outcomes = [RNG.integers(0, 256, (2, 2, 1)).astype(np.uint8), Refused("no"), Failed("late"), Failed("bad", False)]
+    outcomes = [
+        RNG.integers(0, 256, (2, 2, 1)).astype(np.uint8),
+        Refused("no"),
+        Failed("late"),
+        Failed("bad", False),
+    ]
     body = pack_answer(outcomes)
     found = read_answer(body, 4)
     np.testing.assert_array_equal(found.images, [outcomes[0]])

@@ -33,16 +33,40 @@ class Sent(NamedTuple):
     header: tuple[str, Any] = ("", None)
 
 
-WRONG: tuple[Any, ...] = (None, True, -1, 0.5, 10**400, 1e308, "", "x", "\ud800", [1], {"a": 1}, "9" * 5000)
+WRONG: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    0.5,
+    10**400,
+    1e308,
+    "",
+    "x",
+    "\ud800",
+    [1],
+    {"a": 1},
+    "9" * 5000,
+)
 FIELDS = (
     *("n", "seed", "num_inference_steps", "guidance_scale", "class_label"),
     *("prompt", "model", "size", "negative_prompt", "response_format", "stream"),
 )
 BODIES = (
-    *("prompt=7", "", "[]", "{}", '{"prompt":' + "[" * 100_000 + "]" * 100_000 + "}", '{"prompt": "a cat"}'),
+    *(
+        "prompt=7",
+        "",
+        "[]",
+        "{}",
+        '{"prompt":' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"prompt": "a cat"}',
+    ),
     *('{"prompt": "7", "guidance_scale": NaN}', '{"prompt": "7", "seed": ' + "1" * 10_000 + "}"),
     *('{"prompt": "7", "image_url": "file:///etc/passwd"}', '{"prompt": "7", "\\ud800": 1}'),
-    *('{"prompt": "", "class_label": 62}', '{"prompt": "7", "size": "28x29"}', '{"prompt": "7", "guidance_scale": 2}'),
+    *(
+        '{"prompt": "", "class_label": 62}',
+        '{"prompt": "7", "size": "28x29"}',
+        '{"prompt": "7", "guidance_scale": 2}',
+    ),
 )
 
 
@@ -64,13 +88,21 @@ def form(fields, *files) -> bytes:
     parts = [f'form-data; name="{name}"\r\n\r\n{value}'.encode() for name, value in fields.items()]
     for name, data in files:
         parts.append(f'form-data; name="{name}"; filename="../../x.png"\r\n\r\n'.encode() + data)
-    return b"".join(b"--boundary\r\nContent-Disposition: " + part + b"\r\n" for part in parts) + b"--boundary--\r\n"
+    return (
+        b"".join(b"--boundary\r\nContent-Disposition: " + part + b"\r\n" for part in parts)
+        + b"--boundary--\r\n"
+    )
 
 
 GOOD = {"prompt": "7", "num_inference_steps": "1", "strength": "1"}
 NOISE = png(np.random.default_rng(0).integers(0, 256, (28, 28)).astype(np.uint8))
 FILES = (
-    *(NOISE[:400], b"", b"\x80\x04cos\nsystem\n.", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"),
+    *(
+        NOISE[:400],
+        b"",
+        b"\x80\x04cos\nsystem\n.",
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
+    ),
     png(np.zeros((2049, 2049), np.uint8)),  # a few kilobytes, of more pixels than the limit
 )
 
@@ -125,8 +157,16 @@ def batches() -> Iterator[Sent]:
 
 
 HEADERS: tuple[tuple[str, Any], ...] = (
-    *(("x-request-id", b"\xff\xfe"), ("x-request-timeout-seconds", "0.000001"), ("traceparent", "00-zz-zz-01")),
-    *(("serve-multiplexed-model-id", b"\xc3\x28"), ("x-session-id", b"\xff"), ("content-encoding", "gzip")),
+    *(
+        ("x-request-id", b"\xff\xfe"),
+        ("x-request-timeout-seconds", "0.000001"),
+        ("traceparent", "00-zz-zz-01"),
+    ),
+    *(
+        ("serve-multiplexed-model-id", b"\xc3\x28"),
+        ("x-session-id", b"\xff"),
+        ("content-encoding", "gzip"),
+    ),
     *(("authorization", b"Bearer \xff\xfe"), ("expect", "200-ok"), ("cookie", "a=" + "b" * 9000)),
 )
 """Ray's proxy acts on some of them, or fails over their bytes."""
@@ -151,7 +191,11 @@ def check(url: str, sent: Sent) -> int:
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=TOO_LONG)
     try:
         connection.putrequest(sent.method, sent.path)
-        for name, value in (sent.header, ("Content-Type", sent.kind), ("Content-Length", str(len(sent.body)))):
+        for name, value in (
+            sent.header,
+            ("Content-Type", sent.kind),
+            ("Content-Length", str(len(sent.body))),
+        ):
             if value is not None:
                 connection.putheader(name, value)
         connection.endheaders(sent.body)
@@ -172,7 +216,9 @@ def check_shape(status: int, body: bytes) -> None:
     assert error["message"].endswith(".")
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Starlette closes no broken form's file
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # Starlette closes no broken form's file
 @pytest.mark.parametrize("requests", [json_bodies, forms, batches, paths, odd_headers])
 def test_malformed_requests_are_refused_in_the_documented_shape(small: str, requests: Any) -> None:
     statuses = [check(small, sent) for sent in requests()]
@@ -181,7 +227,9 @@ def test_malformed_requests_are_refused_in_the_documented_shape(small: str, requ
 
 
 def raw(url: str, head: str, *pieces: bytes, ends: bool = False) -> bytes:
-    """What comes back on a connection on which this is sent, and which is then half closed if it `ends`."""
+    """What comes back on a connection on which this is sent, and which is then half closed if it
+    `ends`.
+    """
     address = urlsplit(url)
     answer = b""
     with socket.create_connection((address.hostname, address.port), TOO_LONG) as connection:

@@ -1,4 +1,6 @@
-"""The client over every kind of model and way to vary: what the server makes is what the local adapter makes."""
+"""The client over every kind of model and way to vary: what the server makes is what the local
+adapter makes.
+"""
 
 import json
 from pathlib import Path
@@ -44,7 +46,9 @@ def rejection(api: GenerationAPI) -> str:
 
 
 def varied(api: GenerationAPI, parents: Answer, degree: float, t: int = 1) -> Answer:
-    return api.variation_api(VariationRequest(parents.samples, LABELS, parents.conditions, SEEDS + 1, degree, t))
+    return api.variation_api(
+        VariationRequest(parents.samples, LABELS, parents.conditions, SEEDS + 1, degree, t)
+    )
 
 
 def assert_same(remote: GenerationAPI, local: GenerationAPI) -> Answer:
@@ -87,7 +91,9 @@ def described(url: str, *names: str) -> list[Any]:
 
 
 def options(given: dict[str, Any]) -> list[str]:
-    return [part for name, value in given.items() for part in ("--set", f"{name}={json.dumps(value)}")]
+    return [
+        part for name, value in given.items() for part in ("--set", f"{name}={json.dumps(value)}")
+    ]
 
 
 def test_a_checkpoint_of_improved_diffusion(tmp_path: Path) -> None:
@@ -95,13 +101,18 @@ def test_a_checkpoint_of_improved_diffusion(tmp_path: Path) -> None:
     save_file(weights(SMALL), file)
     common: dict[str, Any] = {"spacing": "stride", "rescaled": True, "size": 8}
     with near(file, *options(common)) as url:
-        assert_same(ServerClient(base_url=url, steps=5), ImprovedDiffusion(model=file, steps=5, device="cpu", **common))
+        assert_same(
+            ServerClient(base_url=url, steps=5),
+            ImprovedDiffusion(model=file, steps=5, device="cpu", **common),
+        )
         assert described(url, "class_count", "shape", "guidance") == [7, [8, 8, 3], False]
         for _ in range(11):  # the replica goes on, where as many breakdowns would end it
             missing = drawn(ServerClient(base_url=url, steps=1)).missing
         assert missing[0].reason == "steps is 1: it must lie from 2 to 4000."
         assert "no whole stride" in drawn(ServerClient(base_url=url, steps=300)).missing[0].reason
-        assert "The model has no guidance" in rejection(ServerClient(base_url=url, steps=5, guidance=2))
+        assert "The model has no guidance" in rejection(
+            ServerClient(base_url=url, steps=5, guidance=2)
+        )
 
 
 def test_a_pixel_model_is_guided_where_one_of_its_classes_stands_for_none(tmp_path: Path) -> None:
@@ -109,13 +120,22 @@ def test_a_pixel_model_is_guided_where_one_of_its_classes_stands_for_none(tmp_pa
     with near(model, "--guidance", "1", "--set", "eta=1") as url:
         local = PixelSpace(model=model, steps=4, guidance=3, eta=1, device="cpu")
         assert_same(ServerClient(base_url=url, steps=4, guidance=3), local)
-        assert described(url, "class_count", "guidance", "vary", "degree") == [6, True, "noise", "exact"]
-    (tmp_path / "model" / "classes.json").write_text(json.dumps({"classes": [f"kind {i}" for i in range(6)]}))
+        assert described(url, "class_count", "guidance", "vary", "degree") == [
+            6,
+            True,
+            "noise",
+            "exact",
+        ]
+    (tmp_path / "model" / "classes.json").write_text(
+        json.dumps({"classes": [f"kind {i}" for i in range(6)]})
+    )
     with near(model) as url:
         assert described(url, "guidance") == [True]  # all its classes but one have names
 
 
-def test_a_model_that_varies_by_structure_says_so_and_is_not_asked_for_noise(tmp_path: Path) -> None:
+def test_a_model_that_varies_by_structure_says_so_and_is_not_asked_for_noise(
+    tmp_path: Path,
+) -> None:
     torch.manual_seed(0)
     pipeline = tiny.stable_diffusion()
     pipeline.save_pretrained(tmp_path / "model")
@@ -125,7 +145,10 @@ def test_a_model_that_varies_by_structure_says_so_and_is_not_asked_for_noise(tmp
     with near(model, *options(more)) as url:
         remote = ServerClient(base_url=url, vary="structure", **common)
         assert_same(remote, TextToImage(model=model, device="cpu", batch_size=2, **common, **more))
-        assert remote.describe_degree(0.5) == "drawn anew, with a weight of 0.5 for the parent's structure"
+        assert (
+            remote.describe_degree(0.5)
+            == "drawn anew, with a weight of 0.5 for the parent's structure"
+        )
         assert described(url, "vary", "degree") == ["structure", "exact"]
         said = rejection(ServerClient(base_url=url, **common))
         assert "by structure, not by noise: put `vary: structure` in the recipe" in said

@@ -1,4 +1,6 @@
-"""What `pe serve` is told and refuses before Ray starts, what Ray builds from it, and which model a replica takes."""
+"""What `pe serve` is told and refuses before Ray starts, what Ray builds from it, and which model a
+replica takes.
+"""
 
 import json
 import re
@@ -30,7 +32,10 @@ from tests.adapters.server.asking import settings_of
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with a model of each kind: their settings, and weights of one alone."""
     monkeypatch.chdir(tmp_path)
-    for name, kind in (("sd", "StableDiffusionPipeline"), ("edits", "StableDiffusionInstructPix2PixPipeline")):
+    for name, kind in (
+        ("sd", "StableDiffusionPipeline"),
+        ("edits", "StableDiffusionInstructPix2PixPipeline"),
+    ):
         (tmp_path / name).mkdir()
         index = {"_class_name": kind, "text_encoder": ["transformers", "CLIPTextModel"]}
         (tmp_path / name / "model_index.json").write_text(json.dumps(index))
@@ -51,10 +56,18 @@ def test_places_that_are_here_get_their_whole_paths(here: Path) -> None:
     assert found.generator["lora"] == {str(here / "other.safetensors"): -0.5, "owner/name": 1}
     assert found.generator["variation_model"] == str(here / "edits")
     assert found.generator["components"] == {"vae": str(here / "edits"), "unet": "a/b"}
-    adapter = "ip_adapter={pretrained_model_name_or_path_or_dict: edits, subfolder: edits, weight_name: a.safetensors}"
-    named = settings_of("sd", "--set", adapter, "--set", "lora=[other.safetensors, owner/name]").generator
+    adapter = (
+        "ip_adapter={pretrained_model_name_or_path_or_dict: edits, subfolder: edits, weight_name: "
+        "a.safetensors}"
+    )
+    named = settings_of(
+        "sd", "--set", adapter, "--set", "lora=[other.safetensors, owner/name]"
+    ).generator
     assert named["ip_adapter"]["pretrained_model_name_or_path_or_dict"] == str(here / "edits")
-    assert (named["ip_adapter"]["subfolder"], named["lora"][0]) == ("edits", str(here / "other.safetensors"))
+    assert (named["ip_adapter"]["subfolder"], named["lora"][0]) == (
+        "edits",
+        str(here / "other.safetensors"),
+    )
 
 
 REFUSED: dict[str, tuple[str, str]] = {
@@ -65,7 +78,10 @@ REFUSED: dict[str, tuple[str, str]] = {
     "sd --set vary=noise --set vary=noise": ("--set vary", "twice"),
     "sd --set model=edits": ("--set", "leave it out"),
     "plain --guidance 2": ("--guidance is 2", "has no classes: leave it out"),
-    "small --guidance 2": ("--guidance is 2", "has a name for each of its classes, and none for no class"),
+    "small --guidance 2": (
+        "--guidance is 2",
+        "has a name for each of its classes, and none for no class",
+    ),
     "improved.safetensors --steps 1": ("steps is 1", "from 2 to 4000"),
     "other.safetensors": ("other.json is missing", "belongs to the model"),
     "/nowhere/model": ("", "there is nothing at '/nowhere/model'"),
@@ -103,16 +119,23 @@ def test_the_deployment_has_the_room_that_there_is() -> None:
     assert room(65, 8, gpus_per_replica=0.5) == (0.5, 4, 16)
 
 
-def test_offline_the_named_revision_s_index_in_the_cache_decides_the_kind_of_model(tmp_path, monkeypatch):
+def test_offline_the_named_revision_s_index_in_the_cache_decides_the_kind_of_model(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    words = {"_class_name": "StableDiffusionPipeline", "text_encoder": ["transformers", "CLIPTextModel"]}
+    words = {
+        "_class_name": "StableDiffusionPipeline",
+        "text_encoder": ["transformers", "CLIPTextModel"],
+    }
     for commit, index in (("main", {"unet": ["diffusers", "UNet2DModel"]}), ("words", words)):
         contents = {
             f"refs/{commit}": commit,
             f"snapshots/{commit}/model_index.json": json.dumps(index),
-            f"snapshots/{commit}/unet/config.json": '{"_class_name": "UNet2DModel", "sample_size": 8}',
-            f"snapshots/{commit}/scheduler/scheduler_config.json": '{"_class_name": "DDIMScheduler"}',
+            f"snapshots/{commit}/unet/config.json": '{"_class_name": "UNet2DModel", "sample_size": '
+            "8}",
+            f"snapshots/{commit}/scheduler/scheduler_config.json": '{"_class_name": '
+            '"DDIMScheduler"}',
         }
         for name, content in contents.items():
             place = tmp_path / "models--somebody--model" / name
@@ -131,7 +154,9 @@ def test_offline_the_named_revision_s_index_in_the_cache_decides_the_kind_of_mod
         ("1", [], ["cuda:0", "cuda:1"]),
     ],
 )
-def test_a_replica_bounds_its_memory_to_its_share_before_the_model_is_loaded(share, bounds, loads, monkeypatch):
+def test_a_replica_bounds_its_memory_to_its_share_before_the_model_is_loaded(
+    share, bounds, loads, monkeypatch
+):
     found: list[Any] = []
     whole = PixelFiles.load
 
@@ -155,7 +180,9 @@ KUBERAY = (ROOT / "examples/kuberay/rayservice.yaml").read_text(encoding="utf-8"
 KEY = "a-key-that-nobody-guesses"
 
 
-def test_the_manifest_for_kubernetes_is_what_the_command_in_it_prints_which_holds_no_key(monkeypatch):
+def test_the_manifest_for_kubernetes_is_what_the_command_in_it_prints_which_holds_no_key(
+    monkeypatch,
+):
     from ray.serve.schema import ServeDeploySchema
 
     (command,) = re.findall(r"^# +(pe serve .* --print-config)$", KUBERAY, re.M)
@@ -171,5 +198,8 @@ def test_the_manifest_for_kubernetes_is_what_the_command_in_it_prints_which_hold
     cluster = yaml.safe_load(KUBERAY)["spec"]["rayClusterConfig"]
     assert cluster["authOptions"]["mode"] == "token"
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
-        env = {each["name"]: each["value"] for each in group["template"]["spec"]["containers"][0]["env"]}
+        env = {
+            each["name"]: each["value"]
+            for each in group["template"]["spec"]["containers"][0]["env"]
+        }
         assert env["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"] == MIDDLEWARES

@@ -22,18 +22,27 @@ def body_of(pieces: list[bytes], pause: float) -> Awaitable[bytes]:
 
     async def comes() -> dict[str, Any]:
         await asyncio.sleep(pause)
-        return {"type": "http.request", "body": pieces.pop(0) if pieces else b" ", "more_body": pieces != [b"end"]}
+        return {
+            "type": "http.request",
+            "body": pieces.pop(0) if pieces else b" ",
+            "more_body": pieces != [b"end"],
+        }
 
     request = Request({"type": "http", "headers": [(b"content-type", JSON.encode())]}, comes)
     return read_body(request, JSON, 10**6)
 
 
-def test_a_body_that_drips_is_given_up_and_a_large_one_has_time_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_drips_is_given_up_and_a_large_one_has_time_by_its_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(bodies, "_PATIENCE", 0.15)
     with pytest.raises(Refusal) as refusal:
         asyncio.run(asyncio.wait_for(body_of([], 0.001), 20))
     assert refusal.value.status_code == 408
-    assert len(asyncio.run(asyncio.wait_for(body_of([bytes(2**14)] * 10 + [b"end"], 0.03), 20))) == 10 * 2**14
+    assert (
+        len(asyncio.run(asyncio.wait_for(body_of([bytes(2**14)] * 10 + [b"end"], 0.03), 20)))
+        == 10 * 2**14
+    )
 
 
 def server(**limits: Any) -> Server:

@@ -1,4 +1,6 @@
-"""The real server, started by its command: Ray Serve with its proxy and replicas that may be killed."""
+"""The real server, started by its command: Ray Serve with its proxy and replicas that may be
+killed.
+"""
 
 import os
 import signal
@@ -29,22 +31,40 @@ def drawn(api: GenerationAPI, request: BatchRequest) -> Pixels:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with served(*OPTIONS, "1", RAY_ADDRESS="127.0.0.1:9") as found:  # of somebody else's cluster, not to be joined
+    with served(
+        *OPTIONS, "1", RAY_ADDRESS="127.0.0.1:9"
+    ) as found:  # of somebody else's cluster, not to be joined
         yield found
 
 
-def test_it_answers_its_client_as_the_local_adapter_does_and_counts_what_it_did(server: Server) -> None:
+def test_it_answers_its_client_as_the_local_adapter_does_and_counts_what_it_did(
+    server: Server,
+) -> None:
     before = server.metrics()
     request = wanted(20)
-    assert apart(drawn(ServerClient(base_url=server.url, steps=4), request), drawn(LOCAL, request)) <= 1
-    counted = {"images_total": 20, "batch_images_count": 2, "queue_seconds_count": 2, "engine_seconds_total": 1e-6}
+    assert (
+        apart(drawn(ServerClient(base_url=server.url, steps=4), request), drawn(LOCAL, request))
+        <= 1
+    )
+    counted = {
+        "images_total": 20,
+        "batch_images_count": 2,
+        "queue_seconds_count": 2,
+        "engine_seconds_total": 1e-6,
+    }
     counted |= {"ray_serve_num_http_requests_total": 1}
-    wait_until(lambda: all(server.metrics()[name] >= before[name] + least for name, least in counted.items()))
+    wait_until(
+        lambda: all(
+            server.metrics()[name] >= before[name] + least for name, least in counted.items()
+        )
+    )
 
 
 def test_neither_its_logs_nor_ray_s_hold_a_prompt_or_a_key(server: Server) -> None:
     assert generate(server.url, {"prompt": SECRET}, KEY)[0] == 400
-    wait_until(lambda: '"message": "answered"' in server.logs() and '"status": 400' in server.logs())
+    wait_until(
+        lambda: '"message": "answered"' in server.logs() and '"status": 400' in server.logs()
+    )
     logs = server.logs()
     assert [secret for secret in (SECRET, KEY) if secret in logs] == []
 
@@ -57,7 +77,9 @@ def test_ray_s_proxy_is_not_led_astray(server: Server) -> None:
 
 def test_all_that_can_be_reached_without_a_token_listens_on_loopback(server: Server) -> None:
     found = listening(server.titles())
-    assert {port for address, port in found if address in LOOPBACK} >= {int(server.url.rpartition(":")[2])}
+    assert {port for address, port in found if address in LOOPBACK} >= {
+        int(server.url.rpartition(":")[2])
+    }
     for _, port in [each for each in found if each[0] not in LOOPBACK]:
         assert refuses_strangers(port), port
 

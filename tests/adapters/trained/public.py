@@ -1,4 +1,6 @@
-"""Public images as a recipe names them, and noise that is none, so that a test sees what a record moves."""
+"""Public images as a recipe names them, and noise that is none, so that a test sees what a record
+moves.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def source(named: Any) -> Source:
 
 
 class NoNoise:
-    """Leaves sums as they are; the i-th coin is heads by its own place, so that no unit's hangs on the others."""
+    """Leaves sums as they are; the i-th coin is heads by its own place, so that no unit's hangs on
+    the others.
+    """
 
     unsafe = True
 

@@ -11,7 +11,13 @@ import torch
 
 from adapters.trained.fit import write_weights
 from adapters.trained.gan import DPGAN, PrivImageGAN
-from adapters.trained.gan_networks import Discriminator, ImageGenerator, Learner, read_discriminator, train_on_public
+from adapters.trained.gan_networks import (
+    Discriminator,
+    ImageGenerator,
+    Learner,
+    read_discriminator,
+    train_on_public,
+)
 from adapters.trained.public import PublicSet
 from adapters.trained.settings import PlainTraining
 from pe.errors import RecipeError
@@ -21,14 +27,23 @@ from tests.flaws import FLAWS, spoil
 
 KINDS: dict[str, dict[str, Any]] = {
     "dpgan": {"public": PUBLIC, "pretraining": PLAIN},
-    "privimage_gan": {"public": PUBLIC, "pretraining": PLAIN, "query": PLAIN, "semantics_share": 0.2},
+    "privimage_gan": {
+        "public": PUBLIC,
+        "pretraining": PLAIN,
+        "query": PLAIN,
+        "semantics_share": 0.2,
+    },
 }
 CODES = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
 
 
 def test_both_gans_have_the_same_settings_where_a_recipe_names_none() -> None:
     selecting, plain = PrivImageGAN(public=source(PUBLIC)), DPGAN()
-    assert (selecting.training.draws, selecting.training.block, selecting.training.ema) == (1, 20, 0.9)
+    assert (selecting.training.draws, selecting.training.block, selecting.training.ema) == (
+        1,
+        20,
+        0.9,
+    )
     for name in ("training", "lesson", "pretraining"):
         assert getattr(selecting, name) == getattr(plain, name)
 
@@ -50,7 +65,9 @@ def test_lessons_teach_the_generator_what_the_discriminator_takes_for_real() -> 
 def test_a_discriminator_that_did_not_come_whole_is_named(flaw: str, tmp_path: Path) -> None:
     write_weights(Discriminator(2, SHAPE).state_dict(), tmp_path / "discriminator.safetensors")
     spoil(tmp_path / "discriminator.safetensors", flaw)
-    with pytest.raises(RecipeError, match=rf"discriminator\.safetensors is {flaw}.*: download the file itself"):
+    with pytest.raises(
+        RecipeError, match=rf"discriminator\.safetensors is {flaw}.*: download the file itself"
+    ):
         read_discriminator(tmp_path / "discriminator.safetensors", 2, SHAPE)
 
 
@@ -67,7 +84,12 @@ def trained(images: np.ndarray, labels: np.ndarray, **settings: Any) -> np.ndarr
 def test_public_images_draw_the_generator_towards_them() -> None:
     private = records(100)
     away = [
-        np.abs(trained(private.samples, private.labels, steps=steps, batch=16, learning_rate=3e-3).mean(axis=0) - mean)
+        np.abs(
+            trained(
+                private.samples, private.labels, steps=steps, batch=16, learning_rate=3e-3
+            ).mean(axis=0)
+            - mean
+        )
         for mean in [private.samples.mean(axis=0)]
         for steps in (1, 60)
     ]

@@ -1,4 +1,6 @@
-"""Tables by max-entropy weights: what a record can change, what a crash leaves, and what agrees with the counts."""
+"""Tables by max-entropy weights: what a record can change, what a crash leaves, and what agrees
+with the counts.
+"""
 
 from __future__ import annotations
 
@@ -53,13 +55,20 @@ NAMES = [
 
 
 def terms(**changes: Any) -> FitTerms:
-    fields = {"classes": ("0", "1"), "shape": (COLUMNS.width,), "declared_size": 80, "relation": Relation.ADD_REMOVE}
+    fields = {
+        "classes": ("0", "1"),
+        "shape": (COLUMNS.width,),
+        "declared_size": 80,
+        "relation": Relation.ADD_REMOVE,
+    }
     return FitTerms(**{**fields, "unit": "record", "budget": Budget(20, 1e-3), **changes})
 
 
 def records_of(codes: np.ndarray, units: np.ndarray | None = None) -> PrivateRecords:
     labels = np.arange(len(codes), dtype=np.int32) % 2
-    return PrivateRecords(COLUMNS.rows(codes).array, labels, np.arange(len(codes)) if units is None else units)
+    return PrivateRecords(
+        COLUMNS.rows(codes).array, labels, np.arange(len(codes)) if units is None else units
+    )
 
 
 @pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
@@ -67,7 +76,9 @@ def test_its_releases_are_known_beforehand_and_take_the_whole_budget(relation: R
     planned = MaxEntropy(columns=DECLARED).plan_releases(terms(relation=relation, unit="patient"))
     assert [one.name for one in planned] == NAMES
     assert 0.999 * 20 < epsilon(planned, 1e-3) <= 20
-    assert {one.sensitivity for one in planned} == {1.0 if relation is Relation.ADD_REMOVE else 2**0.5}
+    assert {one.sensitivity for one in planned} == {
+        1.0 if relation is Relation.ADD_REMOVE else 2**0.5
+    }
     assert {one.unit for one in planned} == {"patient"}
 
 
@@ -97,12 +108,21 @@ def counts_of(codes: np.ndarray, units: np.ndarray, what: str) -> np.ndarray:
         "pairs": (groups.cells, 2 * groups.number, 3**0.5),
         "votes": (nearest_cells(COLUMNS, [some, some]), 2 * CANDIDATES, 1.0),
     }[what]
-    release = Release("fit/a", "discrete_gaussian", 1.0, 1.0, Relation.ADD_REMOVE, "record", grid=GRID)
-    return noisy_counts(COLUMNS, records_of(codes, units), cells, number, norm, release, Silent()) / GRID
+    release = Release(
+        "fit/a", "discrete_gaussian", 1.0, 1.0, Relation.ADD_REMOVE, "record", grid=GRID
+    )
+    return (
+        noisy_counts(COLUMNS, records_of(codes, units), cells, number, norm, release, Silent())
+        / GRID
+    )
 
 
 @pytest.mark.parametrize("what", ["values", "pairs", "votes"])
-@given(st.lists(CODES, min_size=1, max_size=4), st.lists(CODES, min_size=1, max_size=4), st.lists(CODES, max_size=4))
+@given(
+    st.lists(CODES, min_size=1, max_size=4),
+    st.lists(CODES, min_size=1, max_size=4),
+    st.lists(CODES, max_size=4),
+)
 @settings(max_examples=25, deadline=None)
 def test_a_unit_moves_the_counts_by_one_at_most_and_another_in_its_place_by_root_two(
     what: str, mine: list[Any], yours: list[Any], others: list[Any]
@@ -140,13 +160,17 @@ def test_broken_off_in_every_draw_it_ends_as_if_it_had_not(tmp_path: Path) -> No
         with pytest.raises(Down):
             api.fit(fitting(api, folder, disk, lambda: records, terms(), cache=kept))
         disk.left = 1
-    api.fit(fitting(api, folder, disk, lambda: pytest.fail("records were read"), terms(), cache=kept))
+    api.fit(
+        fitting(api, folder, disk, lambda: pytest.fail("records were read"), terms(), cache=kept)
+    )
     assert {one.release.name: one.charges for one in disk.charges()} == dict.fromkeys(NAMES, 1)
     assert files_in(folder) == files_in(whole)
 
 
 @pytest.mark.parametrize("name", ["candidates-1", "held"])
-def test_counts_that_are_stored_are_of_the_candidates_and_ranges_that_were_kept(tmp_path: Path, name: str) -> None:
+def test_counts_that_are_stored_are_of_the_candidates_and_ranges_that_were_kept(
+    tmp_path: Path, name: str
+) -> None:
     api, kept, store = MaxEntropy(columns=DECLARED), Cache(tmp_path / "kept"), MemoryStore()
     records = records_of(np.random.default_rng(0).integers(0, [5001, 101, 4], (80, 3)))
 
@@ -158,19 +182,29 @@ def test_counts_that_are_stored_are_of_the_candidates_and_ranges_that_were_kept(
     assert model() == first
     file = tmp_path / "kept" / f"{name}.npz"
     with np.load(file) as arrays:
-        others = [one[::-1] if name == "candidates-1" else np.maximum(one - [0, 1], 1) for one in arrays.values()]
+        others = [
+            one[::-1] if name == "candidates-1" else np.maximum(one - [0, 1], 1)
+            for one in arrays.values()
+        ]
     np.savez(file, *others)
     assert model() != first
 
 
-def test_what_is_declared_a_hundred_times_too_wide_is_narrowed_by_the_counts(tmp_path: Path) -> None:
+def test_what_is_declared_a_hundred_times_too_wide_is_narrowed_by_the_counts(
+    tmp_path: Path,
+) -> None:
     wide: dict[str, Any] = {
         "x": {"kind": "integer", "min": -10_000, "max": 10_000, "missing": True},
         "code": {"kind": "category", "values": [f"K{i}" for i in range(300)]},
     }
-    api, numbers = MaxEntropy(columns=wide), np.random.default_rng(0).normal(5000, 50, 3000).astype(int)
+    api, numbers = (
+        MaxEntropy(columns=wide),
+        np.random.default_rng(0).normal(5000, 50, 3000).astype(int),
+    )
     places = np.arange(3000)
-    codes = np.stack([np.where(places % 10 == 0, 20_001, numbers + 10_000), 297 + places % 3], axis=1)
+    codes = np.stack(
+        [np.where(places % 10 == 0, 20_001, numbers + 10_000), 297 + places % 3], axis=1
+    )
     whole = PrivateRecords(Columns(wide).rows(codes).array, places.astype(np.int32) % 2, places)
     planned = api.plan_releases(terms())
     api.fit(fitting(api, tmp_path, own=terms(budget=Budget(1, 1e-5)), private=lambda: whole))
@@ -192,7 +226,9 @@ MEASURED: dict[str, Any] = {
     "cost": {"kind": "real", "min": 0, "max": 100_000, "unit": 0.01},
     "since": {"kind": "date", "min": "2000-01-01", "max": "2020-12-31"},
 }
-REALS: dict[str, Any] = {f"x{i}": {"kind": "real", "min": -1, "max": 1, "unit": 0.001} for i in range(3)}
+REALS: dict[str, Any] = {
+    f"x{i}": {"kind": "real", "min": -1, "max": 1, "unit": 0.001} for i in range(3)
+}
 DIGITS: dict[str, Any] = {f"v{i}": {"kind": "integer", "min": 0, "max": 9} for i in range(12)}
 
 
@@ -217,7 +253,12 @@ def test_where_all_private_rows_differ_the_synthetic_ones_do(
     (tmp_path / "t.jsonl").write_bytes(b"\n".join(records))
     private = RowTable(tmp_path / "t.jsonl", columns=declared, declared_size=3000)
     api = pe.api("max_entropy", pairs=pairs, rounds=rounds)
-    settings: dict[str, Any] = {"epsilon": epsilon, "delta": 1e-5, "population": 6000, "iterations": 0}
+    settings: dict[str, Any] = {
+        "epsilon": epsilon,
+        "delta": 1e-5,
+        "population": 6000,
+        "iterations": 0,
+    }
     made = pe.evolve(private, api, out=tmp_path / "run", **settings).synthetic.samples
     assert len(np.unique(made.array)) > least * 6000
     assert isinstance(made, Rows)
@@ -225,7 +266,10 @@ def test_where_all_private_rows_differ_the_synthetic_ones_do(
 
 
 def test_few_combinations_stay_few_and_keep_their_shares(tmp_path: Path) -> None:
-    declared: dict[str, Any] = {"a": {"kind": "boolean"}, "b": {"kind": "ordinal", "values": ["lo", "mid", "hi"]}}
+    declared: dict[str, Any] = {
+        "a": {"kind": "boolean"},
+        "b": {"kind": "ordinal", "values": ["lo", "mid", "hi"]},
+    }
     columns, places = Columns(declared), np.arange(3000)
     codes = np.stack([places % 2, places % 3], axis=1)
     records = PrivateRecords(columns.rows(codes).array, np.zeros(3000, np.int32), places)
@@ -233,7 +277,9 @@ def test_few_combinations_stay_few_and_keep_their_shares(tmp_path: Path) -> None
     own = terms(classes=("0",), shape=(columns.width,), declared_size=3000, budget=Budget(4, 1e-5))
     api.fit(fitting(api, tmp_path, own=own, private=lambda: records))
     api.load(tmp_path)
-    made = api.random_api(RandomRequest(labels=("0",) * 6000, seeds=np.arange(6000, dtype=np.uint64)))
+    made = api.random_api(
+        RandomRequest(labels=("0",) * 6000, seeds=np.arange(6000, dtype=np.uint64))
+    )
     _, counts = np.unique(made.samples.array, return_counts=True)
     assert counts.tolist() == pytest.approx([1000] * 6, rel=0.2)
 
@@ -243,7 +289,9 @@ def test_a_fit_takes_the_memory_that_is_foretold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, rounds: int
 ) -> None:
     monkeypatch.setattr("adapters.trained.max_entropy.POOL", 4000)
-    declared: dict[str, Any] = {f"n{i}": {"kind": "integer", "min": 0, "max": 9} for i in range(count)}
+    declared: dict[str, Any] = {
+        f"n{i}": {"kind": "integer", "min": 0, "max": 9} for i in range(count)
+    }
     if rounds:
         declared["code"] = {"kind": "category", "values": [f"K{i}" for i in range(3000)]}
     columns = Columns(declared)
@@ -252,7 +300,10 @@ def test_a_fit_takes_the_memory_that_is_foretold(
     own = terms(classes=("0",), shape=(columns.width,), declared_size=500)
     api = MaxEntropy(columns=declared, rounds=rounds)
     (foretold,) = api.dry_run(own)
-    taken = peak_memory(torch.device("cpu"), lambda: api.fit(fitting(api, tmp_path, own=own, private=lambda: records)))
+    taken = peak_memory(
+        torch.device("cpu"),
+        lambda: api.fit(fitting(api, tmp_path, own=own, private=lambda: records)),
+    )
     assert foretold.memory is not None
     assert taken is not None
     assert 0.5 < taken / foretold.memory < 1.2
@@ -264,7 +315,9 @@ def wide_table(folder: Path, columns: dict[str, Any], **api: Any) -> Path:
         "api": {"kind": "max_entropy", **api},
         "privacy": {"epsilon": 1, "delta": 1e-6},
     }
-    (folder / "t.csv").write_text(",".join(columns) + "\n" + (",".join("1" for _ in columns) + "\n") * 9)
+    (folder / "t.csv").write_text(
+        ",".join(columns) + "\n" + (",".join("1" for _ in columns) + "\n") * 9
+    )
     (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
     return folder / "recipe.yaml"
 
@@ -273,7 +326,10 @@ DIGIT: dict[str, Any] = {"kind": "integer", "min": 0, "max": 9}
 WIDE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "many columns": ({f"v{i}": DIGIT for i in range(3000)}, {}),
     "many columns, and no votes": ({f"v{i}": DIGIT for i in range(3000)}, {"rounds": 0}),
-    "many values": ({f"v{i}": DIGIT for i in range(9)} | {"c": {"kind": "category", "values": [*range(10**5)]}}, {}),
+    "many values": (
+        {f"v{i}": DIGIT for i in range(9)} | {"c": {"kind": "category", "values": [*range(10**5)]}},
+        {},
+    ),
 }
 
 
@@ -291,19 +347,29 @@ def test_a_table_too_wide_for_the_machine_is_refused_before_anything_is_released
 
 def test_a_category_of_very_many_values_is_refused_where_rows_are_compared() -> None:
     columns, api = WIDE["many values"]
-    with pytest.raises(RecipeError, match=r"The fit of 10 columns .*declare fewer columns, values or labels"):
+    with pytest.raises(
+        RecipeError, match=r"The fit of 10 columns .*declare fewer columns, values or labels"
+    ):
         MaxEntropy(columns=columns, **api).dry_run(terms(classes=tuple("abcdefghij")))
     assert MaxEntropy(columns=columns, rounds=0).dry_run(terms())[0].memory < 2**30
 
 
-def test_a_process_that_may_take_less_memory_than_the_machine_has_is_told_so(tmp_path: Path) -> None:
+def test_a_process_that_may_take_less_memory_than_the_machine_has_is_told_so(
+    tmp_path: Path,
+) -> None:
     """`ulimit -v` bounds it, as a cluster's scheduler does."""
     recipe = wide_table(tmp_path, {f"v{i}": DIGIT for i in range(90)})
-    program = f"from pe.cli.main import main; import sys; sys.argv = ['pe', 'run', '{recipe}', '--out', 'run']; main()"
+    program = (
+        f"from pe.cli.main import main; import sys; sys.argv = ['pe', 'run', '{recipe}', '--out', "
+        "'run']; main()"
+    )
     words = ["bash", "-c", 'ulimit -v 5000000; exec "$@"', "-", sys.executable, "-c", program]
     told = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert told.returncode == 2
-    assert "The fit of 90 columns (4,005 pairs; labels: 1) takes about 5.4 GB of memory, and 4." in told.stderr
+    assert (
+        "The fit of 90 columns (4,005 pairs; labels: 1) takes about 5.4 GB of memory, and 4."
+        in told.stderr
+    )
     assert not (tmp_path / "run").exists()
     assert not (tmp_path / "t.csv.ledger.json").exists()
 
@@ -323,7 +389,9 @@ def test_images_that_do_not_fit_into_memory_are_not_fitted() -> None:
         "privacy": {"epsilon": 1, "delta": 1e-10},
         "evolution": {"iterations": 0, "population": 10},
     }
-    with pytest.raises(RecipeError, match=r"To hold all 100,000,000 private images .* takes about 629,145\.6 GB"):
+    with pytest.raises(
+        RecipeError, match=r"To hold all 100,000,000 private images .* takes about 629,145\.6 GB"
+    ):
         check_fit(Recipe.parse(content, "the test"))
 
 

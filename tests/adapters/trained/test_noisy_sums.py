@@ -1,4 +1,6 @@
-"""Methods that release one noisy sum of the records' vectors: DP-MERF, DP-MEPF, central images, DP-ImgSyn's moments."""
+"""Methods that release one noisy sum of the records' vectors: DP-MERF, DP-MEPF, central images,
+DP-ImgSyn's moments.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ from tests.adapters.trained.public import NoNoise, only
 from tests.contracts.fitted import COUNT, fitting, make, terms
 
 SHAPE = (8, 8, 1)
-RELEASE = Release("fit/sums", "discrete_gaussian", 1.0, 2.0, grid=grid_for(2.0, 1.0, fractional=True))
+RELEASE = Release(
+    "fit/sums", "discrete_gaussian", 1.0, 2.0, grid=grid_for(2.0, 1.0, fractional=True)
+)
 SAMPLED = dataclasses.replace(RELEASE, sampling=Poisson(0.5), count=4)
 Vector = Callable[[np.ndarray], np.ndarray]
 
@@ -43,16 +47,22 @@ def records(count: int, seed: int, per_unit: int = 1) -> PrivateRecords:
     images[::5] = rng.choice([0, 127, 255])
     images += (rng.random((count, *SHAPE)) < 0.1) * 255
     labels = rng.integers(0, 2, count).astype(np.int32)
-    return PrivateRecords(np.minimum(images, 255).astype(np.uint8), labels, np.arange(count) // per_unit)
+    return PrivateRecords(
+        np.minimum(images, 255).astype(np.uint8), labels, np.arange(count) // per_unit
+    )
 
 
 def clean(private: PrivateRecords, vector: Vector, release: Release = RELEASE) -> np.ndarray:
-    return noisy_sums(private, 2, vector, len(vector(np.zeros(SHAPE, np.uint8))), release, NoNoise())
+    return noisy_sums(
+        private, 2, vector, len(vector(np.zeros(SHAPE, np.uint8))), release, NoNoise()
+    )
 
 
 def furthest(private: PrivateRecords, vector: Vector, release: Release = RELEASE) -> float:
     """The most that the last unit moves one subset's clean sums, in sensitivities."""
-    moved = clean(private, vector, release) - clean(only(private, private.units < max(private.units)), vector, release)
+    moved = clean(private, vector, release) - clean(
+        only(private, private.units < max(private.units)), vector, release
+    )
     return float(np.linalg.norm(moved.reshape(release.count, -1), axis=1).max()) / release.grid
 
 
@@ -76,9 +86,13 @@ def test_another_unit_in_its_place_moves_it_by_up_to_twice_as_far() -> None:
     assert np.linalg.norm(first - second) / RELEASE.grid == pytest.approx(2, rel=1e-3)
 
 
-def test_a_version_that_weighs_records_and_not_units_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_that_weighs_records_and_not_units_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     alone = np.unique
-    monkeypatch.setattr(fit.np, "unique", lambda v, **_: (alone(v), alone(v, return_inverse=True)[1], np.ones(9)))
+    monkeypatch.setattr(
+        fit.np, "unique", lambda v, **_: (alone(v), alone(v, return_inverse=True)[1], np.ones(9))
+    )
     assert furthest(records(9, 1, per_unit=3), direction) > 1
 
 
@@ -108,7 +122,9 @@ def perceptual() -> Perceptual:
 
 @cache
 def moments_of(gain: float) -> Vector:
-    """The fit's vector of DP-ImgSyn; a gain of 1 is as shipped, a larger one is for images unlike the public ones."""
+    """The fit's vector of DP-ImgSyn; a gain of 1 is as shipped, a larger one is for images unlike
+    the public ones.
+    """
     reader = Reader(mixed_layers(0, [4, 6]), torch.device("cpu"))
     factors = factors_of(*reader.moments(records(6, 3).samples), reader.widths)
     return lambda image: clip(gain * np.hstack(reader.moments(image[None]))[0] * factors)
@@ -127,17 +143,23 @@ VECTORS: dict[str, Callable[[], Vector]] = {
 @pytest.mark.parametrize("name", VECTORS)
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10**6))
-def test_a_record_s_vector_has_a_norm_of_1_at_most_and_depends_on_no_other_record(name: str, seed: int) -> None:
+def test_a_record_s_vector_has_a_norm_of_1_at_most_and_depends_on_no_other_record(
+    name: str, seed: int
+) -> None:
     images, vector = records(6, seed).samples, VECTORS[name]()
     forwards = [vector(image) for image in images]
-    assert all(math.sqrt(sum(int(step) ** 2 for step in on_grid(one, 2**20))) <= 2**20 for one in forwards)
+    assert all(
+        math.sqrt(sum(int(step) ** 2 for step in on_grid(one, 2**20))) <= 2**20 for one in forwards
+    )
     np.testing.assert_array_equal(forwards, [vector(image) for image in images[::-1]][::-1])
     assert max(np.linalg.norm(one) for one in forwards) > 0.3
 
 
 def test_broken_versions_of_these_vectors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     image = records(6, 1).samples[1]
-    heavy = dataclasses.replace(perceptual(), weights=tuple(2 * weight for weight in perceptual().weights))
+    heavy = dataclasses.replace(
+        perceptual(), weights=tuple(2 * weight for weight in perceptual().weights)
+    )
     assert np.linalg.norm(heavy.of_record(image)) > 1
     with monkeypatch.context() as broken:
         broken.setattr(noisy_mean, "_unit", lambda block: block)
@@ -156,7 +178,9 @@ def test_dp_imgsyn_cuts_a_record_s_moments_as_a_whole_and_not_each_by_itself(
         norms.extend(np.linalg.norm(vector(image)) for image in private.samples)
         return noisy_sums(private, classes, vector, *rest)
 
-    monkeypatch.setattr(dp_imgsyn_networks, "factors_of", lambda *public: 1000 * factors_of(*public))
+    monkeypatch.setattr(
+        dp_imgsyn_networks, "factors_of", lambda *public: 1000 * factors_of(*public)
+    )
     monkeypatch.setattr(fit, "noisy_sums", summing)
     api = make("dp_imgsyn")
     api.fit(fitting(api, tmp_path))
@@ -164,9 +188,13 @@ def test_dp_imgsyn_cuts_a_record_s_moments_as_a_whole_and_not_each_by_itself(
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 0.0])
-def test_what_is_not_finite_or_zero_counts_as_zero(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_finite_or_zero_counts_as_zero(
+    value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert not clip(np.array([0.0, value])).any()
-    monkeypatch.setattr(Perceptual, "_centre", lambda self, _: [torch.full_like(c, value) for c in self.centres])
+    monkeypatch.setattr(
+        Perceptual, "_centre", lambda self, _: [torch.full_like(c, value) for c in self.centres]
+    )
     assert not perceptual().of_record(records(3, 0).samples[1]).any()
 
 
@@ -209,7 +237,9 @@ def test_samples_of_a_label_look_like_its_records(
     api = make(kind, settings)
     api.fit(fitting(api, tmp_path, MemoryStore(), lambda: shades(400, every), TERMS, NoNoise()))
     api.load(tmp_path)
-    found = api.random_api(RandomRequest(("0", "1") * 12, np.arange(24, dtype=np.uint64))).samples.array
+    found = api.random_api(
+        RandomRequest(("0", "1") * 12, np.arange(24, dtype=np.uint64))
+    ).samples.array
     dark, light = found[0::2].mean(), found[1::2].mean()
     assert light - dark > 60
     if kind == "central_images":
@@ -226,7 +256,9 @@ def test_the_random_features_are_those_of_the_gaussian_kernel_or_the_mean_of_sev
         assert phi.of_record(x) @ phi.of_record(y) == pytest.approx(wanted, abs=0.02)
 
 
-def test_dp_imgsyn_s_moments_are_those_of_the_channels_and_without_noise_of_the_private_set() -> None:
+def test_dp_imgsyn_s_moments_are_those_of_the_channels_and_without_noise_of_the_private_set() -> (
+    None
+):
     images = records(3, 0).samples
     reader = Reader(mixed_layers(0, [4]), torch.device("cpu"))
     means, squares = reader.moments(images)
@@ -241,5 +273,7 @@ def test_dp_imgsyn_s_moments_are_those_of_the_channels_and_without_noise_of_the_
     total = sum(on_grid(one * factors * 0.5, 2**30) for one in np.hstack([means, squares]))
     found = Aim.of_sum(reader, total * 2, factors, 2**30, 50)
     np.testing.assert_allclose(found.means, means.mean(axis=0), rtol=1e-6)
-    np.testing.assert_allclose(found.deviations, np.sqrt(squares.mean(axis=0) - means.mean(axis=0) ** 2), rtol=1e-6)
+    np.testing.assert_allclose(
+        found.deviations, np.sqrt(squares.mean(axis=0) - means.mean(axis=0) ** 2), rtol=1e-6
+    )
     assert Aim.of_sum(reader, -total, factors, 2**30, 50).deviations.isfinite().all()

@@ -46,7 +46,11 @@ def fitted(files: Path, tmp_path_factory: pytest.TempPathFactory) -> pe.Run:
 
 
 def recipe(
-    files: Path, api: dict[str, Any], private: str = "first", iterations: int = 2, epsilon: float = 4.0
+    files: Path,
+    api: dict[str, Any],
+    private: str = "first",
+    iterations: int = 2,
+    epsilon: float = 4.0,
 ) -> Recipe:
     privacy = {"epsilon": epsilon, "delta": DELTA}
     return common(files / f"{private}.npz", "dpdm", iterations, api=api, privacy=privacy)
@@ -62,7 +66,9 @@ def refused(files: Path, api: dict[str, Any], out: Path, sentence: str, **settin
     assert not out.exists()
 
 
-def test_the_other_fit_and_the_evolution_stand_on_one_ledger(files: Path, fitted: pe.Run, tmp_path: Path) -> None:
+def test_the_other_fit_and_the_evolution_stand_on_one_ledger(
+    files: Path, fitted: pe.Run, tmp_path: Path
+) -> None:
     run = run_recipe(recipe(files, reusing(fitted)), tmp_path / "b", RunContext())
     ours, theirs = certified_releases(run.guarantee), certified_releases(fitted.guarantee)
     assert [release.name for release in ours] == ["fit/mean_features", "histogram/1", "histogram/2"]
@@ -88,7 +94,9 @@ def test_a_fit_that_was_charged_twice_counts_twice_and_one_that_cost_too_much_is
     content["releases"] *= 2
     path.write_text(json.dumps(content))
     recertified(copy)
-    run = run_recipe(recipe(files, reusing(pe.Run.open(copy)), epsilon=5.0), tmp_path / "b", RunContext())
+    run = run_recipe(
+        recipe(files, reusing(pe.Run.open(copy)), epsilon=5.0), tmp_path / "b", RunContext()
+    )
     names = [release.name for release in certified_releases(run.guarantee)]
     assert names == ["fit/mean_features", "fit/mean_features/again-2", "histogram/1", "histogram/2"]
     said = r"privacy\.epsilon is 1\.5, and the fit of .* has cost ε = 2 at δ"
@@ -109,12 +117,16 @@ def test_a_model_that_an_earlier_version_built_on_one_whose_cost_it_left_out_is_
     copy = copied(fitted, tmp_path)
     path = copy / "model/fitted.json"
     content = json.loads(path.read_text())
-    path.write_text(json.dumps(content | {"built_on": [{"run": "z", "counted": False, "releases": []}]}))
+    path.write_text(
+        json.dumps(content | {"built_on": [{"run": "z", "counted": False, "releases": []}]})
+    )
     recertified(copy)
     refused(files, reusing(pe.Run.open(copy)), tmp_path / "b", "fitted.json is damaged")
 
 
-def test_the_run_holds_all_that_it_needs_to_grow(files: Path, fitted: pe.Run, tmp_path: Path) -> None:
+def test_the_run_holds_all_that_it_needs_to_grow(
+    files: Path, fitted: pe.Run, tmp_path: Path
+) -> None:
     copy = copied(fitted, tmp_path)
     run = run_recipe(recipe(files, reusing(pe.Run.open(copy))), tmp_path / "b", RunContext())
     shutil.rmtree(copy)
@@ -126,8 +138,16 @@ def test_the_run_holds_all_that_it_needs_to_grow(files: Path, fitted: pe.Run, tm
     [
         ("api", {"fit": {"budget_share": 0.5}}, "is spent: leave it out"),
         ("private", {"classes": ["oh", "ell"]}, "the labels ell, oh, and this recipe says oh, ell"),
-        ("private", {"size": 4, "resize": "stretch"}, "and channels 8, 8, 1, and this recipe says 4, 4, 1"),
-        ("privacy", {"relation": "replace_one"}, "the relation add_remove, and this recipe says replace_one"),
+        (
+            "private",
+            {"size": 4, "resize": "stretch"},
+            "and channels 8, 8, 1, and this recipe says 4, 4, 1",
+        ),
+        (
+            "privacy",
+            {"relation": "replace_one"},
+            "the relation add_remove, and this recipe says replace_one",
+        ),
         ("api", {"settings": {"devise": "cpu"}}, "unknown key 'devise'"),
         ("api", {"path": "nowhere"}, "api.path: the run /.*/nowhere does not exist: name one"),
     ],
@@ -142,7 +162,9 @@ def test_a_model_of_another_kind_is_refused_in_a_sentence(
     assert not (tmp_path / "b").exists()
 
 
-def test_a_model_that_was_changed_or_is_unsafe_is_refused(files: Path, fitted: pe.Run, tmp_path: Path) -> None:
+def test_a_model_that_was_changed_or_is_unsafe_is_refused(
+    files: Path, fitted: pe.Run, tmp_path: Path
+) -> None:
     copy = copied(fitted, tmp_path)
     (copy / "model/generator.safetensors").write_bytes(b"another")
     said = r"generator\.safetensors is not as .* certificate has it"
@@ -152,11 +174,15 @@ def test_a_model_that_was_changed_or_is_unsafe_is_refused(files: Path, fitted: p
     refused(files, reusing(run), tmp_path / "b", "unsafe noise")
 
 
-def test_a_file_that_says_what_a_model_cost_twice_is_refused(files: Path, fitted: pe.Run, tmp_path: Path) -> None:
+def test_a_file_that_says_what_a_model_cost_twice_is_refused(
+    files: Path, fitted: pe.Run, tmp_path: Path
+) -> None:
     file = copied(fitted, tmp_path) / "model/fitted.json"
     file.write_text(file.read_text().replace('"releases": ', '"releases": [], "releases": ', 1))
     recertified(file.parents[1])
-    refused(files, reusing(pe.Run.open(file.parents[1])), tmp_path / "b", r"fitted\.json is damaged")
+    refused(
+        files, reusing(pe.Run.open(file.parents[1])), tmp_path / "b", r"fitted\.json is damaged"
+    )
 
 
 # At whatever depth of a recipe another run's model stands.
@@ -180,7 +206,11 @@ def portfolio(model: Path) -> dict[str, Any]:
 
 def captions(model: Path) -> dict[str, Any]:
     write = {"kind": "public_texts", "path": "captions.txt"}
-    return {"kind": "caption_then_draw", "captions": write, "draw": {"kind": "diffusion", "model": str(model)}}
+    return {
+        "kind": "caption_then_draw",
+        "captions": write,
+        "draw": {"kind": "diffusion", "model": str(model)},
+    }
 
 
 def finetune(model: Path) -> dict[str, Any]:
@@ -192,11 +222,15 @@ def pixels(model: Path) -> dict[str, Any]:
 
 
 def begin(files: Path, out: Path, spec: dict[str, Any], **privacy: Any) -> pe.Run:
-    wanted = common(files / "first.npz", api=spec, privacy={"epsilon": 8, "delta": DELTA, **privacy})
+    wanted = common(
+        files / "first.npz", api=spec, privacy={"epsilon": 8, "delta": DELTA, **privacy}
+    )
     return run_recipe(wanted, out, RunContext())
 
 
-def test_a_warm_start_from_another_run_is_counted(files: Path, fitted: pe.Run, tmp_path: Path) -> None:
+def test_a_warm_start_from_another_run_is_counted(
+    files: Path, fitted: pe.Run, tmp_path: Path
+) -> None:
     run = begin(files, tmp_path / "b", easy(fitted.folder, 0.9))
     assert certified_releases(run.guarantee)[:1] == certified_releases(fitted.guarantee)
 
@@ -214,23 +248,31 @@ def test_a_model_of_a_run_is_known_by_what_lies_beside_it(
     elif where == "a link to it":
         (tmp_path / "net").symlink_to(model)
         model = tmp_path / "net"
-    with pytest.raises(RecipeError, match=r"comes from the run /.*(a|net|model), .* is not counted here"):
+    with pytest.raises(
+        RecipeError, match=r"comes from the run /.*(a|net|model), .* is not counted here"
+    ):
         begin(files, tmp_path / "b", make(model))
 
 
-def test_a_model_that_its_owner_took_out_of_the_run_is_used(files: Path, network: Path, tmp_path: Path) -> None:
+def test_a_model_that_its_owner_took_out_of_the_run_is_used(
+    files: Path, network: Path, tmp_path: Path
+) -> None:
     model = Path(shutil.copytree(network / "model", tmp_path / "net"))
     (model / "fitted.json").unlink()
     assert begin(files, tmp_path / "b", pixels(model)).is_finished
 
 
 @pytest.mark.parametrize("name", ["model", "model/unet", "synthetic.npz", ""])
-@pytest.mark.parametrize("make", [captions, lambda path: {"kind": "public_images", "path": str(path), "channels": 1}])
+@pytest.mark.parametrize(
+    "make", [captions, lambda path: {"kind": "public_images", "path": str(path), "channels": 1}]
+)
 def test_whatever_a_recipe_takes_from_a_run_is_found(
     files: Path, network: Path, make: Callable[[Path], dict[str, Any]], name: str
 ) -> None:
     wanted = common(files / "first.npz", api=make(network / name))
-    with pytest.raises(RecipeError, match=r"comes from the run /.*, whose private .* is not counted here"):
+    with pytest.raises(
+        RecipeError, match=r"comes from the run /.*, whose private .* is not counted here"
+    ):
         check_other_runs(wanted, ())
 
 
@@ -262,18 +304,31 @@ def test_a_model_that_somebody_else_fitted_names_neither_address_nor_key_nor_fil
     asking: dict[str, Any] = {"model": "m", "prompts": "x"}
 
     def refused(**settings: Any) -> str:
-        (run / "model/fitted.json").write_text(json.dumps(record | {"kind": "fitted_chat", "settings": asking}))
+        (run / "model/fitted.json").write_text(
+            json.dumps(record | {"kind": "fitted_chat", "settings": asking})
+        )
         reissue(run, ["model/fitted.json"])
         with pytest.raises(RecipeError) as error:
             Trained(path=run, settings=settings).capabilities  # noqa: B018
         return str(error.value)
 
     asking |= {"key_command": ["touch", str(tmp_path / "ran")]}
-    assert "runs code that it names itself, key_command" in refused()  # though the run is this machine's own
+    assert (
+        "runs code that it names itself, key_command" in refused()
+    )  # though the run is this machine's own
     (run / "confidential/binding.txt").unlink()
-    for key, value in (("base_url", "http://127.0.0.1:9/v1"), ("key_env", "PATH"), ("key_file", "/etc/passwd")):
+    for key, value in (
+        ("base_url", "http://127.0.0.1:9/v1"),
+        ("key_env", "PATH"),
+        ("key_file", "/etc/passwd"),
+    ):
         asking = {"model": "m", "prompts": "x", key: value}
         named = {} if key == "base_url" else {"base_url": "http://127.0.0.1:9/v1"}
-        assert f"uses a thing of this machine that it names itself, {key}: '{value}'" in refused(**named)
+        assert f"uses a thing of this machine that it names itself, {key}: '{value}'" in refused(
+            **named
+        )
     asking = {"model": "m", "prompts": "x"}
-    assert "kind: 'fitted_chat': if you trust that, name it in api.settings, too (an address by base_url)" in refused()
+    assert (
+        "kind: 'fitted_chat': if you trust that, name it in api.settings, too (an address by "
+        "base_url)" in refused()
+    )

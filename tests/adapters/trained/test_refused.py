@@ -32,27 +32,75 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("privimage", {"public": "UNLABELLED"}, "has no labels, and PrivImage selects by them"),
     ("privimage", {"semantics": 3}, "takes 15 public labels, and the public set has 7: take"),
-    ("privimage", {"easy": [EASY | {"share": 0.9}]}, r"have shares of ε that add up to 1\.1, which leaves DP-SGD"),
+    (
+        "privimage",
+        {"easy": [EASY | {"share": 0.9}]},
+        r"have shares of ε that add up to 1\.1, which leaves DP-SGD",
+    ),
     (
         "dp_feta",
         {"easy": [EASY, {"kind": "dp_merf", "share": 0.8}]},
         "have shares of ε that add up to 1, which leaves DP-SGD",
     ),
     ("dp_sad", {"teacher": {"share": 0}}, "api.teacher.share is 0 and there is no api.public"),
-    ("dp_sad", {"teacher": {"share": 0}, "public": "UNLABELLED"}, "have none named '0': name public labels as"),
-    ("dp_sad", {"teacher": TRAINING | {"share": 1e-6}}, "the noise drowns even what all of them agree on"),
+    (
+        "dp_sad",
+        {"teacher": {"share": 0}, "public": "UNLABELLED"},
+        "have none named '0': name public labels as",
+    ),
+    (
+        "dp_sad",
+        {"teacher": TRAINING | {"share": 1e-6}},
+        "the noise drowns even what all of them agree on",
+    ),
     ("dp_imgsyn", {"moments_share": 1e-6}, "40 records add at most 1 each: take a larger share"),
-    ("dp_imgsyn", {"teacher": f"{TEACHERS}:with_spectral_norm"}, "writes to '0.parametrizations.weight.0._u' when it"),
-    ("dp_imgsyn", {"teacher": f"{TEACHERS}:Counting"}, "Counting'.* has another gradient for a record among others"),
+    (
+        "dp_imgsyn",
+        {"teacher": f"{TEACHERS}:with_spectral_norm"},
+        "writes to '0.parametrizations.weight.0._u' when it",
+    ),
+    (
+        "dp_imgsyn",
+        {"teacher": f"{TEACHERS}:Counting"},
+        "Counting'.* has another gradient for a record among others",
+    ),
     ("finetune", {"model": "./nowhere"}, r"there is nothing at '\./nowhere'"),
-    ("finetune", {"model": "small"}, "makes images of 28×28×1, and the private images are 8×8×1: set private.size"),
-    ("finetune", {"lora": {"targets": ["to_kk"]}}, "lora.targets: no layer .* ends in 'to_kk'; did you mean 'to_k'"),
-    ("finetune", {"classes": {"0": "Q"}}, "classes names 'Q', and the checkpoint has no such class: it has 4"),
-    ("finetune", {"classes": {"em": "L"}}, "classes names the label 'em', which the private records do not have"),
-    ("finetune", {"model": "PLAIN", "classes": {"0": "L"}}, "the checkpoint has no classes. Remove it"),
+    (
+        "finetune",
+        {"model": "small"},
+        "makes images of 28×28×1, and the private images are 8×8×1: set private.size",
+    ),
+    (
+        "finetune",
+        {"lora": {"targets": ["to_kk"]}},
+        "lora.targets: no layer .* ends in 'to_kk'; did you mean 'to_k'",
+    ),
+    (
+        "finetune",
+        {"classes": {"0": "Q"}},
+        "classes names 'Q', and the checkpoint has no such class: it has 4",
+    ),
+    (
+        "finetune",
+        {"classes": {"em": "L"}},
+        "classes names the label 'em', which the private records do not have",
+    ),
+    (
+        "finetune",
+        {"model": "PLAIN", "classes": {"0": "L"}},
+        "the checkpoint has no classes. Remove it",
+    ),
     ("finetune", {"model": "SD"}, "`api.prompts` is missing: .* Write one for each label"),
-    ("finetune", {"model": "SD", "prompts": {"0": "a 0"}}, "prompts: there is none for the label '1'"),
-    ("finetune", {"model": "SD", "prompts": "a {label}"}, "images whose sides 16 divides, .* private images are 8×8×1"),
+    (
+        "finetune",
+        {"model": "SD", "prompts": {"0": "a 0"}},
+        "prompts: there is none for the label '1'",
+    ),
+    (
+        "finetune",
+        {"model": "SD", "prompts": "a {label}"},
+        "images whose sides 16 divides, .* private images are 8×8×1",
+    ),
 ]
 
 
@@ -72,7 +120,10 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_what_cannot_be_fitted_is_one_sentence(
     kind: str, changes: dict[str, Any], sentence: str, places: dict[str, str]
 ) -> None:
-    changes = {name: places.get(value, value) if isinstance(value, str) else value for name, value in changes.items()}
+    changes = {
+        name: places.get(value, value) if isinstance(value, str) else value
+        for name, value in changes.items()
+    }
     with pytest.raises(PEError, match=sentence) as raised:
         make(kind, changes).plan_releases(terms())
     assert "\n" not in str(raised.value)
@@ -83,16 +134,25 @@ def test_what_cannot_be_fitted_is_one_sentence(
     [
         ("dpdm", {"budget": Budget(1e-3, 1e-9)}, "noise drowns even what all of them agree on"),
         ("dp_imgsyn", {"classes": ("all",)}, "needs two labels or more"),
-        ("dp_gaussian", {"declared_size": 10, "budget": Budget(1, 1e-5)}, "noise of 17 to the number of records, of"),
+        (
+            "dp_gaussian",
+            {"declared_size": 10, "budget": Budget(1, 1e-5)},
+            "noise of 17 to the number of records, of",
+        ),
         ("dp_gaussian", {"shape": (8, 10, 1)}, "glyphs, which are square"),
     ],
 )
-def test_terms_that_a_method_cannot_serve_are_refused(kind: str, own: dict[str, Any], sentence: str) -> None:
+def test_terms_that_a_method_cannot_serve_are_refused(
+    kind: str, own: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(PEError, match=sentence):
         make(kind).plan_releases(terms(**own))
 
 
-ONE = {"api": {"kind": "dp_merf", "fit": {"budget_share": 1}}, "evolution": {"iterations": 2, "population": 20}}
+ONE = {
+    "api": {"kind": "dp_merf", "fit": {"budget_share": 1}},
+    "evolution": {"iterations": 2, "population": 20},
+}
 MUCH = {
     "api": {"kind": "dp_merf", "fit": {"budget_share": 1}},
     "evolution": {"iterations": 0, "population": 20, "estimate_label_sizes": 0.7},
@@ -103,14 +163,23 @@ FEW = {"iterations": 2, "population": 8, "degree": [0.5, 0.1], "lookahead": 0}
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"api": {"kind": "glyphs", "fit": {"budget_share": 0.5}}}, "'glyphs' is not fitted on private records"),
-        ({"privacy": {"noise_multiplier": 3, "delta": 1e-5}}, "leaves no budget to fit 'dpdm' with: give epsilon"),
+        (
+            {"api": {"kind": "glyphs", "fit": {"budget_share": 0.5}}},
+            "'glyphs' is not fitted on private records",
+        ),
+        (
+            {"privacy": {"noise_multiplier": 3, "delta": 1e-5}},
+            "leaves no budget to fit 'dpdm' with: give epsilon",
+        ),
         ({"evolution": {"iterations": 2, "population": 20}}, "api.fit.budget_share is missing"),
         (ONE, "leaves nothing to evolve with"),
         (MUCH, "cost ε = .* together, and the run has"),
         ({"api": api("dpdm", device="cuda:99")}, "device is 'cuda:99', and this machine has"),
         (
-            {"api": api("dpdm", sampling={"steps": 5}) | {"fit": {"budget_share": 0.5}}, "evolution": FEW},
+            {
+                "api": api("dpdm", sampling={"steps": 5}) | {"fit": {"budget_share": 0.5}},
+                "evolution": FEW,
+            },
             "least 0.2",
         ),
     ],
@@ -125,7 +194,9 @@ def test_a_recipe_at_odds_with_its_fit_is_one_sentence_before_the_run_exists(
     assert list(tmp_path.iterdir()) == [path]  # neither a run nor an entry in the data set's ledger
 
 
-def test_fewer_public_images_than_companions_are_refused_before_anything_is_charged(tmp_path: Path) -> None:
+def test_fewer_public_images_than_companions_are_refused_before_anything_is_charged(
+    tmp_path: Path,
+) -> None:
     model = make("dp_imgsyn", {"alignment": {"companions": 50}})
     with pytest.raises(RecipeError, match="companions is 50, and the public set has 42 images"):
         model.fit(fitting(model, tmp_path, None, lambda: pytest.fail("records were read")))

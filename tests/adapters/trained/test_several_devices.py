@@ -21,7 +21,15 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("devices", [2, 3])
 def test_several_devices_release_what_one_does_bit_by_bit(devices: int) -> None:
-    settings = plain(steps=4, block=2, expected_batch=9, declared_size=12, draws=2, noise_multiplier=1.0, micro_batch=2)
+    settings = plain(
+        steps=4,
+        block=2,
+        expected_batch=9,
+        declared_size=12,
+        draws=2,
+        noise_multiplier=1.0,
+        micro_batch=2,
+    )
     images, labels, ends = images_of(12), labels_of(12) % 2, []
     for count in (1, devices):
         (model, loss), noise = student(None), UnsafeSeededNoise(3)

@@ -32,7 +32,14 @@ KINDS: dict[str, dict[str, Any]] = {
     "dp_feta": {
         "easy": [
             {"kind": "central_images", "share": 0.2, "images": 12, "training": PLAIN},
-            {"kind": "dp_merf", "share": 0.3, "images": 12, "training": PLAIN, "features": 20, "steps": 3},
+            {
+                "kind": "dp_merf",
+                "share": 0.3,
+                "images": 12,
+                "training": PLAIN,
+                "features": 20,
+                "steps": 3,
+            },
         ]
     },
 }
@@ -42,7 +49,11 @@ def records(count: int = COUNT, seed: int = 5) -> PrivateRecords:
     """Drawn L's and O's, which the public set has under names of its own."""
     labels = np.arange(count) % 2
     seeds = np.random.default_rng(seed).integers(0, 2**63, count).astype(np.uint64)
-    images = Glyphs(size=SIDE).random_api(RandomRequest(tuple("LO"[label] for label in labels), seeds)).samples.array
+    images = (
+        Glyphs(size=SIDE)
+        .random_api(RandomRequest(tuple("LO"[label] for label in labels), seeds))
+        .samples.array
+    )
     return PrivateRecords(images, labels.astype(np.int32), np.arange(count))
 
 
@@ -57,7 +68,13 @@ def private_file(folder: Path) -> Path:
 
 
 def api(kind: str, **changes: Any) -> dict[str, Any]:
-    common = {"kind": kind, "network": NETWORK, "training": TRAINING, "sampling": {"steps": 3}, "device": "cpu"}
+    common = {
+        "kind": kind,
+        "network": NETWORK,
+        "training": TRAINING,
+        "sampling": {"steps": 3},
+        "device": "cpu",
+    }
     return common | KINDS[kind] | changes
 
 

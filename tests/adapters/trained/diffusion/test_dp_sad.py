@@ -1,4 +1,6 @@
-"""DP-SAD: what its student learns from, what its discriminator sees, and its classes by public centroids."""
+"""DP-SAD: what its student learns from, what its discriminator sees, and its classes by public
+centroids.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ CPU = torch.device("cpu")
 
 
 def networks(*phases: str) -> list[Any]:
-    return [unet(NetworkSize.model_validate(NETWORK), SHAPE, len(CLASSES) + 1, 0, phase) for phase in phases]
+    return [
+        unet(NetworkSize.model_validate(NETWORK), SHAPE, len(CLASSES) + 1, 0, phase)
+        for phase in phases
+    ]
 
 
 def judge(teacher: nn.Module) -> Judge:
@@ -42,7 +47,9 @@ def judge(teacher: nn.Module) -> Judge:
 
 def test_the_teacher_has_its_share_of_the_budget_and_the_student_all_the_rest() -> None:
     for share in (0.4, 0.9):
-        planned = make("dp_sad", {"teacher": FITS["dp_sad"]["teacher"] | {"share": share}}).plan_releases(terms())
+        planned = make(
+            "dp_sad", {"teacher": FITS["dp_sad"]["teacher"] | {"share": share}}
+        ).plan_releases(terms())
         assert epsilon(planned[:2], 1e-3) == pytest.approx(share * 20, rel=1e-3)
         assert 0.999 * 20 < epsilon(planned, 1e-3) <= 20
 
@@ -59,7 +66,9 @@ def test_a_teacher_of_public_images_alone_costs_nothing_and_shows_it_what_is_nam
     assert len(rounds) == 2  # before each block of the student, and not after the last
     assert len(walks) == 1
     free.load(tmp_path)
-    assert len(free.random_api(RandomRequest(CLASSES, np.array([1, 2], dtype=np.uint64))).samples) == 2
+    assert (
+        len(free.random_api(RandomRequest(CLASSES, np.array([1, 2], dtype=np.uint64))).samples) == 2
+    )
 
 
 def test_the_discriminator_is_a_function_of_released_weights_and_public_seeds_alone() -> None:
@@ -77,7 +86,10 @@ def test_a_step_of_the_chain_is_the_sampler_s_own() -> None:
     schedule, chain = scheduler(), Chain(5, CPU)
     schedule.set_timesteps(5)
     rng = torch.Generator().manual_seed(0)
-    noisy, velocity = torch.randn((2, 1, 8, 8), generator=rng), 0.1 * torch.randn((2, 1, 8, 8), generator=rng)
+    noisy, velocity = (
+        torch.randn((2, 1, 8, 8), generator=rng),
+        0.1 * torch.randn((2, 1, 8, 8), generator=rng),
+    )
     schedule.config.clip_sample = False
     for timestep in schedule.timesteps:
         wanted = schedule.step(velocity, timestep, noisy).prev_sample
@@ -98,7 +110,9 @@ def test_each_term_of_the_loss_can_be_left_out() -> None:
     judged = losses(Distillation(teacher, seen, 0, 1, none), student)
     torch.testing.assert_close(plain, losses(Denoising(none), student))
     assert (losses(Distillation(teacher, None, 1, 0, none), student) > plain).all()
-    torch.testing.assert_close(losses(Distillation(student, None, 1, 0, none), student), plain)  # nothing to learn
+    torch.testing.assert_close(
+        losses(Distillation(student, None, 1, 0, none), student), plain
+    )  # nothing to learn
     assert (judged < plain).all()  # log(1 − φ) is negative
     twice = losses(Distillation(teacher, seen, 0, 2, none), student)
     torch.testing.assert_close(twice - plain, 2 * (judged - plain))

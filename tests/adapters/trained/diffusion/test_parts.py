@@ -54,7 +54,9 @@ def test_the_loss_is_that_of_the_schedule_which_samples() -> None:
     class Oracle:
         """Knows the velocity, but for 0.5."""
 
-        def __call__(self, noisy: torch.Tensor, t: torch.Tensor, class_labels: torch.Tensor) -> object:
+        def __call__(
+            self, noisy: torch.Tensor, t: torch.Tensor, class_labels: torch.Tensor
+        ) -> object:
             seen.append((noisy, t))
             sample = schedule.get_velocity(x, noise, t) + 0.5
             return type("Output", (), {"sample": sample})
@@ -66,18 +68,28 @@ def test_the_loss_is_that_of_the_schedule_which_samples() -> None:
 
 def test_plain_training_learns_and_repeats_itself_to_the_last_bit() -> None:
     rng = np.random.default_rng(0)
-    pixels = np.repeat(np.where(np.arange(32) % 2, 220, 30)[:, None, None, None], 64, axis=1).reshape(32, 8, 8, 1)
-    public = PublicSet((pixels + rng.integers(0, 10, pixels.shape)).astype(np.uint8), np.arange(32) % 2, ("a", "b"))
+    pixels = np.repeat(
+        np.where(np.arange(32) % 2, 220, 30)[:, None, None, None], 64, axis=1
+    ).reshape(32, 8, 8, 1)
+    public = PublicSet(
+        (pixels + rng.integers(0, 10, pixels.shape)).astype(np.uint8), np.arange(32) % 2, ("a", "b")
+    )
     loss, ends = Denoising(), []
     for _ in range(2):
         model, losses = unet(TINY, SHAPE, 2, 0, "test"), []
 
-        def loss_of(x: torch.Tensor, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        def loss_of(
+            x: torch.Tensor, labels: torch.Tensor, generator: torch.Generator
+        ) -> torch.Tensor:
             drawn = tuple(part[0] for part in loss.draw(1, len(x), (1, 8, 8), generator))
             losses.append(loss(model, x, labels, drawn).mean())  # noqa: B023
             return losses[-1]  # noqa: B023
 
-        ends.append(train(model, public, PlainTraining(steps=16, batch=16), loss_of, 0, "test", lambda: None))
+        ends.append(
+            train(
+                model, public, PlainTraining(steps=16, batch=16), loss_of, 0, "test", lambda: None
+            )
+        )
     assert torch.stack(losses[-4:]).mean() < 0.8 * torch.stack(losses[:4]).mean()
     for one, other in zip(ends[0].parameters(), ends[1].parameters(), strict=True):
         assert torch.equal(one, other)
@@ -87,7 +99,9 @@ def folder_of(place: Path) -> Path:
     for name, shade in (("dark", 20), ("light", 230)):
         (place / name).mkdir()
         for i in range(3):
-            Image.fromarray(np.full((16, 12), shade + i, dtype=np.uint8)).save(place / name / f"{i}.png")
+            Image.fromarray(np.full((16, 12), shade + i, dtype=np.uint8)).save(
+                place / name / f"{i}.png"
+            )
     return place
 
 
@@ -97,7 +111,9 @@ def test_public_images_come_from_a_folder_an_npz_or_the_pen(tmp_path: Path) -> N
     assert folder.names == Folder(path=tmp_path).label_names() == ("dark", "light")
     np.testing.assert_array_equal(folder.labels, [0, 0, 0, 1, 1, 1])
 
-    Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(tmp_path / "alone.png")  # in no folder of a label's
+    Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(
+        tmp_path / "alone.png"
+    )  # in no folder of a label's
     assert Folder(path=tmp_path).label_names() == Folder(path=tmp_path).read(SHAPE, 0).names == ()
 
     np.savez(tmp_path / "some.npz", images=folder.images, labels=np.array(list("baabba")))
@@ -115,7 +131,8 @@ def test_public_images_come_from_a_folder_an_npz_or_the_pen(tmp_path: Path) -> N
 
 def test_images_that_a_network_cannot_halve_are_refused() -> None:
     with pytest.raises(
-        RecipeError, match=r"10×12 cannot be halved so often: take fewer levels, or sides .* that 4 divides"
+        RecipeError,
+        match=r"10×12 cannot be halved so often: take fewer levels, or sides .* that 4 divides",
     ):
         NetworkSize(channels=(8, 8, 8)).levels(10, 12)
 
@@ -144,7 +161,10 @@ def some(count: int, seed: int) -> PrivateRecords:
 
 
 def clean(private: PrivateRecords, k: int, release: Release) -> np.ndarray:
-    return noisy_semantics(private, by_brightness(k), LABELS, SEMANTICS, release, NoNoise()) / release.grid
+    return (
+        noisy_semantics(private, by_brightness(k), LABELS, SEMANTICS, release, NoNoise())
+        / release.grid
+    )
 
 
 @given(st.integers(1, 12), st.integers(0, 10**6), st.integers(1, 4))
@@ -160,7 +180,9 @@ def test_a_record_moves_k_bins_of_its_own_label_by_one_and_another_in_its_place_
     images, labels = private.samples.copy(), private.labels.copy()
     images[0], labels[0] = other.samples[0], other.labels[0]
     replaced = clean(PrivateRecords(images, labels, private.units), k, REPLACED[k])
-    assert np.linalg.norm(clean(private, k, REPLACED[k]) - replaced) <= REPLACED[k].sensitivity + 1e-12
+    assert (
+        np.linalg.norm(clean(private, k, REPLACED[k]) - replaced) <= REPLACED[k].sensitivity + 1e-12
+    )
 
 
 def test_a_version_that_lets_a_record_vote_for_more_than_k_is_caught() -> None:
@@ -181,11 +203,18 @@ def test_the_noise_is_what_its_share_of_the_budget_asks_for() -> None:
 def test_the_selection_is_greedy_takes_no_semantic_twice_and_ties_go_to_the_first(
     labels: int, k: int, seed: int
 ) -> None:
-    noisy = np.random.default_rng(seed).integers(-3, 4, (labels, labels * k + seed % 60))  # many ties
+    noisy = np.random.default_rng(seed).integers(
+        -3, 4, (labels, labels * k + seed % 60)
+    )  # many ties
     chosen: list[list[int]] = [[] for _ in range(labels)]
     free = set(range(noisy.shape[1]))
     while any(len(row) < k for row in chosen):
-        wanting = [(label, semantic) for label in range(labels) if len(chosen[label]) < k for semantic in free]
+        wanting = [
+            (label, semantic)
+            for label in range(labels)
+            if len(chosen[label]) < k
+            for semantic in free
+        ]
         label, semantic = max(wanting, key=lambda cell: (noisy[cell], -cell[0], -cell[1]))
         chosen[label].append(semantic)
         free.remove(semantic)
@@ -195,7 +224,9 @@ def test_the_selection_is_greedy_takes_no_semantic_twice_and_ties_go_to_the_firs
 def test_the_query_finds_the_public_labels_of_private_images_and_no_record_sways_another() -> None:
     public = source(PUBLIC | {"count": 400}).read(SHAPE, seed=0)
     settings = QueryTraining(steps=80, batch=32, learning_rate=3e-3)
-    query, fourfold = (train_query(public, k, settings, 0, torch.device("cpu"), lambda: None) for k in (1, 4))
+    query, fourfold = (
+        train_query(public, k, settings, 0, torch.device("cpu"), lambda: None) for k in (1, 4)
+    )
     private = records(80)
     found = [int(query(image)[0]) for image in private.samples]
     ells, ohs = (public.names.index(letter) for letter in "LO")

@@ -1,4 +1,6 @@
-"""Whole runs: what is kept when a fit breaks off or is stopped, and what other runs may take of it."""
+"""Whole runs: what is kept when a fit breaks off or is stopped, and what other runs may
+take of it.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +44,14 @@ def test_the_moving_average_is_what_answers_and_pixel_diffusion_reads_it(tmp_pat
     names = {name: name for name in CLASSES}
     plainly = PixelSpace(model=str(tmp_path), steps=5, classes=names, device="cpu", batch_size=1)
     weights = [value.flatten() for _, value in plainly._files().network().named_parameters()]
-    np.testing.assert_array_equal(torch.cat(weights).detach().numpy(), last[1 + count : 1 + 2 * count])
+    np.testing.assert_array_equal(
+        torch.cat(weights).detach().numpy(), last[1 + count : 1 + 2 * count]
+    )
     fitted.load(tmp_path)
     request = RandomRequest(CLASSES[:2], np.array([1, 2], dtype=np.uint64))
-    assert np.array_equal(plainly.random_api(request).samples.array, fitted.random_api(request).samples.array)
+    assert np.array_equal(
+        plainly.random_api(request).samples.array, fitted.random_api(request).samples.array
+    )
     files = PixelFiles.find(str(tmp_path), None, offline=True)
     assert (files.classes, files.unet["num_class_embeds"]) == (CLASSES, len(CLASSES))
 
@@ -54,7 +60,10 @@ def test_privimage_learns_from_its_public_images_and_then_from_cheaper_fits(tmp_
     model = make("privimage")
     with counted(networks, "train") as trainings:
         model.fit(fitting(model, tmp_path))
-    assert [phase for *_, phase, _ in trainings] == ["pretraining", "pretraining on images of dp_merf"]
+    assert [phase for *_, phase, _ in trainings] == [
+        "pretraining",
+        "pretraining on images of dp_merf",
+    ]
 
 
 def test_dp_ldm_leaves_all_but_attention_and_classes_as_the_public_images_left_it(
@@ -72,10 +81,14 @@ def test_dp_ldm_leaves_all_but_attention_and_classes_as_the_public_images_left_i
     model.fit(fitting(model, tmp_path))
     after = PixelFiles.find(str(tmp_path), None, offline=True).network().state_dict()
     moved = {name for name, value in after.items() if not torch.equal(value, first[name])}
-    assert moved == {name for name in after if ".attentions." in name or name == "class_embedding.weight"}
+    assert moved == {
+        name for name in after if ".attentions." in name or name == "class_embedding.weight"
+    }
 
 
-def test_a_fit_that_breaks_off_before_its_first_block_repeats_nothing_that_was_before(tmp_path: Path) -> None:
+def test_a_fit_that_breaks_off_before_its_first_block_repeats_nothing_that_was_before(
+    tmp_path: Path,
+) -> None:
     path = private_file(tmp_path)
     with breaking(after=0), pytest.raises(Broken):
         run_recipe(recipe(path, "dp_feta"), tmp_path / "run", RunContext())
@@ -84,7 +97,9 @@ def test_a_fit_that_breaks_off_before_its_first_block_repeats_nothing_that_was_b
         run = resume_run(tmp_path / "run", RunContext())
     assert not trained
     assert not fits
-    assert releases(run) == [(name, 1) for name in ("fit/central_images", "fit/mean_features", *BLOCKS)]
+    assert releases(run) == [
+        (name, 1) for name in ("fit/central_images", "fit/mean_features", *BLOCKS)
+    ]
     assert not any("pretrained" in file["file"] for file in run.guarantee["covered"])
     assert not (run.confidential / "fit").exists()
 
@@ -106,7 +121,9 @@ def test_once_all_is_released_the_private_records_are_needed_no_more(
     ("owner", "name", "drawn"),
     [(networks, "train", ["fit/semantics"]), (Training, "block", ["fit/semantics", BLOCKS[0]])],
 )
-def test_it_stops_where_it_is_asked_to_and_goes_on(owner: object, name: str, drawn: list[str], tmp_path: Path) -> None:
+def test_it_stops_where_it_is_asked_to_and_goes_on(
+    owner: object, name: str, drawn: list[str], tmp_path: Path
+) -> None:
     stop, path = Event(), private_file(tmp_path)
     with counted(owner, name, stop.set), pytest.raises(Interrupted, match="Stopped as asked"):
         run_recipe(recipe(path, "privimage"), tmp_path / "run", RunContext(stop=stop))
@@ -116,9 +133,13 @@ def test_it_stops_where_it_is_asked_to_and_goes_on(owner: object, name: str, dra
     assert releases(run) == [(name, 1) for name in ("fit/semantics", *BLOCKS)]
 
 
-def test_public_images_of_a_fit_and_of_a_cheaper_one_in_it_are_compared_with_this_run_s_records(tmp_path: Path) -> None:
+def test_public_images_of_a_fit_and_of_a_cheaper_one_in_it_are_compared_with_this_run_s_records(
+    tmp_path: Path,
+) -> None:
     theirs, ours = private_file(tmp_path), images_file(tmp_path / "6.npz", seed=6)
-    easy = [{"kind": "dp_gaussian", "share": 0.2, "public": str(images_file(tmp_path / "copy.npz"))}]
+    easy = [
+        {"kind": "dp_gaussian", "share": 0.2, "public": str(images_file(tmp_path / "copy.npz"))}
+    ]
     with pytest.raises(RecipeError, match="24 of 24 public images are private records"):
         run_recipe(recipe(theirs, api=api("dp_feta", easy=easy)), tmp_path / "first", RunContext())
     assert not (tmp_path / "first").exists()

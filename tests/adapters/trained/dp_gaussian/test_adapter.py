@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.trained import dp_gaussian as sums
-from adapters.trained.dp_gaussian import GRID, Ball, DPGaussian, Gaussians, Layout, Shares, gaussians_of
+from adapters.trained.dp_gaussian import (
+    GRID,
+    Ball,
+    DPGaussian,
+    Gaussians,
+    Layout,
+    Shares,
+    gaussians_of,
+)
 from adapters.trained.public import NoiseImages
 from pe.errors import RecipeError
 from pe.fit.trainer import PrivateRecords
@@ -32,7 +40,9 @@ def records(count: int, seed: int, per_unit: int = 1) -> PrivateRecords:
     images = rng.integers(0, 256, (count, 3, 4, 1)) * rng.integers(0, 2, (count, 1, 1, 1))
     images += (rng.random(images.shape) < 0.1) * 255
     labels = rng.integers(0, 2, count).astype(np.int32)
-    return PrivateRecords(np.minimum(images, 255).astype(np.uint8), labels, np.arange(count) // per_unit)
+    return PrivateRecords(
+        np.minimum(images, 255).astype(np.uint8), labels, np.arange(count) // per_unit
+    )
 
 
 def clean(private: PrivateRecords, per_label: bool, shares: Shares = SHARES) -> np.ndarray:
@@ -40,13 +50,25 @@ def clean(private: PrivateRecords, per_label: bool, shares: Shares = SHARES) -> 
 
 
 def furthest(private: PrivateRecords, per_label: bool, shares: Shares = SHARES) -> float:
-    """The most that the removal of one unit moves the clean sum, in sensitivities; in exact arithmetic."""
+    """The most that the removal of one unit moves the clean sum, in sensitivities; in exact
+    arithmetic.
+    """
     whole = clean(private, per_label, shares)
-    moves = [whole - clean(only(private, private.units != unit), per_label, shares) for unit in set(private.units)]
+    moves = [
+        whole - clean(only(private, private.units != unit), per_label, shares)
+        for unit in set(private.units)
+    ]
     return max(math.sqrt(sum(int(step) ** 2 for step in move)) for move in moves) / RELEASE.grid
 
 
-@given(st.integers(1, 12), st.integers(0, 10**6), st.integers(1, 4), st.booleans(), st.floats(0, 1), st.floats(0, 1))
+@given(
+    st.integers(1, 12),
+    st.integers(0, 10**6),
+    st.integers(1, 4),
+    st.booleans(),
+    st.floats(0, 1),
+    st.floats(0, 1),
+)
 def test_no_unit_moves_the_sum_by_more_than_its_sensitivity_whatever_the_shares(
     count: int, seed: int, per_unit: int, per_label: bool, first: float, second: float
 ) -> None:
@@ -57,16 +79,22 @@ def test_no_unit_moves_the_sum_by_more_than_its_sensitivity_whatever_the_shares(
 
 @pytest.mark.parametrize("per_label", [False, True])
 def test_an_image_beyond_the_ball_takes_all_of_the_sensitivity(per_label: bool) -> None:
-    white = PrivateRecords(np.full((1, 3, 4, 1), 255, np.uint8), np.zeros(1, np.int32), np.zeros(1, np.int64))
+    white = PrivateRecords(
+        np.full((1, 3, 4, 1), 255, np.uint8), np.zeros(1, np.int32), np.zeros(1, np.int64)
+    )
     assert furthest(white, per_label) == pytest.approx(1, abs=1e-4)
 
 
 def test_broken_versions_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert furthest(records(9, 1), False, Shares(1, 1, 1)) > 1  # each moment is cut by itself
     with monkeypatch.context() as broken:  # records are weighed, and not units
-        broken.setattr(sums, "_blocks", lambda private: [(slice(None), np.ones(len(private.units)))])
+        broken.setattr(
+            sums, "_blocks", lambda private: [(slice(None), np.ones(len(private.units)))]
+        )
         assert furthest(records(9, 1, per_unit=3), False) > 1
-    monkeypatch.setattr(Ball, "inside", lambda ball, images: (images.reshape(len(images), -1) / 255 - 0.4) / 1.1)
+    monkeypatch.setattr(
+        Ball, "inside", lambda ball, images: (images.reshape(len(images), -1) / 255 - 0.4) / 1.1
+    )
     assert furthest(records(9, 1), False) > 1  # no image is cut
 
 
@@ -90,7 +118,9 @@ def test_the_ball_is_that_of_the_public_images() -> None:
     pixels = public.reshape(200, -1) / 255
     np.testing.assert_allclose(ball.centre, pixels.mean(axis=0))
     assert (np.linalg.norm(pixels - ball.centre, axis=1) <= ball.radius).sum() == 50
-    assert Ball.of_public(np.full((5, 6, 6, 1), 7, np.uint8), 0.25).radius == pytest.approx(1 / 255)  # all the same
+    assert Ball.of_public(np.full((5, 6, 6, 1), 7, np.uint8), 0.25).radius == pytest.approx(
+        1 / 255
+    )  # all the same
 
 
 # The Gaussians.
@@ -113,11 +143,15 @@ def fitted(per_label: bool, deviation: float, records: PrivateRecords, noise: An
     layout = Layout(2, PIXELS, per_label)
     release = Release("fit/sums", "discrete_gaussian", 1.0, deviation, grid=GRID)
     total = sums.noisy_sum(records, WHOLE, layout, release, noise)
-    return gaussians_of(total, layout, WHOLE, grid=GRID, deviation=deviation, classes=("dark", "light"), shape=SHAPE)
+    return gaussians_of(
+        total, layout, WHOLE, grid=GRID, deviation=deviation, classes=("dark", "light"), shape=SHAPE
+    )
 
 
 @pytest.mark.parametrize("per_label", [True, False])
-def test_without_noise_they_have_the_mean_and_the_covariance_of_each_label_or_that_within_all(per_label: bool) -> None:
+def test_without_noise_they_have_the_mean_and_the_covariance_of_each_label_or_that_within_all(
+    per_label: bool,
+) -> None:
     records = private()
     model = fitted(per_label, 1e-6, records, NoNoise())
     pixels = records.samples.reshape(-1, PIXELS) / 255

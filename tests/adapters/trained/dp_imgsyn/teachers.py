@@ -7,7 +7,9 @@ from torch import nn
 
 
 def ending(front: nn.Module, classes: int) -> nn.Module:
-    return nn.Sequential(front, nn.GroupNorm(2, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, classes))
+    return nn.Sequential(
+        front, nn.GroupNorm(2, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, classes)
+    )
 
 
 def with_spectral_norm(channels: int, classes: int) -> nn.Module:

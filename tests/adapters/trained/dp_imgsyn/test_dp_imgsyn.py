@@ -51,11 +51,16 @@ def test_public_images_may_lie_elsewhere_and_must_be_those_it_was_fitted_with_an
     public, private = tmp_path / "public.npz", private_file(tmp_path)
     np.savez(public, images=images_of(5))
     run = run_recipe(
-        recipe(private, public={"kind": "npz", "path": str(public)}, **OWN), tmp_path / "run", RunContext()
+        recipe(private, public={"kind": "npz", "path": str(public)}, **OWN),
+        tmp_path / "run",
+        RunContext(),
     )
     moved = public.rename(tmp_path / "moved.npz")
     there = (f"api.public.path={moved}",)
-    assert np.load(extend_run(run.folder, 3, 0.5, RunContext(), there))["images"].shape == (3, *SHAPE)
+    assert np.load(extend_run(run.folder, 3, 0.5, RunContext(), there))["images"].shape == (
+        3,
+        *SHAPE,
+    )
 
     again = recipe(private).model_dump(mode="json", exclude_none=True)
 
@@ -68,23 +73,31 @@ def test_public_images_may_lie_elsewhere_and_must_be_those_it_was_fitted_with_an
     with pytest.raises(RecipeError, match=r"there is no \.npz file at '.*public\.npz'"):
         reused(**OWN)
     np.savez(moved, images=images_of(5)[::-1])
-    with pytest.raises(RecipeError, match=r"api\.public: the images of .*moved\.npz are not those with which"):
+    with pytest.raises(
+        RecipeError, match=r"api\.public: the images of .*moved\.npz are not those with which"
+    ):
         reused(public={"path": str(moved)}, **OWN)
     assert not (tmp_path / "again").exists()
     np.savez(moved, images=images_of(5))
     assert len(reused(public={"path": str(moved)}, **OWN).synthetic) == 8
 
 
-def test_a_fit_that_is_gone_on_with_keeps_its_public_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_that_is_gone_on_with_keeps_its_public_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, seed in (("first", 1), ("other", 2)):
         np.savez(tmp_path / f"{name}.npz", images=images_of(seed))
-    wanted = recipe(private_file(tmp_path), public={"kind": "npz", "path": str(tmp_path / "first.npz")})
+    wanted = recipe(
+        private_file(tmp_path), public={"kind": "npz", "path": str(tmp_path / "first.npz")}
+    )
     with monkeypatch.context() as patched:
         patched.setattr("adapters.trained.fit.noisy_sums", breaks)
         with pytest.raises(Broken):
             run_recipe(wanted, tmp_path / "run", RunContext())
     others = stored_recipe(tmp_path / "run", (f"api.public.path={tmp_path / 'other.npz'}",))
-    with pytest.raises(RunError, match=r"public images .*other\.npz are not those that .*run began with"):
+    with pytest.raises(
+        RunError, match=r"public images .*other\.npz are not those that .*run began with"
+    ):
         resume_run(tmp_path / "run", RunContext(), others)
     (tmp_path / "first.npz").rename(tmp_path / "moved.npz")
     moved = stored_recipe(tmp_path / "run", (f"api.public.path={tmp_path / 'moved.npz'}",))
@@ -119,7 +132,9 @@ def test_what_a_layer_writes_when_it_is_called_reaches_no_other_image() -> None:
     model, loss = with_spectral_norm(1, 2).train(), CrossEntropy(1)
     before = {name: value.clone() for name, value in model.named_buffers()}
     drawn = loss.draw(6, 2, (1, SIDE, SIDE), torch.Generator().manual_seed(0))
-    record_gradients(model, loss, trained_parameters(model), tensors(public, CPU), torch.arange(6) % 2, drawn)
+    record_gradients(
+        model, loss, trained_parameters(model), tensors(public, CPU), torch.arange(6) % 2, drawn
+    )
     assert all(torch.equal(value, before[name]) for name, value in model.named_buffers())
 
 
@@ -139,21 +154,29 @@ def model(**alignment: Any) -> AlignedModel:
 
 
 def asked(count: int = 6) -> RandomRequest:
-    return RandomRequest(tuple("01"[i % 2] for i in range(count)), np.arange(count, dtype=np.uint64))
+    return RandomRequest(
+        tuple("01"[i % 2] for i in range(count)), np.arange(count, dtype=np.uint64)
+    )
 
 
 def test_requests_at_the_same_time_get_the_answers_that_each_gets_alone() -> None:
     api = loaded()
     alone = api.random_api(asked(40))
     with ThreadPoolExecutor(4) as pool:
-        together = [one.result() for one in [pool.submit(api.random_api, asked(40)) for _ in range(8)]]
+        together = [
+            one.result() for one in [pool.submit(api.random_api, asked(40)) for _ in range(8)]
+        ]
     for answer in together:
         np.testing.assert_array_equal(answer.samples.array, alone.samples.array)
 
 
 def test_a_fitted_model_can_be_sampled_with_fewer_steps_of_alignment_and_not_with_more() -> None:
-    answers = [loaded(steps=steps).random_api(asked()).samples.array.astype(int) for steps in (0, 2, 4)]
+    answers = [
+        loaded(steps=steps).random_api(asked()).samples.array.astype(int) for steps in (0, 2, 4)
+    ]
     moved = [np.abs(answer - answers[0]).mean() for answer in answers[1:]]
     assert 0 < moved[0] < moved[1]
-    with pytest.raises(PEError, match=r"alignment\.steps is 5, and the model was fitted for 4: take at most those"):
+    with pytest.raises(
+        PEError, match=r"alignment\.steps is 5, and the model was fitted for 4: take at most those"
+    ):
         loaded(steps=5)

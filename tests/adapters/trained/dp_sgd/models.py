@@ -1,4 +1,6 @@
-"""Models of a few thousand parameters, losses to train them by, and noise that remembers what it was asked."""
+"""Models of a few thousand parameters, losses to train them by, and noise that remembers what it
+was asked.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ class Residual(nn.Module):
         super().__init__()
         self.stem = nn.Conv2d(1, 8, 3, padding=1)
         self.block = nn.Sequential(
-            nn.GroupNorm(4, 8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1, groups=2, bias=False), nn.GroupNorm(4, 8)
+            nn.GroupNorm(4, 8),
+            nn.ReLU(),
+            nn.Conv2d(8, 8, 3, padding=1, groups=2, bias=False),
+            nn.GroupNorm(4, 8),
         )
         self.head = nn.Linear(8, CLASSES)
 
@@ -47,10 +52,14 @@ def resnet() -> Residual:
 class Classifying:
     """Cross-entropy; nothing is drawn."""
 
-    def draw(self, records: int, draws: int, shape: Any, generator: torch.Generator) -> tuple[Tensor, ...]:
+    def draw(
+        self, records: int, draws: int, shape: Any, generator: torch.Generator
+    ) -> tuple[Tensor, ...]:
         return ()
 
-    def __call__(self, model: Any, image: Tensor, label: Tensor, randomness: tuple[Tensor, ...]) -> Tensor:
+    def __call__(
+        self, model: Any, image: Tensor, label: Tensor, randomness: tuple[Tensor, ...]
+    ) -> Tensor:
         return nn.functional.cross_entropy(model(image[None]), label[None])
 
 
@@ -67,12 +76,15 @@ class Weights(nn.Module):
 
 
 class Showing(Classifying):
-    """A record's gradient IS its image, in [0, 1]: by the first vector as it is, by the second upside down.
+    """A record's gradient IS its image, in [0, 1]: by the first vector as it is, by the second
+    upside down.
 
     Of a record with the label 1 it is not a number, with the label 2 infinite.
     """
 
-    def __call__(self, model: Any, image: Tensor, label: Tensor, randomness: tuple[Tensor, ...]) -> Tensor:
+    def __call__(
+        self, model: Any, image: Tensor, label: Tensor, randomness: tuple[Tensor, ...]
+    ) -> Tensor:
         image = (image.flatten() + 1) / 2
         spoilt = torch.where(label == 1, torch.nan, torch.where(label == 2, torch.inf, 1.0))
         return model(image, image.flip(0)) * spoilt
@@ -93,7 +105,9 @@ def labels_of(count: int, seed: int = 0) -> np.ndarray:
 
 
 def plain(**changes: Any) -> DPSGD:
-    """Every record in every step, no noise; SGD at rate 1, so that the parameters move by minus the gradient."""
+    """Every record in every step, no noise; SGD at rate 1, so that the parameters move by minus the
+    gradient.
+    """
     settings: dict[str, Any] = {
         "steps": 1,
         "expected_batch": 8,
@@ -110,7 +124,9 @@ def plain(**changes: Any) -> DPSGD:
 
 
 class Recording(UnsafeSeededNoise):
-    """Seeded noise that remembers: the coins of records (of any rate but ½) and the scales of the noise."""
+    """Seeded noise that remembers: the coins of records (of any rate but ½) and the scales of the
+    noise.
+    """
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)

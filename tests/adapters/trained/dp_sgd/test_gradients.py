@@ -1,4 +1,6 @@
-"""A record's gradient is its own: as computed alone, whatever model, and cut to the clip over all parameters."""
+"""A record's gradient is its own: as computed alone, whatever model, and cut to the clip over all
+parameters.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,15 @@ from adapters.trained.gan_networks import Discriminator, DiscriminatorLoss, Imag
 from adapters.trained.settings import GRID, Discrimination
 from tests.adapters.diffusion.tiny import SIDE as LARGE
 from tests.adapters.diffusion.tiny import stable_diffusion, stable_diffusion_2
-from tests.adapters.trained.dp_sgd.models import CLASSES, SHAPE, Classifying, images_of, labels_of, resnet, unet
+from tests.adapters.trained.dp_sgd.models import (
+    CLASSES,
+    SHAPE,
+    Classifying,
+    images_of,
+    labels_of,
+    resnet,
+    unet,
+)
 from tests.adapters.trained.finetune.brought import LORA, checkpoint
 
 CPU, LABELS = torch.device("cpu"), ("L", "O", "oh")
@@ -96,7 +106,9 @@ def inputs(loss, side, count=3):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_record_s_gradient_among_others_is_that_of_the_record_alone_and_feels_no_other(name: str, tmp_path: Path):
+def test_a_record_s_gradient_among_others_is_that_of_the_record_alone_and_feels_no_other(
+    name: str, tmp_path: Path
+):
     model, loss = LOSSES[name](tmp_path)
     model = moved(model) if "finetune" in name else model
     images, labels, drawn = inputs(loss, LARGE if "Stable" in name else 8)
@@ -112,32 +124,48 @@ def test_a_record_s_gradient_among_others_is_that_of_the_record_alone_and_feels_
     images[1:] = -images[1:]
     after = record_gradients(model, loss, parameters, images, labels, drawn)
     assert all(torch.equal(one[0], other[0]) for one, other in zip(found, after, strict=True))
-    assert sum(torch.equal(one[1], other[1]) for one, other in zip(found, after, strict=True)) <= 2  # DPGAN's biases
+    assert (
+        sum(torch.equal(one[1], other[1]) for one, other in zip(found, after, strict=True)) <= 2
+    )  # DPGAN's biases
 
 
 @pytest.mark.parametrize("name", ["diffusion", "classifier"])
-def test_on_a_processor_it_is_the_same_to_the_bit_wherever_the_record_stands(name: str, tmp_path: Path):
+def test_on_a_processor_it_is_the_same_to_the_bit_wherever_the_record_stands(
+    name: str, tmp_path: Path
+):
     model, loss = LOSSES[name](tmp_path)
     images, labels, drawn = inputs(loss, 8, 5)
     found = record_gradients(model, loss, trained_parameters(model), images, labels, drawn)
     rolled = [part.roll(1, 0) for part in (images, labels, *drawn)]
-    elsewhere = record_gradients(model, loss, trained_parameters(model), rolled[0], rolled[1], tuple(rolled[2:]))
-    assert all(torch.equal(one.roll(1, 0), other) for one, other in zip(found, elsewhere, strict=True))
+    elsewhere = record_gradients(
+        model, loss, trained_parameters(model), rolled[0], rolled[1], tuple(rolled[2:])
+    )
+    assert all(
+        torch.equal(one.roll(1, 0), other) for one, other in zip(found, elsewhere, strict=True)
+    )
 
 
 def test_every_kind_of_layer_that_may_be_trained_whole_is_among_these(tmp_path: Path):
     kinds = set()
     for name in ("finetune, layers", "finetune, Stable Diffusion 1"):
         model, _ = LOSSES[name](tmp_path)
-        trained = (layer for layer in model.modules() if any(one.requires_grad for one in layer.parameters(False)))
+        trained = (
+            layer
+            for layer in model.modules()
+            if any(one.requires_grad for one in layer.parameters(False))
+        )
         kinds |= {type(layer).__name__ for layer in trained}
     assert kinds >= set(COVERED)
 
 
 def steps_of(rows, clip, clipping=clipped_sum):
-    """The clipped sum of rows n×5, held by two parameters of 2 and 3 numbers, in steps of clip/GRID."""
+    """The clipped sum of rows n×5, held by two parameters of 2 and 3 numbers, in steps of
+    clip/GRID.
+    """
     rows = torch.from_numpy(rows)
-    return clipping([rows[:, :2], rows[:, 2:].reshape(-1, 3, 1)], torch.ones(len(rows), dtype=torch.bool), clip).numpy()
+    return clipping(
+        [rows[:, :2], rows[:, 2:].reshape(-1, 3, 1)], torch.ones(len(rows), dtype=torch.bool), clip
+    ).numpy()
 
 
 def summed(rows, clip):
@@ -190,7 +218,9 @@ def rounded_to_nearest(gradients, counted, clip):
 
 
 def of_the_sum(gradients, counted, clip):
-    total = torch.cat([gradient.double().flatten(1).nan_to_num() for gradient in gradients], dim=1).sum(0)
+    total = torch.cat(
+        [gradient.double().flatten(1).nan_to_num() for gradient in gradients], dim=1
+    ).sum(0)
     return in_steps(total * (len(counted) * clip / total.norm()).clamp(max=1), clip)
 
 

@@ -1,7 +1,8 @@
 """Sampling, noise and division are those that the accountant is told of.
 
-A model whose gradient is the record itself shows from outside what a step has done. Each promise is a function of a
-class of training, and is shown to fail for one broken on purpose. Statistics err with a probability below 1e-9.
+A model whose gradient is the record itself shows from outside what a step has done. Each promise is
+a function of a class of training, and is shown to fail for one broken on purpose. Statistics err
+with a probability below 1e-9.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from adapters.trained.settings import GRID
 from adapters.trained.trainings import block_releases
 from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
 from pe.privacy.release import Relation
-from tests.adapters.trained.dp_sgd.models import SIDE, Recording, Showing, Weights, gradients_of, images_of, plain
+from tests.adapters.trained.dp_sgd.models import (
+    SIDE,
+    Recording,
+    Showing,
+    Weights,
+    gradients_of,
+    images_of,
+    plain,
+)
 
 FALSE_ALARM = 1e-10
 COUNT = 2 * SIDE * SIDE
@@ -33,9 +42,12 @@ def sums(training, images, labels, noise, steps):
     for _ in range(steps):
         after = training.block(state, images, labels, noise)
         found.append(
-            (state[1 : COUNT + 1].astype(np.float64) - after[1 : COUNT + 1]) * training.settings.expected_batch
+            (state[1 : COUNT + 1].astype(np.float64) - after[1 : COUNT + 1])
+            * training.settings.expected_batch
         )
-        state = np.concatenate([training.start()[:1] + after[:1], training.start()[1:]])  # from 0 again: no rounding
+        state = np.concatenate(
+            [training.start()[:1] + after[:1], training.start()[1:]]
+        )  # from 0 again: no rounding
     return np.array(found)
 
 
@@ -49,11 +61,16 @@ def single_pixels(count):
 def gaussian_fits(draws, scale):
     """Exact: (x/scale)² adds up to χ²."""
     total = float(np.sum((draws / scale) ** 2))
-    return stats.chi2.cdf(total, draws.size) > FALSE_ALARM / 2 and stats.chi2.sf(total, draws.size) > FALSE_ALARM / 2
+    return (
+        stats.chi2.cdf(total, draws.size) > FALSE_ALARM / 2
+        and stats.chi2.sf(total, draws.size) > FALSE_ALARM / 2
+    )
 
 
 def samples_by_coins(kind):
-    """Every record takes part with probability q, whoever else does, and a batch may be empty or thrice as large."""
+    """Every record takes part with probability q, whoever else does, and a batch may be empty or
+    thrice as large.
+    """
     steps = 400
     for count in (6, 40):
         images, labels = single_pixels(count)
@@ -69,12 +86,16 @@ def samples_by_coins(kind):
         assert stats.binomtest(int((sizes == 0).sum()), steps, 0.9**count).pvalue > FALSE_ALARM
         large = stats.binom.sf(6, count, 0.1)
         assert stats.binomtest(int((sizes > 6).sum()), steps, large).pvalue > FALSE_ALARM
-        assert 0.5 < sizes.var() / (count * 0.1 * 0.9) < 1.6  # of 400 sizes: some 7 standard deviations
+        assert (
+            0.5 < sizes.var() / (count * 0.1 * 0.9) < 1.6
+        )  # of 400 sizes: some 7 standard deviations
 
 
 def adds_the_declared_noise(kind):
     """To batches of many micro-batches and to empty ones alike; new in each step and coordinate."""
-    training = showing(kind, steps=60, noise_multiplier=2.0, clip=0.5, expected_batch=8, declared_size=64)
+    training = showing(
+        kind, steps=60, noise_multiplier=2.0, clip=0.5, expected_batch=8, declared_size=64
+    )
     release = block_releases(training.settings, "fit", Relation.ADD_REMOVE)[0]
     scale = release.scale / GRID * training.settings.clip
     assert scale == 1.0
@@ -88,17 +109,23 @@ def adds_the_declared_noise(kind):
 
 
 def divides_by_the_expected_size(kind):
-    """One record moves the parameters by 1/expected_batch, alone or among others, and labels do not matter."""
+    """One record moves the parameters by 1/expected_batch, alone or among others, and labels do not
+    matter.
+    """
     images, labels = single_pixels(40)
     for count in (1, 3, 40):
         training = showing(kind, expected_batch=8, declared_size=8, clip=2.0)
-        moved = training.block(training.start(), images[:count], labels[:count], SystemNoise())[1 : COUNT + 1]
+        moved = training.block(training.start(), images[:count], labels[:count], SystemNoise())[
+            1 : COUNT + 1
+        ]
         assert np.allclose(moved[:count], -1 / 8)
         assert not moved[count : SIDE * SIDE].any()
 
 
 def clips_each_record_over_all_parameters(kind):
-    """A record more moves the sum by C at most, one replaced by 2C; with numbers that are none, too."""
+    """A record more moves the sum by C at most, one replaced by 2C; with numbers that are none,
+    too.
+    """
     for seed in range(5):
         images, labels = images_of(11, seed), np.array([0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0])
         for clip in (1e-3, 1.0, 3.0):
@@ -110,7 +137,8 @@ def clips_each_record_over_all_parameters(kind):
             with np.errstate(invalid="ignore"):
                 whole = total(range(10))
                 assert all(
-                    np.linalg.norm(whole - total([j for j in range(10) if j != i])) <= clip * 1.0001 for i in (0, 1, 9)
+                    np.linalg.norm(whole - total([j for j in range(10) if j != i])) <= clip * 1.0001
+                    for i in (0, 1, 9)
                 )
                 assert np.linalg.norm(whole - total([10, *range(1, 10)])) <= 2 * clip * 1.0001
 
@@ -172,7 +200,9 @@ class DividesByTheRealSize(Training):
 
 class ClipsEachParameter(Training):
     def _clip(self, gradients, counted):
-        return torch.cat([clipped_sum([gradient], counted, self.settings.clip) for gradient in gradients])
+        return torch.cat(
+            [clipped_sum([gradient], counted, self.settings.clip) for gradient in gradients]
+        )
 
 
 class NoClip(Training):
@@ -206,7 +236,9 @@ def test_a_broken_step_is_found_out(kind, promise):
 
 @pytest.mark.parametrize("relation", list(Relation))
 def test_what_a_block_draws_is_what_its_release_declares(relation):
-    settings = plain(steps=7, block=3, expected_batch=2, declared_size=40, clip=0.25, noise_multiplier=3.0)
+    settings = plain(
+        steps=7, block=3, expected_batch=2, declared_size=40, clip=0.25, noise_multiplier=3.0
+    )
     training = Training(Weights(), Showing(), settings)
     state, images = training.start(), images_of(50)
     for release in block_releases(settings, "fit", relation):

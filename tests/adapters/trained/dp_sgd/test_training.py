@@ -1,4 +1,6 @@
-"""Settings and what they cost; without noise and clip it is ordinary training; in blocks it goes on without a trace."""
+"""Settings and what they cost; without noise and clip it is ordinary training; in blocks it goes on
+without a trace.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ from tests.adapters.trained.dp_sgd.models import (
 
 
 def test_more_records_in_a_step_than_there_are_are_refused():
-    with pytest.raises(RecipeError, match=r"training\.expected_batch is 9: it must be at most declared_size"):
+    with pytest.raises(
+        RecipeError, match=r"training\.expected_batch is 9: it must be at most declared_size"
+    ):
         FineTuning(expected_batch=9).dp_sgd(8)
 
 
@@ -46,12 +50,21 @@ def test_rate_decay_and_sampling_are_a_public_schedule():
 
 @pytest.mark.parametrize("relation", list(Relation))
 def test_all_blocks_together_cost_what_all_steps_cost(relation):
-    settings = plain(steps=5, block=3, expected_batch=8, declared_size=80, noise_multiplier=1.5, clip=0.1)
+    settings = plain(
+        steps=5, block=3, expected_batch=8, declared_size=80, noise_multiplier=1.5, clip=0.1
+    )
     parts = block_releases(settings, "fit", relation)
     assert [part.name for part in parts] == [f"fit/{i + 1}" for i in range(settings.blocks)]
     factor = 2 if relation is Relation.REPLACE_ONE else 1
     whole = Release(
-        "all", "discrete_gaussian", factor, 1.5 / factor, relation, sampling=Poisson(0.1), count=5, grid=GRID
+        "all",
+        "discrete_gaussian",
+        factor,
+        1.5 / factor,
+        relation,
+        sampling=Poisson(0.1),
+        count=5,
+        grid=GRID,
     )
     assert all(part.scale == 1.5 * GRID for part in parts)
     assert epsilon(parts, 1e-5) == epsilon([whole], 1e-5)
@@ -63,10 +76,12 @@ OTHER = Release("query", "discrete_gaussian", 1.0, 20.0, grid=2**20)
 def test_a_budget_too_small_for_a_single_useful_step_is_refused_with_the_number():
     open_noise = plain(steps=20, expected_batch=64, declared_size=64, noise_multiplier=None)
     with pytest.raises(
-        PrivacyError, match=r"asks for a noise multiplier of 1,7\d\d\.\d for one single step, which expects 64"
+        PrivacyError,
+        match=r"asks for a noise multiplier of 1,7\d\d\.\d for one single step, which expects 64",
     ):
         calibrate_training(open_noise, Budget(0.001, 1e-5), Relation.ADD_REMOVE)
-    # As little as this is enough for one step, though its twenty steps are noisier than any of them is large.
+    # As little as this is enough for one step, though its twenty steps are noisier than any of them
+    # is large.
     enough = calibrate_training(open_noise, Budget(0.05, 1e-5), Relation.ADD_REMOVE)
     assert enough.noise_multiplier > 64
     with pytest.raises(PrivacyError, match="takes all of it"):
@@ -91,7 +106,9 @@ ORDINARY = [("sgd", unet, Denoising(), 3), ("adam", resnet, Classifying(), 1)]
 
 
 @pytest.mark.parametrize(("optimiser", "make", "loss", "draws"), ORDINARY, ids=["sgd", "adam"])
-def test_without_noise_and_cutting_it_equals_ordinary_training_step_for_step(optimiser, make, loss, draws):
+def test_without_noise_and_cutting_it_equals_ordinary_training_step_for_step(
+    optimiser, make, loss, draws
+):
     settings = plain(
         steps=6,
         expected_batch=5,
@@ -104,7 +121,12 @@ def test_without_noise_and_cutting_it_equals_ordinary_training_step_for_step(opt
         micro_batch=20,
     )
     # (Adam blows up the rounding of a gradient near 0: with these seeds there is none)
-    remembering, noise, images, labels = Remembering(loss), Recording(5), images_of(20), labels_of(20)
+    remembering, noise, images, labels = (
+        Remembering(loss),
+        Recording(5),
+        images_of(20),
+        labels_of(20),
+    )
     training = Training(make(), remembering, settings)
     pixels = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 127.5 - 1
 
@@ -115,21 +137,34 @@ def test_without_noise_and_cutting_it_equals_ordinary_training_step_for_step(opt
     state = training.start()
     for step in range(6):
         state = training.block(state, images, labels, noise)
-        chosen, drawn = noise.coined[step], remembering.drawn[20 * step :]  # one for each place of a micro-batch
+        chosen, drawn = (
+            noise.coined[step],
+            remembering.drawn[20 * step :],
+        )  # one for each place of a micro-batch
         ordinary.zero_grad()
         for place, i in enumerate(chosen):
             parts = tuple(part[0] for part in drawn[place])
             (loss(model, pixels[i], torch.tensor(labels[i]), parts).mean() / 5).backward()
         ordinary.step()
         warm_up.step()
-        wanted = torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).numpy()
+        wanted = torch.cat(
+            [parameter.detach().flatten() for parameter in model.parameters()]
+        ).numpy()
         assert np.allclose(state[1 : 1 + len(wanted)], wanted, atol=2e-6, rtol=1e-5), f"step {step}"
 
 
 def whole(**changes):
     """A training with all there is: coins, noise, clip, Adam, warm-up, average, draws."""
     changes = {"steps": 10, "block": 5, "expected_batch": 4, "declared_size": 9} | changes
-    return plain(noise_multiplier=1.0, clip=0.1, learning_rate=0.01, warm_up=3, optimiser="adam", draws=2, **changes)
+    return plain(
+        noise_multiplier=1.0,
+        clip=0.1,
+        learning_rate=0.01,
+        warm_up=3,
+        optimiser="adam",
+        draws=2,
+        **changes,
+    )
 
 
 def test_two_blocks_of_five_steps_are_one_of_ten_bit_by_bit(tmp_path):
@@ -145,7 +180,9 @@ def test_two_blocks_of_five_steps_are_one_of_ten_bit_by_bit(tmp_path):
     second = Training(unet(), loss, whole())  # a new process would make it anew
     assert np.array_equal(second.block(kept, images, labels, noise), at_once)
     assert second.step_of(at_once) == 10
-    assert np.array_equal(second.block(kept, images, labels, UnsafeSeededNoise(2)), at_once) is False
+    assert (
+        np.array_equal(second.block(kept, images, labels, UnsafeSeededNoise(2)), at_once) is False
+    )
 
 
 class Watched(Training):
@@ -199,12 +236,21 @@ def test_the_average_follows_its_formula():
         average = decay * average + (1 - decay) * state[1 : p + 1]
         assert np.allclose(state[p + 1 : 2 * p + 1], average, atol=1e-5)
     last = training.load(state, average=False)
-    assert np.array_equal(torch.cat([value.detach() for value in last.parameters()]).numpy(), state[1 : p + 1])
+    assert np.array_equal(
+        torch.cat([value.detach() for value in last.parameters()]).numpy(), state[1 : p + 1]
+    )
 
 
 def test_a_state_of_another_training_or_of_a_finished_one_is_refused():
-    training, one = Training(Weights(), Showing(), plain()), (images_of(1), labels_of(1), SystemNoise())
-    for other in (training.start()[:-1], training.start().astype(np.float64), training.start().reshape(1, -1)):
+    training, one = (
+        Training(Weights(), Showing(), plain()),
+        (images_of(1), labels_of(1), SystemNoise()),
+    )
+    for other in (
+        training.start()[:-1],
+        training.start().astype(np.float64),
+        training.start().reshape(1, -1),
+    ):
         with pytest.raises(RunError, match="another training"):
             training.block(other, *one)
     with pytest.raises(RecipeError, match="All 1 steps are done"):
@@ -230,7 +276,10 @@ def test_records_of_another_form_are_refused_and_not_counted(images, labels):
 
 
 UNSUITABLE = [
-    (lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)), "Layer '1' is a BatchNorm2d.*GroupNorm"),
+    (
+        lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)),
+        "Layer '1' is a BatchNorm2d.*GroupNorm",
+    ),
     (lambda: nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1)), "Layer '1' is a Dropout"),
     (lambda: Weights().requires_grad_(False), "Weights has no parameter to train"),
     (lambda: Weights().half(), "Parameter 'first' is torch.float16"),
@@ -268,5 +317,7 @@ class Cramped(Training):
 def test_an_open_micro_batch_is_halved_until_memory_takes_it_with_blank_records():
     settings = plain(micro_batch=None, expected_batch=20, declared_size=20)
     kinds = (Training, Cramped)
-    found = [kind(Weights(), Showing(), settings).micro_batch(SHAPE, SystemNoise()) for kind in kinds]
+    found = [
+        kind(Weights(), Showing(), settings).micro_batch(SHAPE, SystemNoise()) for kind in kinds
+    ]
     assert found == [32, 8]

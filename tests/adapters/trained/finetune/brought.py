@@ -1,4 +1,6 @@
-"""A checkpoint as a user would bring it: 8×8 images of four letters, random weights, eighty thousand parameters."""
+"""A checkpoint as a user would bring it: 8×8 images of four letters, random weights, eighty
+thousand parameters.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,12 @@ LETTERS = ("L", "O", "X", "M")
 LORA = {"rank": 2, "targets": ["to_q", "to_k", "to_v", "to_out.0", "conv1"]}
 
 
-def write_checkpoint(folder: Path, *, classes: tuple[str, ...] = LETTERS, seed: int = 0, **changes: Any) -> Path:
-    """In diffusers' format; `changes` are of the scheduler, which predicts noise unless told otherwise."""
+def write_checkpoint(
+    folder: Path, *, classes: tuple[str, ...] = LETTERS, seed: int = 0, **changes: Any
+) -> Path:
+    """In diffusers' format; `changes` are of the scheduler, which predicts noise unless told
+    otherwise.
+    """
     import json
 
     from diffusers import DDPMScheduler
