@@ -1,8 +1,8 @@
 """The list of pipelines in docs/diffusion.md, from the installed diffusers: `python docs/ways.py`
 writes it anew.
 
-It names, for each way to vary an image, the pipelines that can. The tests compare the page with what
-is found here.
+It names, for each way to vary an image, the pipelines that can. The tests compare the page with
+what is found here.
 """
 
 from __future__ import annotations
