@@ -16,13 +16,14 @@ from pe.data import samples
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "write-your-own.md").read_text(encoding="utf-8")
 MODALITY = (ROOT / "examples" / "rows.py").read_text(encoding="utf-8")
+FITTED = (ROOT / "examples" / "noisy_means.py").read_text(encoding="utf-8")
 
 
 def block(name: str) -> str:
-    """The one example, of the page or the modality, that defines a class."""
+    """The one example, on the page or in a file of its own, that defines a class."""
     (found,) = (
         each
-        for each in (*re.findall(r"```python\n(.*?)```", PAGE, re.S), MODALITY)
+        for each in (*re.findall(r"```python\n(.*?)```", PAGE, re.S), MODALITY, FITTED)
         if f"class {name}" in each
     )
     return str(found)
