@@ -1,7 +1,7 @@
 """Many images in one body: safetensors files, in which texts and numbers are JSON in the metadata.
 
 A file holds plain arrays and text: nothing in it is run, and nothing is decompressed.
-The server's /openapi.json lists the arrays and the keys.
+docs/server.md lists the arrays and the keys.
 """
 
 from __future__ import annotations
