@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import model_validator
 
 from pe.data.arrays import BoolArray, Float64Array
 from pe.data.samples import Samples, Shape, mix
@@ -26,7 +25,8 @@ from pe.data.texts import UTF_8, Texts
 from pe.errors import RecipeError
 from pe.plugins.embed import expect
 from pe.plugins.protocols import PluginInfo, Vectors
-from pe.plugins.settings import Count, Settings, read_settings
+from pe.plugins.settings import Count
+from pe.plugins.specs import plugin
 
 DIMENSIONS = {"hash": 1024, "svd": 256}
 SVD_TEXTS = 4000
@@ -44,8 +44,9 @@ _UNKNOWN = 0.1
 _SMALLEST = 1e-8  # smaller entries would make denormal numbers in products
 
 
-class WordsSettings(Settings):
-    """Settings of every embedding of texts by their words.
+@plugin
+class WordsEmbedding:
+    """An embedding of texts by their words, whose rarity public texts tell.
 
     Attributes:
         public: public texts, like the private ones, that tell how rare each word is: a .txt file (a
@@ -54,41 +55,26 @@ class WordsSettings(Settings):
         text_column: the column of the texts, in tables.
         encoding: of the public texts' files.
         batch_size: texts per call.
-    """
-
-    public: Path | None = None
-    text_column: str = "text"
-    encoding: str = UTF_8
-    batch_size: Count = 256
-
-
-class WordsEmbedding:
-    """An embedding of texts by their words, whose rarity public texts tell.
 
     Raises:
         RecipeError: a setting is out of range, or `public` names no file or folder of texts.
     """
 
     kind: ClassVar[str]
-    Settings: type[WordsSettings]
-    _config: WordsSettings
     info = PluginInfo(
         modality="texts", hosts=(), machine_settings=("public",)
     )  # a run knows the texts again
 
-    def __init__(self, **settings: Any) -> None:
-        self._config = read_settings(self.Settings, settings, f"embedding '{self.kind}'")
-        self._public = None
-        if self._config.public is not None:
-            self._public = TextFiles(
-                self._config.public, self._config.text_column, None, self._config.encoding
-            )
-            self._public.check()
+    public: Path | None = None
+    text_column: str = "text"
+    encoding: str = UTF_8
+    batch_size: Count = 256
 
-    @property
-    def batch_size(self) -> int:
-        """Texts per call."""
-        return self._config.batch_size
+    def __post_init__(self) -> None:
+        self._public = None
+        if self.public is not None:
+            self._public = TextFiles(self.public, self.text_column, None, self.encoding)
+            self._public.check()
 
     def embed(self, samples: Samples) -> Vectors:
         """Return float32, n×d, finite: one row of length 1 per text, a function of that text alone,
@@ -140,8 +126,13 @@ def to_length_1(vector: Float64Array) -> Float64Array:
     return np.where(np.abs(vector) < _SMALLEST, 0, vector)
 
 
-class TfIdfSettings(WordsSettings):
-    """Settings of `TfIdf`.
+@plugin
+class TfIdf(WordsEmbedding):
+    """For texts by their words, without any model.
+
+    Texts → hashed or projected TF-IDF vectors of length 1.
+
+    Without `public`, a word counts by its length, which tells roughly how rare it is.
 
     Attributes:
         projection: `hash`, or `svd`, fitted on the public texts.
@@ -149,38 +140,25 @@ class TfIdfSettings(WordsSettings):
             there are public texts.
     """
 
+    kind = "tfidf"
     projection: Literal["hash", "svd"] = "hash"
     dimensions: Count | None = None
 
-    @model_validator(mode="after")
-    def _check_public(self) -> Self:
+    def __post_init__(self) -> None:
         if self.projection == "svd" and self.public is None:
             raise RecipeError(
                 "projection is 'svd', which is fitted on public texts: name them by public, or "
                 "take hash."
             )
-        return self
-
-
-class TfIdf(WordsEmbedding):
-    """For texts by their words, without any model.
-
-    Texts → hashed or projected TF-IDF vectors of length 1.
-
-    Without `public`, a word counts by its length, which tells roughly how rare it is.
-    """
-
-    kind = "tfidf"
-    Settings = TfIdfSettings
-    _config: TfIdfSettings
+        super().__post_init__()
 
     @property
     def _dimensions(self) -> int:
-        return self._config.dimensions or DIMENSIONS[self._config.projection]
+        return self.dimensions or DIMENSIONS[self.projection]
 
     def _vector(self, text: str) -> Float64Array:
         keys, weights = self._weigh(text)
-        if self._config.projection == "svd":
+        if self.projection == "svd":
             return self._project(keys, weights)
         return _hash(keys, weights, self._dimensions)
 

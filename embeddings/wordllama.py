@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from embeddings.tfidf import WordsEmbedding, WordsSettings, to_length_1
+from embeddings.tfidf import WordsEmbedding, to_length_1
 from pe.data.arrays import Float32Array, Float64Array
 from pe.data.text_vectors import Keys, Rarity, Weights, damp
 from pe.plugins.devices import import_library
+from pe.plugins.specs import plugin
 from pe.plugins.weights import Packaged
 
 _EXTRA = "words"
@@ -41,6 +42,7 @@ _BYTES = 258
 _FREQUENT = 1000  # a piece of this rank weighs half as much as the rarest
 
 
+@plugin
 class WordLlama(WordsEmbedding):
     """For texts by their meaning, without a network. Its vectors come with the extra.
 
@@ -51,7 +53,6 @@ class WordLlama(WordsEmbedding):
     """
 
     kind = "wordllama"
-    Settings = WordsSettings
 
     @classmethod
     def weights_here(cls) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -30,7 +30,7 @@ Devices = Device | Annotated[list[Device], Field(min_length=1)]
 
 
 Count = Annotated[int, Field(ge=1)]
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model")
 
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _KINDS = {
@@ -76,12 +76,12 @@ class Settings(BaseModel):
 
 
 def read_settings(model: type[Model], settings: object, where: str) -> Model:
-    """Validate `settings`, a mapping.
+    """Return the settings, a mapping, as a model or a pydantic dataclass.
 
     RecipeError says what is wrong with them, and begins with `where`.
     """
     try:
-        return model.model_validate(settings)
+        return TypeAdapter(model).validate_python(settings)
     except ValidationError as error:
         raise RecipeError(sentence(error, model, where)) from error
 
