@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from embeddings.torch_model import Batch, Network, NetworkSettings, TorchEmbedding, local_place
+from embeddings.torch_model import Batch, Network, TorchEmbedding, local_place
 from pe.data.arrays import Int64Array
 from pe.data.quiet import quiet, quiet_transformers
 from pe.data.samples import Samples, slices
@@ -23,6 +23,7 @@ from pe.plugins.devices import import_library, memory_refused, words_of_error
 from pe.plugins.embed import expect
 from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.settings import Count
+from pe.plugins.specs import plugin
 from pe.plugins.weights import check_whole
 
 if TYPE_CHECKING:
@@ -39,8 +40,12 @@ _LONGEST = 2**20
 _MADE_UP = "made-up: why?"
 
 
-class SentenceSettings(NetworkSettings):
-    """Settings of `SentenceTransformers`.
+@plugin
+class SentenceTransformers(TorchEmbedding):
+    """For texts by their meaning, on this machine.
+
+    Texts → vectors by a model of the sentence-transformers library, such as all-MiniLM-L6-v2, or a
+    static one.
 
     Attributes:
         model: a folder (from the current one, if relative) or a repository of the Hugging Face hub
@@ -53,35 +58,21 @@ class SentenceSettings(NetworkSettings):
             model takes.
     """
 
+    kind = "sentence_transformers"
+    noun = Texts.noun
+    info = PluginInfo(
+        modality="texts", hosts=(), machine_settings=TorchEmbedding.info.machine_settings
+    )
+
     model: str
     revision: str | None = None
     prompt: str | None = None
     max_tokens: Count | None = None
     batch_size: Count = 16
 
-
-class SentenceTransformers(TorchEmbedding):
-    """For texts by their meaning, on this machine.
-
-    Texts → vectors by a model of the sentence-transformers library, such as all-MiniLM-L6-v2, or a
-    static one.
-    """
-
-    kind = "sentence_transformers"
-    noun = Texts.noun
-    info = PluginInfo(
-        modality="texts", hosts=(), machine_settings=TorchEmbedding.info.machine_settings
-    )
-    Settings = SentenceSettings
-    _config: SentenceSettings
-
-    @property
-    def batch_size(self) -> int:
-        """Texts per call: BATCHES for each device.
-
-        Raise RecipeError if torch sees none of the driver's GPUs.
-        """
-        return BATCHES * super().batch_size
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.batch_size *= BATCHES
 
     def embed(self, samples: Samples) -> Vectors:
         """Return float32, n×d: one row per text, a function of that text alone, to the last bit, in
@@ -138,7 +129,7 @@ class SentenceTransformers(TorchEmbedding):
                 ):
                     torch.manual_seed(seed)
                     module = self._read()
-                    self._tokenizer = tokenizer = _Tokenizer(module, self._config)
+                    self._tokenizer = tokenizer = _Tokenizer(module, self)
                     length = int(tokenizer.lengths([_MADE_UP])[0])
                     example = torch.from_numpy(tokenizer.pad([_MADE_UP], length, rows=1))
                     vectors.append(tokenizer.features(module, example))
@@ -147,15 +138,15 @@ class SentenceTransformers(TorchEmbedding):
         except Exception as error:  # whatever a library makes of a broken or foreign file
             if memory_refused(error):
                 raise
-            check_whole(self._config.model)
+            check_whole(self.model)
             raise RecipeError(
-                f"embedding.model: '{self._config.model}' cannot be loaded "
+                f"embedding.model: '{self.model}' cannot be loaded "
                 f"({words_of_error(error)}): name a folder, or OWNER/NAME of the hub, with a model "
                 "of sentence-transformers whose weights are .safetensors."
             ) from error
         if not torch.equal(*vectors):
             raise RecipeError(
-                f"embedding.model: '{self._config.model}' lacks some of its weights: name one that "
+                f"embedding.model: '{self.model}' lacks some of its weights: name one that "
                 "has them all."
             )
         return Network(module, lambda tokens: tokens, tokenizer.features)
@@ -165,14 +156,11 @@ class SentenceTransformers(TorchEmbedding):
         import torch
 
         library = import_library("sentence_transformers", "text", f"The embedding '{self.kind}'")
-        config = self._config
-        place = local_place(
-            config.model, config.revision, config.offline, "modules.json", "config.json"
-        )
+        place = local_place(self.model, self.revision, self.offline, "modules.json", "config.json")
         model = library.SentenceTransformer(
             place,
             device="cpu",
-            revision=config.revision,
+            revision=self.revision,
             local_files_only=Path(place).is_dir(),
             model_kwargs={"use_safetensors": True, "dtype": torch.float32},
         )
@@ -185,7 +173,7 @@ class _Tokenizer:
     For a static model the inputs are the tokens, and a mask of the places that they fill.
     """
 
-    def __init__(self, module: Any, config: SentenceSettings) -> None:
+    def __init__(self, module: Any, config: SentenceTransformers) -> None:
         limit = int(min(module.get_max_seq_length() or _LONGEST, _LONGEST))
         if (config.max_tokens or 0) > limit:
             raise RecipeError(

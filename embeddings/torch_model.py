@@ -39,7 +39,8 @@ from pe.plugins.devices import (
 )
 from pe.plugins.embed import expect
 from pe.plugins.protocols import PluginInfo, Vectors
-from pe.plugins.settings import Count, Device, Settings, read_settings
+from pe.plugins.settings import Count, Device
+from pe.plugins.specs import plugin
 from pe.plugins.weights import cached_file
 
 if TYPE_CHECKING:
@@ -54,23 +55,6 @@ Batch = Array
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
 log = logging.getLogger(__name__)
-
-
-class NetworkSettings(Settings):
-    """Settings of every embedding by a network.
-
-    Attributes:
-        device: auto (all GPUs of one kind, else mps, else cpu), cpu, mps, cuda or one GPU, such as
-            cuda:1.
-        precision: of the network's arithmetic, fp32, bf16 or fp16; inputs and vectors are float32.
-        batch_size: samples per batch on each device.
-        offline: fetch nothing.
-    """
-
-    device: Device = "auto"
-    precision: Precision = "fp32"
-    batch_size: Count = 64
-    offline: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,30 +74,36 @@ class _Copy(NamedTuple):
     device: torch.device
 
 
+@plugin
 class TorchEmbedding:
-    """An embedding by a network, which is built, and whose weights are read, at the first
-    sample.
+    """An embedding by a network, which is built, and whose weights are read, at the first sample.
+
+    Attributes:
+        device: auto (all GPUs of one kind, else mps, else cpu), cpu, mps, cuda or one GPU, such as
+            cuda:1.
+        precision: of the network's arithmetic, fp32, bf16 or fp16; inputs and vectors are float32.
+        batch_size: samples per batch on each device. Afterwards, samples per call: a batch for each
+            device.
+        offline: fetch nothing.
+
+    Raises:
+        RecipeError: a setting is wrong, or torch sees none of the driver's GPUs.
     """
 
     kind: ClassVar[str]
     noun: ClassVar[str] = Images.noun
-    info: PluginInfo = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "offline"))
+    info = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "offline"))
 
-    Settings: type[NetworkSettings]
-    _config: NetworkSettings
+    device: Device = "auto"
+    precision: Precision = "fp32"
+    batch_size: Count = 64
+    offline: bool = False
 
-    def __init__(self, **settings: Any) -> None:
-        self._config = read_settings(self.Settings, settings, f"embedding '{self.kind}'")
-        self._each = self._config.batch_size
+    def __post_init__(self) -> None:
+        self._each = self.batch_size
         self._alike: dict[tuple[int, ...], bool] = {}
-
-    @property
-    def batch_size(self) -> int:
-        """Images per call, ≥ 1: a batch for each device.
-
-        Raise RecipeError if torch sees none of the driver's GPUs.
-        """
-        return self._each * len(self._places)
+        self._places = self._find_places()
+        self.batch_size *= len(self._places)
 
     def _load(self) -> Network:
         """Return the network with its weights, on the CPU."""
@@ -155,11 +145,10 @@ class TorchEmbedding:
             [shares[i % len(copies)][i // len(copies)] for i in range(len(batches))]
         )
 
-    @cached_property
-    def _places(self) -> list[str]:
-        """The devices' names. Torch is loaded only where there may be GPUs."""
-        if self._config.device != "auto" or find_spec("torch") is None or not has_driver():
-            return [self._config.device]
+    def _find_places(self) -> list[str]:
+        """Return the devices' names. Torch is loaded only where there may be GPUs."""
+        if self.device != "auto" or find_spec("torch") is None or not has_driver():
+            return [self.device]
         import torch
 
         kinds = [torch.cuda.get_device_name(i) for i in range(find_cards("device: cpu"))]
@@ -217,7 +206,7 @@ class TorchEmbedding:
             _arithmetic(device),
         ):
             inputs = network.prepare(self._tensor(batch, device))
-            low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self._config.precision)
+            low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision)
             with torch.autocast(device.type, low, enabled=low is not None):
                 features = network.features(network.module, inputs)
             return features.float().cpu().numpy()
