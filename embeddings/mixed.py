@@ -16,8 +16,7 @@ from pe.plugins.specs import plugin
 
 @plugin
 class Mixed:
-    """For rows of tables: numbers, dates and ordinals from 0 to 1, categories one-hot; as Tab-PE
-    does.
+    """For rows of tables: numbers, dates and ordinals from 0 to 1, categories one-hot (Tab-PE).
 
     Everything that it knows of the columns is declared in public; see `Columns.vectors`.
 

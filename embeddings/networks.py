@@ -1,6 +1,4 @@
-"""Networks as embeddings of images: DINOv2, EfficientNet-Lite0, OpenCLIP's image towers, and the
-Inception of FID.
-"""
+"""Networks as embeddings of images: DINOv2, EfficientNet-Lite0, OpenCLIP and FID's Inception."""
 
 from __future__ import annotations
 
@@ -159,9 +157,7 @@ class DINOv2(CropEmbedding):
 
 
 def _normalise(images: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Tensor:
-    """Return images in 0…255 scaled to [0, 1], minus each channel's mean, divided by its
-    deviation.
-    """
+    """Scale images from 0…255 to [0, 1], then normalise each channel."""
     mean_, deviation_ = (images.new_tensor(values)[:, None, None] for values in (mean, deviation))
     return (images / 255 - mean_) / deviation_
 
@@ -273,6 +269,7 @@ class OpenCLIP(TorchEmbedding):
                     f"embedding.model: '{name}' is no OpenCLIP configuration."
                 ) from error
             return config, content.get("preprocess_cfg", {})
+        # For a name with a slash OpenCLIP would fetch a configuration from the hub.
         config = open_clip.get_model_config(name) if "/" not in name else None
         if config is None:
             nearest = nearest_name(name, open_clip.list_models())
@@ -286,8 +283,9 @@ class OpenCLIP(TorchEmbedding):
         return config, tag
 
     def _find(self, tag: Mapping[str, Any]) -> Path:
-        """Return the file `weights`, or else the tag's file in the Hugging Face cache, fetched
-        unless offline.
+        """Return the file `weights`, or the tag's file in the Hugging Face cache.
+
+        The latter is fetched unless `offline`.
         """
         if self.weights is not None:
             return given_file(self.weights, self.sha256, {}, self.offline)
@@ -307,9 +305,7 @@ class OpenCLIP(TorchEmbedding):
 
 
 def _preparation(module: nn.Module, tag: Mapping[str, Any]) -> Callable[[Tensor], Tensor]:
-    """Return a function that resizes images, whole or cut to the middle, and normalises them, as
-    the tag asks.
-    """
+    """Return a function that resizes and normalises images as the tag asks."""
     from open_clip.transform import PreprocessCfg
 
     settings = {
@@ -319,6 +315,7 @@ def _preparation(module: nn.Module, tag: Mapping[str, Any]) -> Callable[[Tensor]
     }
     config = PreprocessCfg(size=module.image_size, **settings)
     height, width = (config.size,) * 2 if isinstance(config.size, int) else config.size
+    # Images that were prepared otherwise would get vectors that the weights were not trained for.
     if config.resize_mode not in ("shortest", "squash") or (
         config.resize_mode == "shortest" and height != width
     ):
@@ -402,8 +399,9 @@ class Inception(TorchEmbedding):
 
 
 def build_inception() -> Any:
-    """Return the Inception-v3 of 2015-12-05, as FID is defined on it (Szegedy et al. 2015; Heusel
-    et al. 2017).
+    """Return the Inception-v3 of 2015-12-05, on which FID is defined.
+
+    Sources: Szegedy et al. (2015), Heusel et al. (2017).
 
     It differs from torchvision's in three places: average pooling leaves the padding out of the
     mean, the last block pools by maximum, and there are 1,008 classes. Tensors have the names of
@@ -423,9 +421,7 @@ def build_inception() -> Any:
 
 
 def _without_padding(_module: Any, inputs: tuple[Tensor]) -> Tensor:
-    """Return means over the places within the map, given means over 3×3 places that count zeros
-    around the map.
-    """
+    """Turn means over 3×3 places that count zeros around the map into means within the map."""
     from torch.nn import functional
 
     within = inputs[0].new_ones(1, 1, *inputs[0].shape[2:])
@@ -433,9 +429,7 @@ def _without_padding(_module: Any, inputs: tuple[Tensor]) -> Tensor:
 
 
 def _pool_by_maximum(block: Any, inputs: tuple[Tensor], output: Tensor) -> Tensor:
-    """Return the block's output, with its last branch fed by the maximum over 3×3 places instead of
-    the mean.
-    """
+    """Return the block's output, its last branch fed by a 3×3 maximum in place of the mean."""
     import torch
 
     maximum = block.branch_pool(torch.nn.functional.max_pool2d(inputs[0], 3, 1, 1))

@@ -1,5 +1,6 @@
-"""Pixels as the embedding: no model, nothing learned; for images that show alike things at equal
-places.
+"""Pixels as the embedding, for images that show similar things in the same places.
+
+There is no model, and nothing is learned.
 
 Each image is shrunk and blurred by two matrices, one from each side, in a product for that image
 alone: so its vector is the same to the last bit whichever images are beside it.
@@ -73,8 +74,7 @@ class Pixels:
             )
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return float32, n×d, finite: one row per image, a function of that image alone, to the
-        last bit.
+        """Return float32, n×d, finite: each row depends on its own image alone, to the last bit.
 
         d is size²·c for `pixels`, about 1.3·size²·c for `pyramid`, and 8·cells²·c for `gradients`,
         where c is the number of channels that are kept apart.
@@ -112,8 +112,9 @@ class Pixels:
         return [self._gradients(parts[0])] if self.features == "gradients" else parts
 
     def _gradients(self, smooth: Float32Array) -> Float32Array:
-        """Return n×c×DIRECTIONS×cells×cells: the square root of the gradients' strength, pooled, in
-        each direction.
+        """Return the pooled strength of the gradients in each direction, square-rooted.
+
+        The shape is n×c×DIRECTIONS×cells×cells.
         """
         right = np.zeros_like(smooth)
         down = np.zeros_like(smooth)
@@ -135,9 +136,7 @@ class Pixels:
 
 
 def _both_sides(left: Float32Array, images: Float32Array, right: Float32Array) -> Float32Array:
-    """Return left · image · rightᵀ for each image and channel, in a small product for that image
-    alone.
-    """
+    """Return left · image · rightᵀ, computed separately for each image and channel."""
     half: Float32Array = np.matmul(images, np.ascontiguousarray(right.T))
     product: Float32Array = np.matmul(left, half)
     return product

@@ -1,5 +1,4 @@
-"""Sentence embeddings (Reimers & Gurevych 2019): networks that were trained to place texts by what
-they mean.
+"""Sentence embeddings (Reimers & Gurevych 2019): vectors of what a text means.
 
 A batch holds a fixed number of texts of like length, padded to one length: the next power of two,
 in tokens. So what a text's vector is made of, padding included, follows from that text alone,
@@ -75,8 +74,7 @@ class SentenceTransformers(TorchEmbedding):
         self.batch_size *= BATCHES
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return float32, n×d: one row per text, a function of that text alone, to the last bit, in
-        a call of any size.
+        """Return float32, n×d: each row depends on its own text alone, in a call of any size.
 
         Raises:
             ContractError: the samples are not texts.
@@ -113,8 +111,9 @@ class SentenceTransformers(TorchEmbedding):
         return torch.from_numpy(batch).to(device)
 
     def _load(self) -> Network:
-        """Return the network, read twice to compare, since the library draws missing weights at
-        random, silently.
+        """Return the network.
+
+        It is read twice and compared, because the library silently draws missing weights at random.
         """
         import torch
 
@@ -194,8 +193,9 @@ class _Tokenizer:
         self._names += [] if self._static else [name for name in inputs if name == "token_type_ids"]
 
     def lengths(self, texts: list[str]) -> Int64Array:
-        """Return the length to pad each text to: a power of two, but no more than the tokens that
-        are read.
+        """Return the length to pad each text to.
+
+        That is a power of two, at most the number of tokens that are read.
         """
         inputs = self._ask(texts)
         if self._static:
@@ -207,8 +207,9 @@ class _Tokenizer:
         )
 
     def pad(self, texts: list[str], length: int, rows: int) -> Batch:
-        """Return a batch of `rows`: the texts, then empty texts, at least one if `rows` > 1, all
-        padded to `length`.
+        """Return a batch of `rows` texts, padded to `length`.
+
+        Empty texts fill it up: at least one if `rows` > 1.
 
         Empty texts bring padding into every batch; without padding a library may skip the mask and
         compute otherwise.
@@ -235,9 +236,7 @@ class _Tokenizer:
         return vectors[:, : self._width]
 
     def _ask(self, texts: list[str], length: int | None = None) -> dict[str, Any]:
-        """Run the model's own tokenizer on the texts, padded to `length`, or to the longest of
-        them.
-        """
+        """Run the model's tokenizer, padding to `length` or to the longest text."""
         options = {"padding": "max_length" if length else True, "max_length": length or self._most}
         options |= {"truncation": True, "return_attention_mask": True}
         inputs: dict[str, Any] = self._module.preprocess(

@@ -1,5 +1,4 @@
-"""TF-IDF: a text as the words and runs of characters that it is made of, weighted by how rare they
-are.
+"""TF-IDF: a text as its words and runs of characters, weighted by how rare they are.
 
 No model. The pieces are hashed with signs into a vector of fixed length (Weinberger et al. 2009),
 or projected by a truncated SVD of public texts (latent semantic analysis). Each vector is a sum
@@ -77,8 +76,7 @@ class WordsEmbedding:
             self._public.check()
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return float32, n×d, finite: one row of length 1 per text, a function of that text alone,
-        to the last bit.
+        """Return float32, n×d, finite: each row has length 1 and depends on its own text alone.
 
         The row of an empty text is 0.
 
@@ -99,9 +97,7 @@ class WordsEmbedding:
     def public_samples(
         self, shape: Shape, rule: str | None
     ) -> Iterator[tuple[str, npt.NDArray[np.bytes_]]]:
-        """Return the public texts, cut as `shape` says: see
-        `pe.plugins.protocols.ReadsPublicSamples`.
-        """
+        """Return the public texts, cut to `shape`: see `protocols.ReadsPublicSamples`."""
         if self._public is not None:
             for text in self._public.read(shape[0]):
                 yield text.name, np.array(text.utf8)
@@ -188,8 +184,10 @@ class TfIdf(WordsEmbedding):
 
     @cached_property
     def _directions(self) -> tuple[Keys, Float64Array]:
-        """The SVD's pieces, ascending, and each one's entries in the right singular vectors, over
-        singular values.
+        """Return the SVD's pieces, ascending, and their projection.
+
+        The projection holds each piece's entries in the right singular vectors, over the singular
+        values.
         """
         from scipy.sparse import csr_array
         from scipy.sparse.linalg import svds
@@ -233,9 +231,7 @@ def _look_up(pieces: Keys, keys: Keys) -> tuple[npt.NDArray[np.intp], BoolArray]
 
 
 def _hash(keys: Keys, weights: Weights, dimensions: int) -> Float64Array:
-    """Return float64 (dimensions,): the weights, each with a sign, summed at places that follow
-    from the keys.
-    """
+    """Sum the weights, with signs, at places that follow from the keys: float64 (dimensions,)."""
     hashes = mix(keys)
     signs = np.where(hashes >> np.uint64(63), 1.0, -1.0)
     places = (hashes % np.uint64(dimensions)).astype(np.int64)

@@ -1,5 +1,4 @@
-"""A torch network as an embedding: device, precision, batches, and resizing as in the network's
-published pipeline.
+"""A torch network as an embedding: device, precision, batches and resizing.
 
 A record's vector must not depend, to the last bit, on the samples beside it. In a batch of one
 fixed shape a network treats its rows alike unless a library gives the rows at the batch's edges
@@ -162,9 +161,7 @@ class TorchEmbedding:
         return [f"cuda:{i}" for i in range(len(kinds))] or ["auto"]
 
     def _example(self, shape: tuple[int, ...]) -> Batch:
-        """Return a batch of one made-up sample, shaped like the samples in a batch of this
-        shape.
-        """
+        """Return a batch of one made-up sample, for batches of this shape."""
         return np.random.default_rng(0).integers(0, 256, (1, *shape[1:]), dtype=np.uint8)
 
     def _tensor(self, batch: Batch, device: torch.device) -> Tensor:
@@ -180,9 +177,7 @@ class TorchEmbedding:
         return np.concatenate([self._run(on, row[None]) for row in batch])
 
     def _try_places(self, shape: tuple[int, ...]) -> None:
-        """Find out, once for a shape, if a sample gets equal vectors in all places of such a batch
-        and on all GPUs.
-        """
+        """Find out, once for a shape, if a sample's vector depends on its place or its GPU."""
         if shape in self._alike:
             return
         sample = self._example(shape)
@@ -227,9 +222,7 @@ class TorchEmbedding:
 
     @contextmanager
     def _memory_for(self, purpose: str) -> Iterator[None]:
-        """Raise RecipeError, which names `purpose`, if the block runs out of the device's
-        memory.
-        """
+        """Raise RecipeError, naming `purpose`, if the device runs out of memory."""
         try:
             yield
         except (RuntimeError, MemoryError) as error:
@@ -287,8 +280,7 @@ def _arithmetic(device: torch.device) -> AbstractContextManager[None]:
 def antialias(
     images: Tensor, height: int, width: int, kind: Filter = "bicubic", between: bool = True
 ) -> Tensor:
-    """Return n×c×height×width: resized as Pillow does, the filter widened to cover all pixels when
-    shrinking.
+    """Resize images as Pillow does, with a wider filter where they shrink: n×c×height×width.
 
     Grey levels are cut to 0…255 at the end and, if `between`, between the two passes, too, as
     Pillow does with images of 8 bits but not with those of 32. They are not rounded to whole
@@ -311,8 +303,7 @@ def shortest_side(images: Tensor, size: int, crop: int, kind: Filter = "bicubic"
 
 
 def tensorflow_bilinear(images: Tensor, height: int, width: int) -> Tensor:
-    """Return n×c×height×width: bilinear as TensorFlow 1 resized (align_corners off), before FID's
-    network.
+    """Resize images as TensorFlow 1 did (align_corners off) for FID: n×c×height×width.
 
     Pixel i is taken at i·(in/out), without the half-pixel offset of today's conventions and without
     antialiasing.
@@ -349,9 +340,7 @@ def _cubic(x: Float64Array) -> Float64Array:
 
 
 def _legacy(size: int, length: int) -> Float32Array:
-    """Return size×length: row i weighs the two pixels around i·(length/size), linearly by
-    nearness.
-    """
+    """Return size×length: row i weighs the two pixels around i·(length/size) by nearness."""
     places = np.arange(size, dtype=np.float32) * np.float32(length / size)
     low = np.floor(places).astype(np.int64)
     share = places - low.astype(np.float32)

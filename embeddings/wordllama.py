@@ -1,5 +1,4 @@
-"""WordLlama: a text as the mean of its word pieces' vectors, which were trained so that texts of
-like meaning are near.
+"""WordLlama: a text as the mean of its word pieces' vectors, which tell what words mean.
 
 The vectors, trained on the token vectors of Llama 2 and Phi 3, are a file of the package wordllama
 (MIT); no code of it is run. Pieces are weighed by how rare they are among public texts, and the
@@ -110,8 +109,6 @@ class WordLlama(WordsEmbedding):
 
 
 def _worth(pieces: Keys) -> Weights:
-    """Return weights by rank: a/(a + share) (Arora et al.), where shares fall as 1/rank (Zipf's
-    law).
-    """
+    """Return weights by rank: a/(a + share) (Arora et al.), with shares by Zipf's law."""
     ranks: Weights = np.maximum(pieces.astype(np.float64) - _BYTES, 1)
     return ranks / (ranks + _FREQUENT)

@@ -1,6 +1,4 @@
-"""Plug-ins as a recipe names them: by kind, with settings that are checked before the constructor
-sees them.
-"""
+"""Plug-ins as a recipe names them: by kind, with settings that pydantic checks."""
 
 from __future__ import annotations
 
