@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,10 +20,11 @@ from adapters.server.checks import ModelDescription, ServeSettings
 from pe.errors import RecipeError
 from pe.plugins.devices import choose_devices
 from pe.plugins.settings import read_settings
-from pe.plugins.specs import settings_of
 
 if TYPE_CHECKING:
     import torch
+
+Config = TypeVar("Config")
 
 log = logging.getLogger("ray.serve")
 
@@ -146,7 +147,7 @@ def _pixel(settings: ServeSettings) -> ServedModel:
 
 def _improved(settings: ServeSettings) -> ServedModel:
     """Return a checkpoint of improved diffusion."""
-    files = ImprovedFiles(**_arguments(ImprovedFiles, settings.model, settings.generator))
+    files = _settings(ImprovedFiles, settings)
     check_steps(settings.steps, files.spacing)
     if settings.guidance is not None:
         raise _no_guidance(settings, "was not trained for it")
@@ -160,7 +161,7 @@ def _improved(settings: ServeSettings) -> ServedModel:
 
 def _text_to_image(settings: ServeSettings) -> ServedModel:
     """Return a text-to-image pipeline that can vary an image."""
-    config = TextSettings(**_arguments(TextSettings, settings.model, settings.generator))
+    config = _settings(TextSettings, settings)
     loader = TextLoader(config, settings.precision)
     loader.check()
 
@@ -173,15 +174,11 @@ def _text_to_image(settings: ServeSettings) -> ServedModel:
     return ServedModel(loader.load, describe, most=64, most_on_cpu=4)
 
 
-def _arguments(factory: Any, model: str, generator: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of `--set` as arguments for `factory`.
-
-    Raise RecipeError if one is wrong.
-    """
-    if "model" in generator:
+def _settings(model: type[Config], settings: ServeSettings) -> Config:
+    """Return the settings of `--set`. Raise RecipeError if one is wrong."""
+    if "model" in settings.generator:
         raise RecipeError(f"{_SET}: model is the argument MODEL itself, so leave it out.")
-    config = read_settings(settings_of(factory), {"model": model, **generator}, _SET)
-    return {name: getattr(config, name) for name in config.model_fields_set}
+    return read_settings(model, {"model": settings.model, **settings.generator}, _SET)
 
 
 def _no_guidance(settings: ServeSettings, why: str) -> RecipeError:
