@@ -190,7 +190,7 @@ def _flag(key: str) -> str:
 
 
 def _confirm_header(where: Path, count: int) -> None:
-    """Ask whether the first row of a table is its header, if `count` of its cells look like values.
+    """Ask whether a table's first row is its header, if `count` of its cells look like values.
 
     Tell no cell.
     """
@@ -248,8 +248,9 @@ def _check_names(where: Path, records: Seen, out: Path) -> None:
 
 @dataclass
 class _Owner:
-    """The owner of the records, asked to declare values that would otherwise be computed from the
-    records.
+    """The owner of the records, asked to declare values.
+
+    Otherwise these values would be computed from the records.
     """
 
     warning: str  # printed before the first question
@@ -260,10 +261,9 @@ class _Owner:
     def declares(
         self, key: str, question: str, proposal: object, kind: click.ParamType[Any] = click.STRING
     ) -> Any:
-        """Return what an option declares, or the owner's answer, which is the proposal after a
-        typed `yes`.
+        """Return what an option declares, or the owner's answer.
 
-        It is None if nobody is there to type.
+        The answer is the proposal after a typed `yes`. It is None if nobody is there to type.
 
         Args:
             key: the recipe's key that the answer is for.
@@ -313,8 +313,9 @@ def _declare_column(
 
 
 def _images(owner: _Owner, source: dict[str, Any]) -> ImageStart:
-    """Return the beginning of a recipe over images: side and channels, from the options or from the
-    owner.
+    """Return the beginning of a recipe over images: side and channels.
+
+    They come from the options or from the owner.
     """
     from pe.private.look import LOOKED_AT, look_at_shape
     from pe.private.source import read_source
@@ -330,8 +331,9 @@ def _images(owner: _Owner, source: dict[str, Any]) -> ImageStart:
 
 
 def _texts(owner: _Owner, source: dict[str, Any]) -> TextStart:
-    """Return the beginning of a recipe over texts: the most bytes of a text, from the option or
-    from the owner.
+    """Return the beginning of a recipe over texts: the most bytes of a text.
+
+    The number comes from the option or from the owner.
     """
     from pe.private.look import LOOKED_AT, look_at_length
     from pe.private.source import read_source
@@ -352,8 +354,9 @@ def _rows(
     declared: Path | None,
     is_looking: bool,
 ) -> TableStart:
-    """Return the beginning of a recipe over rows: columns from the file `declared`, or from the
-    owner in a new one.
+    """Return the beginning of a recipe over rows.
+
+    Its columns come from the file `declared`, or from the owner in a new file.
     """
     from pe.errors import nearest_name
     from pe.private.source import read_source
@@ -424,7 +427,7 @@ def _declaration(kind: str) -> Column:
 
 
 def _declare_classes(owner: _Owner, records: Seen) -> list[str] | None:
-    """Return the classes, by the option or the owner's answer. None if nobody has declared them."""
+    """Return the classes, by the option or the owner's answer. None if nobody declares them."""
     has_labels = records.settings.get("label_column", _NONE) not in ("", None)
     classes: str | None = _NONE
     if has_labels or "label_column" in owner.silent_on or owner.options["classes"] is not None:

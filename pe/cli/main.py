@@ -84,7 +84,7 @@ class PluginGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that `args` begin with.
 
-        Fail for an unknown one, and name the nearest or the new one.
+        For an unknown one, fail and name the nearest or the new one.
         """
         names = self.list_commands(ctx)
         if args[0] in _FORMER and args[0] not in names:
@@ -101,14 +101,15 @@ def pe() -> None:
 
 
 def _show_warning(message: Warning | str, *_place: object, **_more: object) -> None:
-    """Print a library's or a source's warning as one line, without the place in our code that gave
-    it.
+    """Print a library's or a source's warning as one line.
+
+    The place in our code that gave it is left out.
     """
     click.echo(f"warning: {printable(str(message))}", err=True)
 
 
 def main() -> None:
-    """Run the command line; for an error print one sentence, and exit with the error's status."""
+    """Run the command line. For an error print one sentence and exit with the error's status."""
     if not hasattr(
         sys.modules["pe"], "__version__"
     ):  # another library's `pe/__init__.py` has replaced ours
@@ -151,9 +152,9 @@ def _run() -> int:
 
 
 def _status_after(error: OSError | SystemExit, stdout: TextIO | None) -> int:
-    """Print a system error.
+    """Print a system error and return the exit status.
 
-    Return the exit status. Click and rich exit with 1 if nobody reads the pipe.
+    Click and rich exit with 1 if nobody reads the pipe.
     """
     unwritten = None
     try:

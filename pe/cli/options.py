@@ -80,7 +80,7 @@ def tell_next(*commands: Sequence[object]) -> None:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table, whose first column stands left and the others right."""
+    """Return the lines of a table whose first column is flush left and the others flush right."""
     head, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -111,10 +111,8 @@ def asking(options: str) -> Iterator[None]:
 def stop_on_interrupt() -> Iterator[Stop]:
     """Yield an event that SIGINT and SIGTERM set, so that a run stops and can go on.
 
-    A second signal ends the process.
-
-    The process's exit status is what shells and supervisors expect, 128 plus the signal's number:
-    130 after SIGINT, 143 after SIGTERM.
+    A second signal ends the process. Its exit status is what shells and supervisors expect, 128
+    plus the signal's number: 130 after SIGINT, 143 after SIGTERM.
     """
 
     def end_at_once(number: int) -> NoReturn:

@@ -69,8 +69,9 @@ def _set(changes: tuple[str, ...]) -> list[str]:
 
 
 def _measure_rate(run: Path, api: Generator | None, most: int | None) -> float:
-    """Return the samples a second of all requests that may be under way at once, each as fast as a
-    request in `run`.
+    """Return the samples a second of all requests that may be under way at once.
+
+    Each request is taken to be as fast as a request in `run`.
     """
     from pe.errors import RunError
     from pe.store.run import Run
@@ -157,8 +158,9 @@ def explain(what: str | None, markdown: bool) -> None:
 
 
 def _look_up(what: str, parts: list[ExplainedPart]) -> Iterator[str]:
-    """Yield the texts of the recipe's parts with this name, or, if there are none, of the keys with
-    this name.
+    """Yield the texts of the recipe's parts with this name.
+
+    If there are none, yield the texts of the keys with this name.
     """
     from pe.errors import RecipeError, nearest_name
 
@@ -190,8 +192,9 @@ def _look_up(what: str, parts: list[ExplainedPart]) -> Iterator[str]:
 
 
 def _by_heading(parts: list[ExplainedPart]) -> dict[str, list[ExplainedPart]]:
-    """Return sections and kinds by the heading they stand under, generators by the source of their
-    samples.
+    """Return sections and kinds by the heading they stand under.
+
+    Generators are grouped by the source of their samples.
     """
     groups: dict[str, list[ExplainedPart]] = {}
     for part in parts:

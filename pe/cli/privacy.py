@@ -118,8 +118,9 @@ def ledger(
 
 
 def _open(data: Path | None, place: Path | None, may_be_new: bool) -> DataSetLedger:
-    """Return the ledger beside `data`, or in the file `place`, which must exist unless it
-    `may_be_new`.
+    """Return the ledger beside `data`, or in the file `place`.
+
+    `place` must exist unless it `may_be_new`.
     """
     from pe.privacy.data_set import DataSetLedger
 

@@ -122,7 +122,7 @@ def _tell(line: str) -> None:
 
 
 def _private_work(ray: str | None, recipe: Recipe) -> AbstractContextManager[PrivateWork]:
-    """Return a context whose value does the private work, in this process or on a Ray cluster."""
+    """Return a context whose value does the private work, in this process or on Ray."""
     if ray is None:
         from pe.histogram import InThisProcess
 

@@ -145,8 +145,9 @@ def tell_if_purged(folder: Path) -> None:
 
 @contextmanager
 def tell_if_unsigned(folder: Path) -> Iterator[None]:
-    """Say at the end, on stderr, if the certificate of `folder` was issued anew, and so has lost
-    its signature.
+    """Say at the end, on stderr, if `folder` has lost its signature.
+
+    It has if its certificate was issued anew.
     """
     from pe.privacy.covered import SIGNED
 
@@ -169,7 +170,7 @@ def tell_if_unsigned(folder: Path) -> Iterator[None]:
 )
 @json_option
 def verify(folder: Path, key: Path | None, as_json: bool) -> None:
-    """Check a certificate and its files; with --key, who signed it.
+    """Check a certificate and its files, and with --key who signed it.
 
     FOLDER is an export. ε must follow from the releases, and every file have the hash that it was
     certified with. If there are many files, only their number is printed; certificate.md names
@@ -224,7 +225,7 @@ def verify(folder: Path, key: Path | None, as_json: bool) -> None:
 
 
 def _certificate_page(certificate: dict[str, Any]) -> list[str]:
-    """Return the lines of a certificate, of which the files may have been changed by anybody."""
+    """Return the lines of a certificate. Anybody may have changed its files."""
     from pe.privacy.words import certificate_markdown
 
     try:

@@ -1,4 +1,4 @@
-"""`pe view`: runs on pages and in words. The live page also for `pe run`."""
+"""`pe view`: runs on pages and in words. `pe run` uses the live page, too."""
 
 from __future__ import annotations
 
@@ -135,9 +135,7 @@ def _write(
 def _tell(
     runs: Sequence[Run], comparison: Comparison | None, is_folder: bool, as_json: bool
 ) -> None:
-    """Print where a run stands; of each run of a folder one line; of several runs the
-    comparison.
-    """
+    """Print where a run stands, one line for each run of a folder, or the comparison of several."""
     if comparison is not None and not is_folder:
         head = ("", *(run.name for run in comparison.runs))
         rows = [head, *((name, *values) for name, values in comparison.rows.items())]
@@ -167,8 +165,9 @@ def _tell(
 
 @contextmanager
 def live_page(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
-    """Serve the live page of a run, which need not be there yet, from a thread while the block
-    makes the run.
+    """Serve the live page of a run from a thread while the block makes the run.
+
+    The run need not be there yet.
     """
     from pe.engine.viewing import serve
 

@@ -51,8 +51,9 @@ candidates."""
 
 
 def make_unevolved(api: Generator, labels: Labels, classes: tuple[str, ...], seed: int) -> Labelled:
-    """Return one sample from RANDOM_API for each of `labels`, int32 (n,): the generator's data
-    without votes.
+    """Return one sample from RANDOM_API for each of `labels`, int32 (n,).
+
+    These are the generator's data without votes.
     """
     work = Work(
         "control/unevolved", labels, classes, seed, np.full(len(labels), NO_PARENT, np.int64)
@@ -248,8 +249,9 @@ def one_vote_run(
 
 
 def images_asked_for(run: Run, t: int) -> int:
-    """Count the images that a run has asked for up to its S_t, refused images and the lookahead's
-    included.
+    """Count the images that a run has asked for up to its S_t.
+
+    Refused images and those of the lookahead count, too.
     """
     with read_journal(run) as journal:
         images = 0
@@ -264,8 +266,9 @@ def images_asked_for(run: Run, t: int) -> int:
 def plan_vote(
     recipe: Recipe, plan: Plan, t: int, images: int, labels: Labels, info: PluginInfo
 ) -> Vote:
-    """Plan one vote as `evolution: auto` would, with the budget of a run's first t votes, from
-    public numbers.
+    """Plan one vote as `evolution: auto` would, with the budget of a run's first t votes.
+
+    The plan follows from public numbers.
 
     t Gaussian histograms with noise multipliers z_i are worth one with 1/z² = Σ 1/z_i². Without a
     declared size q is the run's. The threshold is the planner's for a generator that may ignore
@@ -365,9 +368,7 @@ def random_selection_run(
 def choose_without_votes(
     candidates: Labels, labels: Labels, selection_rule: SelectionRule, rng: np.random.Generator
 ) -> Members:
-    """Return the members of S_t, derived from S_{t-1} as if all candidates of a label had equal
-    votes.
-    """
+    """Return the members of S_t as if all candidates of a label in S_{t-1} had equal votes."""
     parts = []
     for label, size in zip(*np.unique(labels, return_counts=True), strict=True):
         rows = rng.permutation(np.flatnonzero(candidates == label))

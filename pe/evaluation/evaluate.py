@@ -303,8 +303,9 @@ def _grade(
 def _memorisation(
     sets: Sets, request: Request, embedding: CachedEmbedding, progress: Progress
 ) -> tuple[Values, File | None]:
-    """Return the values of memorisation and the file of the nearest pairs. {} and None without the
-    private records.
+    """Return the values of memorisation and the file of the nearest pairs.
+
+    They are {} and None without the private records.
     """
     if sets.private is None:
         if request.metrics is not None:

@@ -48,8 +48,9 @@ CONTROLS = (UNEVOLVED, RANDOM_SELECTION, POOL_LABELS, CHANCE)
 
 
 def between_runs(records: int, labels: int, epsilon: float) -> float:
-    """Return the standard deviation of a probe's accuracy between runs of one recipe, in [0,
-    MOST_BETWEEN_RUNS].
+    """Return the standard deviation of a probe's accuracy between runs of one recipe.
+
+    It is in [0, MOST_BETWEEN_RUNS].
 
     A curve over records · ε / labels, drawn through what was measured (docs/evaluation.md,
     benchmarks/between_runs.py); 0 if ε is 0 (no votes) or infinite (no noise).
@@ -61,9 +62,7 @@ def between_runs(records: int, labels: int, epsilon: float) -> float:
 
 @dataclass(frozen=True)
 class Usefulness:
-    """Place of the synthetic data between the best trivial control and the private records, in
-    accuracy.
-    """
+    """The synthetic data's place, in accuracy, between the best control and the private records."""
 
     control: str  # the best one, of CONTROLS
     accuracies: dict[
@@ -137,8 +136,9 @@ def usefulness(by_set: BySet, labels: Labels, between: float) -> Usefulness | No
 
 @dataclass(frozen=True)
 class Beside:
-    """A share of the synthetic data beside that of the private records and of un-evolved samples,
-    in [0, 1].
+    """A share of the synthetic data beside those of private records and un-evolved samples.
+
+    Shares are in [0, 1].
     """
 
     synthetic: float
@@ -165,8 +165,9 @@ def fidelity_of(measures: Values) -> Beside | None:
 
 
 def variety_of(synthetic: Vectors, private: Vectors, seed: int) -> Beside:
-    """Return the shares of different samples among equally many, at most COMPARED, of both sets,
-    (n, d) and (r, d).
+    """Return the shares of different samples among equally many of both sets, (n, d) and (r, d).
+
+    At most COMPARED are taken.
 
     A sample is different if none that was counted before it lies nearer than NEAR times the median
     distance of pairs of private records.
@@ -198,8 +199,9 @@ def _share_apart(vectors: Vectors, near: float) -> float:
 
 @dataclass(frozen=True)
 class Nearer:
-    """The share of different synthetic samples nearer to a private record than to any of as many
-    held-out samples.
+    """The share of different synthetic samples that are nearest to a private record.
+
+    They are nearer to it than to any of as many held-out samples.
     """
 
     share: float  # in [0, 1]; a half tells nothing
@@ -209,8 +211,9 @@ class Nearer:
 
 
 def nearer_private(synthetic: Vectors, private: Vectors, heldout: Vectors, seed: int) -> Nearer:
-    """Compare the synthetic vectors (n, d) with equally many private (r, d) and held-out ones (m,
-    d), drawn at random.
+    """Compare synthetic vectors (n, d) with as many private (r, d) and held-out ones (m, d).
+
+    They are drawn at random.
 
     The interval is Wilson's, with as many trials as there are records that are nearest to a sample,
     weighed by how many they are nearest to (Kish's effective number): samples near one record are

@@ -1,5 +1,6 @@
-"""The request for an evaluation, and the sets of samples that it compares: synthetic data,
-controls, real samples.
+"""The request for an evaluation, and the sets that it compares.
+
+These are synthetic data, controls and real samples.
 """
 
 from __future__ import annotations
@@ -299,8 +300,9 @@ def _controls(
     stop: Event,
     embeddings: Sequence[CachedEmbedding],
 ) -> tuple[dict[str, Labelled], Generator | None]:
-    """Return the controls that cost nothing, are asked for or run by default; and the generator, if
-    it was needed.
+    """Return the controls that cost nothing, are asked for or run by default.
+
+    The generator is returned, too, if it was needed.
     """
     founders = _label(run.founders() or populations[0])
     last = _label(populations[-1])
@@ -446,8 +448,9 @@ def _private(
 
 
 def read_real(source: PrivateSource, what: str, classes: tuple[str, ...], notes: Notes) -> RealSet:
-    """Read all samples of a source, called `what` in messages, into memory; with one class, labels
-    do not matter.
+    """Read all samples of a source, called `what` in messages, into memory.
+
+    With one class, labels do not matter.
 
     A note tells of samples that cannot be read, where the recipe skips them.
 

@@ -1,8 +1,7 @@
-"""The verdict: did the votes help, and did evolving beat one vote? All sets are compared on the
-same test samples.
+"""The verdict: did the votes help, and did evolving beat one vote?
 
-The synthetic data are compared with controls made without votes, and with as many samples that one
-vote chose.
+All sets are compared on the same test samples. The synthetic data are compared with controls made
+without votes, and with as many samples that one vote chose.
 """
 
 from __future__ import annotations
@@ -151,8 +150,7 @@ def _judge(differences: Collection[Difference]) -> str:
 def find_lost_classes(
     by_set: BySet, labels: Labels, noun: str, classes: Sequence[str]
 ) -> dict[str, str]:
-    """Return a sentence for each class that the synthetic data have lost, by its name, the worst
-    first.
+    """Return a sentence for each class that the synthetic data have lost, the worst first.
 
     A class has collapsed if its recall is less than half as high after training on the synthetic
     data as after training on another set, and the interval of the difference, corrected for the
@@ -201,8 +199,9 @@ def compare_with_controls(
     level: float = LEVEL,
     between_runs: float = 0.0,
 ) -> Difference:
-    """Return the difference of two accuracies on the same test samples, with its interval at
-    `level` in (0, 1).
+    """Return the difference of two accuracies on the same test samples, with its interval.
+
+    The interval is at `level` in (0, 1).
 
     `ours` and `others` mark the samples classified correctly after training on one set or the
     other, (seeds, m). The variance is the sum of two. For test samples it follows Agresti and Min

@@ -1,10 +1,11 @@
 """ε(δ), δ(ε) and μ of a list of releases, always rounded to the safe side.
 
 Unsampled Gaussians and Laplace counts have closed forms, which hold for the discrete mechanisms on
-fine grids too. Sampling and coarse grids go through privacy loss distributions. Rényi bounds hold
-always; the closed forms without credit for sampling hold where no grid is coarse. The least valid
-bound counts. No ε is ever below the closed form of the unsampled Gaussians. To add a mechanism,
-begin in mechanisms.py, which says how each release is accounted.
+fine grids too. Sampling and coarse grids go through privacy loss distributions. Rényi bounds always
+hold. The closed forms without credit for sampling hold where no grid is coarse. The least valid
+bound counts, but no ε is ever below the closed form of the unsampled Gaussians.
+
+To add a mechanism, begin in mechanisms.py, which says how each release is accounted.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ _PLD_CAN = 2000.0
 
 
 def epsilon(releases: Iterable[Release], delta: float, *, quick: bool = False) -> float:
-    """The ε for which all `releases` together, chosen adaptively, are (ε, delta)-DP.
+    """Return the ε for which all `releases` together, chosen adaptively, are (ε, delta)-DP.
 
-    Never too small.
+    The result is never too small.
 
     Args:
         releases: of one relation and one unit; if there are none, ε is 0.
         delta: strictly between 0 and 1; there is no default.
-        quick: take only bounds that need no privacy loss distribution; this never makes the result
+        quick: use only bounds that need no privacy loss distribution; this never makes the result
             smaller.
 
     Returns:
@@ -60,9 +61,9 @@ def epsilon(releases: Iterable[Release], delta: float, *, quick: bool = False) -
 
 
 def delta(releases: Iterable[Release], epsilon: float) -> float:
-    """The δ for which all `releases` together are (epsilon, δ)-DP.
+    """Return the δ for which all `releases` together are (epsilon, δ)-DP.
 
-    Never too small. Resolved to 1e-14.
+    The result is never too small. It is resolved to 1e-14.
 
     Raises:
         PrivacyError: epsilon is negative or not finite, or `sort_parts` refuses the releases.
@@ -85,12 +86,10 @@ def delta(releases: Iterable[Release], epsilon: float) -> float:
 
 
 def gdp_mu(releases: Iterable[Release]) -> float | None:
-    """μ such that all `releases` together are μ-GDP.
+    """Return the μ for which all `releases` together are μ-GDP.
 
-    None unless all are unsampled Gaussians on fine grids.
-
-    Since their noise is discrete, this holds up to a factor of e^±1e-33 per draw in every
-    probability.
+    Returns None unless all are unsampled Gaussians on fine grids. Their noise is discrete, so this
+    holds up to a factor of e^±1e-33 per draw in every probability.
     """
     parts = sort_parts(releases)
     if parts.laplace or not parts.has_closed_form or not parts.gaussian or parts.noiseless:
@@ -99,8 +98,9 @@ def gdp_mu(releases: Iterable[Release]) -> float | None:
 
 
 def _total_variation(parts: Parts) -> float:
-    """A cheap bound on δ(0): total variation adds up over releases, and sampling at rate q
-    multiplies it by q.
+    """Return a cheap upper bound on δ(0).
+
+    Total variation adds up over releases, and sampling at rate q multiplies it by q.
     """
     gaussian = math.erf(math.sqrt(parts.gaussian) / math.sqrt(8))
     terms = (

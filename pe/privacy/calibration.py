@@ -1,6 +1,4 @@
-"""The least noise that meets a target (ε, δ), and the most hits that any attack on given releases
-can have.
-"""
+"""Noise that meets a target (ε, δ), and the most hits that an attack can have."""
 
 from __future__ import annotations
 
@@ -44,20 +42,20 @@ _POINTS = 9
 
 
 def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) -> float:
-    """The smallest z, rounded up, for which `releases(z)` together meet `budget`.
+    """Return the smallest z, rounded up, for which `releases(z)` together meet `budget`.
 
     Args:
-        releases: z → the whole composition, releases that z does not change included; larger z must
-            mean more noise.
+        releases: z → the whole composition, including releases that z does not change; larger z
+            must mean more noise.
         budget: the target.
 
     Returns:
-        z of ten significant digits with epsilon(releases(z), δ) ≤ ε, at most a relative 1e-9 (1e-5
-            where an ε takes
-        a privacy loss distribution) above the smallest such z.
+        z of ten significant digits with epsilon(releases(z), δ) ≤ ε. It exceeds the smallest such z
+            by a relative 1e-9 at most, or 1e-5 where ε takes a privacy loss distribution.
 
     Raises:
-        PrivacyError: no amount of noise meets the target, as when the fixed releases exceed it.
+        PrivacyError: no amount of noise meets the target, for example because the fixed releases
+            exceed it.
     """
 
     def exactly(z: float, quick: bool = False) -> float:
@@ -79,9 +77,9 @@ def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) ->
 def _least(
     at: Callable[[float], float], budget: Budget, start: float, factor: float, tolerance: float
 ) -> float:
-    """The smallest z, up to `tolerance`, whose ε, at(z), meets the budget.
+    """Return the smallest z, up to `tolerance`, whose ε, at(z), meets the budget.
 
-    Sought from `start` in steps of `factor`.
+    The search begins at `start` and goes in steps of `factor`.
     """
     high = start
     while (high_epsilon := at(high)) > budget.epsilon:
@@ -106,8 +104,9 @@ def _least(
 def _narrow(
     at: Callable[[float], float], target: float, values: dict[float, float], tolerance: float
 ) -> float:
-    """Find z by Brent's method between the two points of `values` (ln z → ε), the second of which
-    meets the target.
+    """Find z by Brent's method between the two points of `values` (ln z → ε).
+
+    The second point meets the target.
     """
     from scipy.optimize import brentq
 
@@ -134,12 +133,11 @@ def _round_up(z: float) -> float:
 def most_hits(
     releases: Iterable[Release], false_alarms: Sequence[float], delta: float
 ) -> list[float]:
-    """The largest share of members that any attack on all `releases` together can name, for each of
-    `false_alarms`.
+    """Return, for each of `false_alarms`, the largest share of members that any attack can name.
 
-    For unsampled Gaussians it is given by their trade-off curve, Φ(Φ⁻¹(α) + μ) (Dong, Roth, Su
-    2022). For others it is the least of the bounds by (ε', δ(ε')) at nine ε' from 0 to the ε at
-    `delta`: each bound holds, so the least does.
+    The attack sees all `releases`. Unsampled Gaussians have a trade-off curve, Φ(Φ⁻¹(α) + μ) (Dong,
+    Roth, Su 2022). For others the result is the least of the bounds by (ε', δ(ε')) at nine ε' from
+    0 to the ε at `delta`: each of these bounds holds.
 
     Args:
         releases: of one relation and one unit.

@@ -1,6 +1,4 @@
-"""The ledger written out for a reader: what is promised, by which releases, for which files; and
-what is not.
-"""
+"""The ledger, written out for a reader: promise, releases, covered files and limits."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ def build_certificate(
     declared_units: int | None = None,
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The certificate of a run, as JSON values, with the planned total.
+    """Return the certificate of a run, as JSON values, with the planned total.
 
     It holds no private value and no time.
 
@@ -114,8 +112,9 @@ def build_certificate(
 
 
 def _releases(ledger: Ledger) -> list[dict[str, Any]]:
-    """Every planned or charged release, with the number of its charges and its state: planned,
-    charged or released.
+    """Return every planned or charged release with its charges and state.
+
+    The state is planned, charged or released.
     """
     entries = {
         release.name: release.to_dict() | {"charges": 1, "state": "planned", "unsafe": False}
@@ -129,12 +128,12 @@ def _releases(ledger: Ledger) -> list[dict[str, Any]]:
 
 
 def verify(certificate: Certificate, folder: Path) -> list[str]:
-    """Check a certificate anew: ε from its releases, its sentences from its numbers, its files by
-    their hashes.
+    """Check a certificate and its files, and return a sentence for each fault.
 
-    It finds accidents and careless changes. Whoever changes a file and rewrites the certificate to
-    match is not found out: the certificate is self-issued. A signature (pe/store/signing.py) finds
-    that out.
+    ε must follow from the releases, the sentences from the numbers, and each file must have its
+    hash. This finds accidents and careless changes. It does not find somebody who changes a file
+    and rewrites the certificate to match, because the certificate is self-issued; a signature
+    (pe/store/signing.py) does.
 
     Returns:
         A sentence for each fault of `certificate` and of the files in `folder`; empty if there is
@@ -167,9 +166,10 @@ def verify(certificate: Certificate, folder: Path) -> list[str]:
 
 
 def certified_releases(certificate: Certificate) -> list[Release]:
-    """The releases of a certificate, each as often as it was charged.
+    """Return the releases of a certificate, each as often as it was charged.
 
-    PrivacyError if they are faulty or too many.
+    Raises:
+        PrivacyError: a release is faulty, or there are too many.
     """
     releases: list[Release] = []
     for entry in certificate["releases"]:
@@ -257,9 +257,7 @@ def _check_words(certificate: Certificate) -> Iterator[str]:
 
 
 def _expected_warnings(certificate: Certificate) -> list[str]:
-    """First the warnings that follow from the certificate's numbers, then any others that
-    it has.
-    """
+    """Return the warnings that follow from the certificate's numbers, then any others."""
     delta = certificate["delta"]
     sizes = (certificate["declared_size"], certificate.get("declared_units"))
     if certificate["format"] == 1:

@@ -22,10 +22,10 @@ def release_file(name: str) -> str:
 
 
 def hash_files(folder: Path) -> dict[str, str]:
-    """Name → SHA-256 of every file below `folder`, except in confidential/, the certificate itself
-    and its signature.
+    """Return name → SHA-256 of every file below `folder` that a certificate can cover.
 
-    Names are relative, with `/`, sorted. A symbolic link is not followed and not listed.
+    Confidential files, the certificate and its signature are left out. Names are relative, with
+    `/`, sorted. Symbolic links are neither followed nor listed.
     """
     return {
         name: sha256(path)
@@ -35,7 +35,7 @@ def hash_files(folder: Path) -> dict[str, str]:
 
 
 def compare_files(folder: Path, digests: Mapping[str, str]) -> list[str]:
-    """One sentence for each file that is missing, changed, or not covered though it is there.
+    """Return one sentence for each file that is missing, changed or not covered.
 
     Args:
         folder: the folder that holds the files.
@@ -60,15 +60,13 @@ def compare_files(folder: Path, digests: Mapping[str, str]) -> list[str]:
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _entries(folder: Path) -> dict[str, Path]:
-    """Name → path of every file and link, except in confidential/, the certificate itself and its
-    signature.
-    """
+    """Return name → path of every file and link that a certificate can cover."""
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
     return {
         name: path

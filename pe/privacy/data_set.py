@@ -52,7 +52,7 @@ class DataSetLedger:
 
     @classmethod
     def beside(cls, data: Path) -> DataSetLedger:
-        """The ledger of the data at `data`, a folder or a file: `<data>.ledger.json` beside it."""
+        """Return the ledger beside the folder or file `data`: `<data>.ledger.json`."""
         path = data.resolve()
         return cls(path.with_name(f"{path.name}.ledger.json"))
 
@@ -66,8 +66,7 @@ class DataSetLedger:
 
         Returns:
             The data set's total for the certificate: epsilon and delta (None if a run added no
-                noise), the number of
-            runs, and, if `whom` names neighbours, these under the key `for`.
+                noise), the number of runs, and `for`, if `whom` names neighbours.
 
         Raises:
             BudgetExceeded: the total would exceed the file's cap; the run was not entered.
@@ -80,14 +79,12 @@ class DataSetLedger:
     def drew(self, run: str, releases: int) -> None:
         """Note, durably, how many releases a run has drawn and kept.
 
-        A copy of the run that has fewer of them is older.
-
-        Called before the first draw, too, with 0: from then on the run cannot be struck out any
-        more.
+        A copy of the run that has fewer of them is older. Also called with 0 before the first draw;
+        from then on the run cannot be struck out any more.
 
         Raises:
-            PrivacyError: the run is not entered, as when it was struck out meanwhile: it must not
-                draw.
+            PrivacyError: the run is not entered, for example because it was struck out meanwhile.
+                It must not draw.
         """
         with self._open() as (content, save):
             if run not in content["runs"]:
@@ -100,10 +97,8 @@ class DataSetLedger:
     def strike(self, run: str) -> None:
         """Strike out a run that has drawn nothing, durably.
 
-        After that it cannot draw until it is entered again.
-
-        The caller must know that nothing was drawn; the file's note of draws (`drew`) is checked as
-        well.
+        After that it cannot draw until it is entered again. The caller must know that nothing was
+        drawn; the file's note of draws (`drew`) is checked as well.
 
         Raises:
             PrivacyError: the run is not entered, or has begun to draw; nothing was changed.
@@ -124,24 +119,17 @@ class DataSetLedger:
         return int(self.read().get("drawn", {}).get(run, 0))
 
     def total(self, delta: float, releases: Sequence[Release] = ()) -> dict[str, Any]:
-        """The data set's total, as `enter` returns it, as it stands now, or with one more run of
-        these releases.
-        """
+        """Return the data set's total, as `enter` does, also with one more run of `releases`."""
         more = {"": [release.to_dict() for release in releases]} if releases else {}
         return _total(self.read()["runs"] | more, delta)
 
     def check(self, releases: Sequence[Release]) -> None:
-        """Raise BudgetExceeded if the cap would refuse a new run with these releases, which is not
-        entered.
-        """
+        """Raise BudgetExceeded if these releases do not fit under the cap. Enters no run."""
         with self._open() as (content, _):
             self._runs_with(content, "", releases)
 
     def refusal(self, releases: Sequence[Release]) -> str:
-        """Return why `check` would refuse.
-
-        Empty if it would not. The file is only read, so none is made.
-        """
+        """Return why `check` would refuse, or "". The file is only read, so none is made."""
         try:
             self._runs_with(self.read(), "", releases)
         except BudgetExceeded as error:
@@ -157,10 +145,9 @@ class DataSetLedger:
             save(content | {"cap": None if budget is None else asdict(budget)})
 
     def add(self, other: DataSetLedger) -> None:
-        """Count all runs of another ledger file in this one, too, durably: for two ledger files of
-        the same records.
+        """Count all runs of another ledger file of the same records here, too, durably.
 
-        A run that stands in both counts once, with the larger plan and the larger number of
+        A run that is in both files counts once, with the larger plan and the larger number of
         releases drawn.
         """
         theirs = other.read()
@@ -181,10 +168,10 @@ class DataSetLedger:
             save(content | both)
 
     def read(self) -> Content:
-        """The file's content: format, cap ({epsilon, delta} or None), runs (identity → releases).
+        """Return the file's content as JSON values.
 
-        Also, but not in every file, deltas (identity → the run's δ) and drawn (identity → releases
-        kept; see `drew`).
+        It has format, cap ({epsilon, delta} or None) and runs (identity → releases). Some files
+        also have deltas (identity → the run's δ) and drawn (identity → releases kept; see `drew`).
         """
         try:
             return self._parse(read_bytes(self.path) if self.path.exists() else b"")
@@ -196,7 +183,7 @@ class DataSetLedger:
 
     @contextmanager
     def _open(self) -> Iterator[tuple[Content, Callable[[Content], None]]]:
-        """The file's content, and a function that replaces it, whole or not at all.
+        """Yield the file's content, and a function that replaces it, whole or not at all.
 
         Other processes are locked out.
         """
@@ -210,9 +197,9 @@ class DataSetLedger:
             ) from error
 
     def _runs_with(self, content: Content, run: str, releases: Sequence[Release]) -> Runs:
-        """The file's runs together with `run` and its releases.
+        """Return the file's runs together with `run` and its releases.
 
-        Raise BudgetExceeded if the cap does not allow them.
+        Raises BudgetExceeded if the cap does not allow them.
         """
         runs = {**content["runs"], run: [release.to_dict() for release in releases]}
         if content["cap"] is not None:
@@ -260,11 +247,9 @@ class DataSetLedger:
 
 
 def total_epsilon(runs: Runs, delta: float) -> float:
-    """ε of all runs together at `delta`, for the neighbours that `whom` names.
+    """Return ε of all runs together at `delta`, for the neighbours that `whom` names.
 
-    Infinite if a run added no noise.
-
-    docs/proofs.md proves it ("All runs over one data set").
+    It is infinite if a run added no noise. docs/proofs.md proves it ("All runs over one data set").
     """
     releases = [Release.from_dict(values) for run in runs.values() for values in run]
     if len({release.unit for release in releases}) > 1:
@@ -275,9 +260,9 @@ def total_epsilon(runs: Runs, delta: float) -> float:
 
 
 def whom(runs: Runs) -> str:
-    """The neighbours for which a total over runs of several relations or units holds.
+    """Return the neighbours for which a total over several relations or units holds.
 
-    Empty if there is one of each.
+    Empty if the runs share one relation and one unit.
     """
     units, relations = (
         sorted({values[key] for run in runs.values() for values in run})
@@ -292,12 +277,12 @@ def whom(runs: Runs) -> str:
 
 
 def for_a_record(release: Release) -> Release:
-    """The release as it protects a record that is replaced by another, whatever the release's
-    relation and unit are.
+    """Return the release as it protects one record that is replaced by another.
 
-    Where the unit is larger than a record, two units change if the new record is somebody else's:
-    the sensitivity doubles once more; or, if units are sampled by coins, the release counts as two,
-    each with half the noise variance.
+    This holds for any relation and unit of the release. Where the unit is larger than a record, two
+    units change if the new record is somebody else's, so the sensitivity doubles once more. If
+    units are sampled by coins, the release counts as two instead, each with half the noise
+    variance.
     """
     double = replace(_for_a_replacement(release), unit="record")
     if release.unit == "record":
@@ -312,7 +297,7 @@ def for_a_record(release: Release) -> Release:
 
 
 def _for_a_replacement(release: Release) -> Release:
-    """The release as it protects a unit replaced by another.
+    """Return the release as it protects a unit replaced by another.
 
     Its sensitivity doubles unless it is for replace_one.
     """
@@ -333,12 +318,11 @@ def _total(runs: Runs, delta: float) -> dict[str, Any]:
 
 @contextmanager
 def _locked_file(path: Path) -> Iterator[tuple[bytes, Callable[[str], None]]]:
-    """The file's content (b"" if new), and a function that replaces it durably, while other
-    processes are locked out.
+    """Yield the file's content (b"" if new) and a function that replaces it durably.
 
-    A new file has mode 0600, and is deleted again if nothing is written; an existing file keeps its
-    mode, and a link to it stays a link. After an OSError, except in the last sync, the file is as
-    it was.
+    Other processes are locked out. A new file has mode 0600, and is deleted again if nothing is
+    written. An existing file keeps its mode, and a link to it stays a link. After an OSError,
+    except in the last sync, the file is as it was.
     """
     while True:
         is_new = not path.exists()

@@ -1,6 +1,4 @@
-"""The ledger: the only door to noise, with the budget it keeps to, the store it writes to and the
-public clock.
-"""
+"""The ledger: budget, durable store, public clock, and the only door to noise."""
 
 from __future__ import annotations
 
@@ -29,8 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PublicClock:
-    """Holds pieces of private work back until their deadlines, which follow from public numbers
-    alone.
+    """Holds private work back until deadlines that follow from public numbers alone.
 
     How long a search or an embedding takes depends on the number of private records and on their
     values. Whoever gets the next request, or sees the console, must not learn how long it took.
@@ -48,11 +45,10 @@ class PublicClock:
 
     @contextmanager
     def hold(self, work: str) -> Iterator[None]:
-        """Let the block, which is the work of this name, end at the deadline of its kind and not
-        before.
+        """End the block, which does the work of this name, at its deadline and not before.
 
         Guarantee: while the work meets its deadline, the end of the block does not depend on how
-        long the work took, but for the time that the system takes to wake a process. Work that
+        long the work took, except for the time that the system takes to wake a process. Work that
         raises is not held back: the run ends.
         """
         deadline = self.deadlines.get(kind_of(work))
@@ -68,7 +64,7 @@ class PublicClock:
 
 
 def kind_of(work: str) -> str:
-    """Return the kind of private work that a release's name tells: `histogram` of histogram/2."""
+    """Return the kind of private work that a release's name tells: `histogram` for histogram/2."""
     return work.partition("/")[0]
 
 
@@ -83,12 +79,13 @@ class StoredRelease:
 
 
 class ReleaseStore(Protocol):
-    """Durable records: the effect of a method that has returned survives a crash of the process and
-    the machine.
+    """Durable records of charges and noisy arrays.
+
+    The effect of a method that has returned survives a crash of the process and the machine.
     """
 
     def find(self, name: str) -> StoredRelease | None:
-        """Return the record of the release `name`. None if it was never charged."""
+        """Return the record of the release `name`, or None if it was never charged."""
 
     def charges(self) -> Sequence[StoredRelease]:
         """Return every release ever charged, in the order of the first charge."""
@@ -103,7 +100,7 @@ class ReleaseStore(Protocol):
         """Return True if anything of a draw of `name` that was never kept may still exist anywhere.
 
         A draw lives in memory until `keep`, so a process that ended leaves none; a partly written
-        file, a checkpoint or a swapped page that could survive does. When in doubt, True.
+        file, a checkpoint or a swapped page that could survive does. When in doubt, return True.
         """
 
 
@@ -160,17 +157,16 @@ class Budget:
 
 
 class Ledger:
-    """Composes a run's releases, and refuses, before it is charged or drawn, what would exceed the
-    budget.
+    """Composes a run's releases, and refuses what would exceed the budget before it is charged.
 
-    `release` charges durably, draws, keeps durably and returns, in this order; an array that is
+    `release` charges durably, draws, keeps durably and returns, in this order. An array that is
     kept is returned again without a new draw. So the total never under-counts, at whatever instant
     the process crashes.
 
     Guarantee: all that ever left `release`, together, is (budget.epsilon, budget.delta)-DP under
     `relation` for one `unit`, provided each release's declared sensitivity holds. The planned
-    releases are reserved: the total counts them from the start, also when the run stops early. No
-    guarantee without a budget.
+    releases are reserved: the total counts them from the start, also when the run stops early.
+    There is no guarantee without a budget.
 
     `clock` holds each new release back until its deadline, if it has one.
 
@@ -217,8 +213,7 @@ class Ledger:
         self._check_affordable(self.events(), "The plan")
 
     def release(self, release: Release, draw: Callable[[Noise], Array]) -> Array:
-        """Return the read-only noisy array of `release`: the kept one, or one drawn, kept and
-        returned at its deadline.
+        """Return the read-only noisy array of `release`, the kept one or a new one at its deadline.
 
         Args:
             release: its declaration, equal to the planned one of that name if there is one.
@@ -252,18 +247,16 @@ class Ledger:
         return before is not None and before.array is not None
 
     def total(self, delta: float | None = None) -> float:
-        """ε of all that is planned or was charged, at `delta` (the budget's, if None).
+        """Return ε of all that is planned or was charged, at `delta` (default: the budget's).
 
-        Infinite without a budget.
+        It is infinite without a budget.
         """
         if self.budget is None:
             return math.inf
         return epsilon(self.events(), self.budget.delta if delta is None else delta)
 
     def epsilon_at(self, deltas: Iterable[float]) -> dict[float, float]:
-        """ε of all that is planned or was charged, at each of `deltas` that the accountant can
-        resolve.
-        """
+        """Return ε of all planned or charged releases, at each δ that can be resolved."""
         totals = {}
         for delta in deltas:
             with suppress(PrivacyError):
@@ -271,9 +264,9 @@ class Ledger:
         return totals
 
     def events(self, extra: Release | None = None) -> list[Release]:
-        """Every planned or charged release, as often as charged and at least once.
+        """Return every planned or charged release, as often as charged and at least once.
 
-        `extra` as if charged once more.
+        `extra` is counted as if it were charged once more.
         """
         with self._lock:
             times = {release.name: (release, 0) for release in self.plan}
@@ -283,14 +276,12 @@ class Ledger:
         return [release for release, charges in times.values() for _ in range(max(1, charges))]
 
     def charges(self) -> Sequence[StoredRelease]:
-        """Every release charged so far."""
+        """Return every release charged so far."""
         return self._store.charges()
 
     @property
     def unsafe(self) -> bool:
-        """True if unsafe noise was or will be used, or no budget was given: then there is no
-        guarantee.
-        """
+        """True if there is no guarantee: noise is or was unsafe, or no budget was given."""
         return (
             self.budget is None
             or self._noise.unsafe

@@ -1,5 +1,4 @@
-"""Mechanisms as numbers: every release sorted by how it is accounted, and the bounds on ε and δ for
-each sort.
+"""Mechanisms as numbers: how each release is accounted, and bounds on ε and δ.
 
 docs/proofs.md ("Discrete noise", "Composition") proves which bound holds for which release.
 """
@@ -37,9 +36,7 @@ _MAX_UNIT_SHIFTS = 3
 
 @dataclass(frozen=True)
 class Laplace:
-    """Discrete Laplace: L1 shift of `shift` steps, noise scale `scale` steps, done `count`
-    times.
-    """
+    """Discrete Laplace with an L1 shift of `shift` steps and scale `scale` steps, `count` times."""
 
     shift: int
     scale: float
@@ -61,8 +58,9 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Lattice:
-    """Discrete Gaussian of scale `scale` steps with `count` shifts of one step each (G = 1, few
-    records).
+    """Discrete Gaussian of scale `scale` steps, with `count` shifts of one step each.
+
+    It occurs with a grid of 1 and few records.
     """
 
     scale: float
@@ -90,9 +88,7 @@ class Parts:
 
     @property
     def without_sampling(self) -> float:
-        """μ² of all unsampled and sampled Gaussians when sampling is not credited: always an upper
-        bound.
-        """
+        """μ² of all Gaussians when sampling is not credited: always an upper bound."""
         return self.gaussian + math.fsum(
             part.count / part.noise_multiplier**2 for part in self.samplings
         )
@@ -162,8 +158,9 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
 
 
 def _continuous(release: Release) -> float:
-    """The multiplier of continuous Gaussian noise of which a release of scale ≥ CONVOLVED_FROM is
-    post-processing.
+    """Return the multiplier of the continuous Gaussian that this discrete one post-processes.
+
+    The release has a scale of at least CONVOLVED_FROM.
     """
     return release.noise_multiplier * math.sqrt(1 - (CONVOLVED / release.scale) ** 2)
 
@@ -180,7 +177,7 @@ def _unit_shifts(release: Release) -> int:
 
 
 def _squares(counts: Counter[float]) -> float:
-    """Σ count/z²."""
+    """Return Σ count/z²."""
     return math.fsum(count / z**2 for z, count in sorted(counts.items()))
 
 
@@ -210,7 +207,7 @@ _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 
 def gaussian_log_delta(mu: float, epsilon: Float64Array) -> Float64Array:
-    """Natural logarithm of δ(ε) of a μ-GDP Gaussian. `mu` > 0, every ε ≥ 0. Not rounded."""
+    """Return ln δ(ε) of a μ-GDP Gaussian. `mu` > 0, every ε ≥ 0. Not rounded."""
     u = epsilon / mu - mu / 2
     v = epsilon / mu + mu / 2
     log_phi = -0.5 * u**2 - _LOG_SQRT_2PI
@@ -224,10 +221,9 @@ def gaussian_log_delta(mu: float, epsilon: Float64Array) -> Float64Array:
 
 
 def gaussian_delta(mu: float, epsilon: Float64Array) -> Float64Array:
-    """δ(ε) of a μ-GDP Gaussian for any real ε. `mu` ≥ 0. Not rounded.
+    """Return δ(ε) of a μ-GDP Gaussian for any real ε. `mu` ≥ 0. Not rounded.
 
-    For negative ε, δ(−x) = 1 − e^−x·(1 − δ(x)), which holds because the pair of distributions is
-    symmetric.
+    For negative ε, δ(−x) = 1 − e^−x·(1 − δ(x)), because the pair of distributions is symmetric.
     """
     size = np.abs(epsilon)
     delta = np.zeros_like(size) if mu == 0 else np.exp(gaussian_log_delta(mu, size))
@@ -235,7 +231,7 @@ def gaussian_delta(mu: float, epsilon: Float64Array) -> Float64Array:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The smallest ε ≥ 0 with δ(ε) ≤ delta for a μ-GDP Gaussian, rounded up. `mu` ≥ 0."""
+    """Return the smallest ε ≥ 0 with δ(ε) ≤ delta for a μ-GDP Gaussian, rounded up. `mu` ≥ 0."""
     check_delta(delta)
     if (
         float(erf(mu / math.sqrt(8))) * (1 + MARGIN) + FLOOR <= delta or mu == 0
@@ -257,7 +253,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def _mills(x: Float64Array) -> Float64Array:
-    """The Mills ratio Φ(−x)/φ(x). It is small for x ≥ −1."""
+    """Return the Mills ratio Φ(−x)/φ(x). It is small for x ≥ −1."""
     return np.asarray(math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2)))
 
 
@@ -277,7 +273,7 @@ _MOST_EACH = 1024
 
 
 def laplace_losses(parts: Iterable[Laplace]) -> tuple[Float64Array, Float64Array]:
-    """The losses of all `parts` together, ascending, rounded up, and their probabilities."""
+    """Return the losses of all `parts` together, ascending, rounded up, and their probabilities."""
     total = np.zeros(1), np.ones(1)
     for part in parts:
         values, weights = _losses(part, _MOST_LOSSES if len(total[0]) == 1 else _MOST_EACH)
@@ -288,15 +284,13 @@ def laplace_losses(parts: Iterable[Laplace]) -> tuple[Float64Array, Float64Array
 
 
 def mixed_delta(mu: float, parts: tuple[Laplace, ...], epsilon: float) -> float:
-    """δ(ε) of a μ-GDP Gaussian and `parts` together, rounded up. `mu` ≥ 0, epsilon ≥ 0."""
+    """Return δ(ε) of a μ-GDP Gaussian and `parts` together, rounded up. `mu` ≥ 0, epsilon ≥ 0."""
     losses, weights = laplace_losses(parts)
     return min(1.0, _delta(mu, losses, weights, epsilon) * (1 + MARGIN) + FLOOR)
 
 
 def mixed_epsilon(mu: float, parts: tuple[Laplace, ...], delta: float) -> float:
-    """The smallest ε ≥ 0 with δ(ε) ≤ delta for a μ-GDP Gaussian and `parts` together,
-    rounded up.
-    """
+    """Return the smallest ε ≥ 0 with δ(ε) ≤ delta for a μ-GDP Gaussian and `parts`, rounded up."""
     check_delta(delta)
     if not parts:
         return gaussian_epsilon(mu, delta)
@@ -322,8 +316,9 @@ def _delta(mu: float, losses: Float64Array, weights: Float64Array, epsilon: floa
 
 
 def _losses(part: Laplace, most: int) -> tuple[Float64Array, Float64Array]:
-    """The losses of `part`, with all its repetitions, on about `most` values or fewer; and their
-    probabilities.
+    """Return the losses of `part`, with all its repetitions, and their probabilities.
+
+    There are about `most` values or fewer.
     """
     k = part.shift
     m = min(k, max(1, most // part.count))
@@ -345,8 +340,9 @@ def _losses(part: Laplace, most: int) -> tuple[Float64Array, Float64Array]:
 
 
 def _group(losses: Float64Array, weights: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """If there are more than _MOST_LOSSES losses, round them up onto _MOST_EACH values and sum
-    their probabilities.
+    """Round the losses up onto _MOST_EACH values if there are more than _MOST_LOSSES.
+
+    Probabilities of losses that fall together add up.
     """
     if len(losses) <= _MOST_LOSSES:
         return losses, weights
@@ -371,7 +367,7 @@ _MOST_TERMS = 1000
 
 
 def rdp_epsilon(parts: Parts, delta: float) -> float:
-    """An ε for which the composition is (ε, delta)-DP, rounded up."""
+    """Return an ε for which the composition is (ε, delta)-DP, rounded up."""
     check_delta(delta)
     orders, divergence = rdp_curve(parts)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -383,14 +379,14 @@ def rdp_epsilon(parts: Parts, delta: float) -> float:
 
 
 def rdp_delta(parts: Parts, epsilon: float) -> float:
-    """A δ for which the composition is (epsilon, δ)-DP, rounded up."""
+    """Return a δ for which the composition is (epsilon, δ)-DP, rounded up."""
     orders, divergence = rdp_curve(parts)
     log_delta = (orders - 1) * (divergence - epsilon + np.log1p(-1 / orders)) - np.log(orders)
     return min(1.0, math.exp(min(0.0, float(np.min(log_delta)))) * (1 + MARGIN) + FLOOR)
 
 
 def rdp_curve(parts: Parts) -> tuple[Float64Array, Float64Array]:
-    """Orders α > 1 and the Rényi divergence of the composition at each."""
+    """Return orders α > 1 and the Rényi divergence of the composition at each."""
     any_coins = any(not part.replace for part in parts.samplings)
     orders = _SAMPLED_ORDERS if any_coins else _ORDERS
     rho = (
@@ -417,7 +413,7 @@ def rdp_curve(parts: Parts) -> tuple[Float64Array, Float64Array]:
 
 @lru_cache(maxsize=64)
 def _sampled_curve(rate: float, noise_multiplier: float) -> Float64Array:
-    """The curve of one Poisson-sampled Gaussian at _SAMPLED_ORDERS, for adding or removing a unit.
+    """Return the curve of one Poisson-sampled Gaussian at _SAMPLED_ORDERS, under add/remove.
 
     Mironov, Talwar and Zhang 2019, Sec. 3.3: log A_α by its binomial sum for whole orders, by two
     series for others. An order whose series have not converged after _MOST_TERMS terms gets ∞, so
@@ -441,7 +437,7 @@ def _whole_moment(rate: float, noise_multiplier: float, order: float) -> float:
 
 
 def _fractional_moments(rate: float, noise_multiplier: float) -> Float64Array:
-    """Log A_α at the orders between whole ones.
+    """Return log A_α at the orders between whole ones.
 
     All terms are added without their signs, which only raises it.
     """
@@ -464,9 +460,7 @@ def _fractional_moments(rate: float, noise_multiplier: float) -> Float64Array:
 
 @lru_cache(maxsize=1)
 def _fractional_orders() -> tuple[Float64Array, Float64Array]:
-    """The orders between whole ones, as a column, and the logarithms of their binomial
-    coefficients.
-    """
+    """Return the orders between whole ones, as a column, and their log binomial coefficients."""
     orders = _SAMPLED_ORDERS[_SAMPLED_ORDERS % 1 != 0][:, None]
     return orders, _log_binomial(orders, np.arange(_MOST_TERMS, dtype=np.float64))
 
@@ -478,9 +472,9 @@ def _term(
     rate: float,
     deviation: float,
 ) -> Float64Array:
-    """Log of C(α, i)·q^draws·(1-q)^rest·exp((draws² - draws)/2σ²).
+    """Return the log of C(α, i)·q^draws·(1-q)^rest·exp((draws² - draws)/2σ²).
 
-    Q is `rate`, σ is `deviation`.
+    q is `rate`, σ is `deviation`.
     """
     log_weight = draws * math.log(rate) + rest * math.log1p(-rate)
     return log_binomial + log_weight + (draws**2 - draws) / (2 * deviation**2)
@@ -502,11 +496,10 @@ _MOST_POINTS = 100_000
 
 
 def pld_epsilon(parts: Parts, delta: float, guess: float) -> float:
-    """The smallest ε of the composition's PLD at `delta`, rounded up. ∞ where it cannot be
-    computed.
+    """Return the smallest ε of the composition's PLD at `delta`, rounded up, or ∞.
 
-    `parts` has nothing that only zCDP bounds (rho = 0). `guess`, an upper bound of ε, sets the
-    discretisation.
+    It is ∞ where it cannot be computed. `parts` has nothing that only zCDP bounds (rho = 0).
+    `guess`, an upper bound of ε, sets the discretisation.
     """
     goal = delta - _slack(parts)
     if goal < delta / 2:
@@ -516,15 +509,13 @@ def pld_epsilon(parts: Parts, delta: float, guess: float) -> float:
 
 
 def pld_delta(parts: Parts, epsilon: float) -> float:
-    """δ(ε) of the composition's PLD, rounded up."""
+    """Return δ(ε) of the composition's PLD, rounded up."""
     delta = float(_compose(parts, max(epsilon, 1e-3)).get_delta_for_epsilon(epsilon))
     return min(1.0, delta * (1 + MARGIN) + _slack(parts))
 
 
 def _slack(parts: Parts) -> float:
-    """Return the numerical error that a PLD's δ may hide: about 1e-16 per composition,
-    times ten.
-    """
+    """Return the error that a PLD's δ may hide: about 1e-16 per composition, times ten."""
     count = sum(part.count for part in parts.samplings)
     return 1e-14 + 1e-15 * (count + sum(part.count for part in parts.lattice))
 
@@ -551,9 +542,9 @@ def _compose(parts: Parts, guess: float) -> Any:
 
 @lru_cache(maxsize=32)
 def _distribution(part: float | Sampled | Lattice, interval: float) -> Any:
-    """The PLD of a part with its repetitions.
+    """Return the PLD of a part with its repetitions.
 
-    A number is the noise multiplier of all unsampled Gaussians together.
+    A number stands for the noise multiplier of all unsampled Gaussians together.
     """
     from dp_accounting.pld import privacy_loss_distribution as pld
     from dp_accounting.privacy_accountant import NeighboringRelation
@@ -579,8 +570,9 @@ def _distribution(part: float | Sampled | Lattice, interval: float) -> Any:
 
 
 def _interval(parts: Parts, guess: float) -> float:
-    """A discretisation fine enough for `guess`, and so coarse that no PLD has more than about
-    _MOST_POINTS values.
+    """Return a discretisation that is fine enough for `guess`.
+
+    It is so coarse that no PLD has more than about _MOST_POINTS values.
     """
     ranges = [
         10 / part.noise_multiplier + 0.5 / part.noise_multiplier**2 for part in parts.samplings

@@ -1,4 +1,4 @@
-"""Noise and coins: exact and discrete, from the operating system's entropy; or seeded, for tests.
+"""Exact, discrete noise and coins from the operating system's entropy, or seeded for tests.
 
 No PRNG stands between: every number is made of bytes that the system's cryptographic source gave
 for it alone.
@@ -37,16 +37,16 @@ class Noise(Protocol):
 
     @property
     def unsafe(self) -> bool:
-        """True if the draws can be foretold; then the certificate says "no guarantee"."""
+        """True if the draws can be foretold. Then the certificate says "no guarantee"."""
 
     def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
-        """Independent draws with P(x) ∝ exp(−x²/(2·scale²)), x integer. Scale > 0."""
+        """Return independent draws with P(x) ∝ exp(−x²/(2·scale²)), x integer. `scale` > 0."""
 
     def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
-        """Independent draws with P(x) ∝ exp(−|x|/scale), x integer. Scale > 0."""
+        """Return independent draws with P(x) ∝ exp(−|x|/scale), x integer. `scale` > 0."""
 
     def coins(self, count: int, rate: float) -> BoolArray:
-        """Independent coins, bool (count,), each True with probability `rate`: Poisson sampling."""
+        """Return independent coins, bool (count,), True with probability `rate`."""
 
 
 class SystemNoise:
@@ -59,15 +59,15 @@ class SystemNoise:
     unsafe = False
 
     def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
-        """Independent draws with P(x) ∝ exp(−x²/(2·scale²)), x integer."""
+        """Return independent draws with P(x) ∝ exp(−x²/(2·scale²)), x integer."""
         return discrete_draws(int(np.prod(shape)), _check(scale), "gaussian").reshape(shape)
 
     def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
-        """Independent draws with P(x) ∝ exp(−|x|/scale), x integer."""
+        """Return independent draws with P(x) ∝ exp(−|x|/scale), x integer."""
         return discrete_draws(int(np.prod(shape)), _check(scale), "laplace").reshape(shape)
 
     def coins(self, count: int, rate: float) -> BoolArray:
-        """Independent coins, each True with probability `rate` rounded down to 53 bits."""
+        """Return independent coins, each True with probability `rate` rounded down to 53 bits."""
         return random_words(count) >> np.uint64(64 - _COIN_BITS) < np.uint64(
             math.floor(rate * 2.0**_COIN_BITS)
         )
@@ -76,9 +76,8 @@ class SystemNoise:
 class UnsafeSeededNoise:
     """Noise for tests, repeatable from a seed: NO GUARANTEE.
 
-    Whoever knows the seed removes the noise.
-
-    A ledger that draws from it is marked for ever, and its certificate says "no guarantee".
+    Whoever knows the seed removes the noise. A ledger that draws from it is marked for ever, and
+    its certificate says "no guarantee".
     """
 
     unsafe = True
@@ -87,11 +86,11 @@ class UnsafeSeededNoise:
         self._generator = np.random.default_rng(seed)
 
     def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
-        """Rounded Gaussian draws."""
+        """Return rounded Gaussian draws."""
         return np.rint(self._generator.normal(scale=_check(scale), size=shape)).astype(np.int64)
 
     def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
-        """Differences of two geometric draws, which are discrete Laplace."""
+        """Return differences of two geometric draws, which are discrete Laplace."""
         stop = -math.expm1(-1 / _check(scale))
         draws = self._generator.geometric(stop, size=shape) - self._generator.geometric(
             stop, size=shape
@@ -99,16 +98,15 @@ class UnsafeSeededNoise:
         return np.asarray(draws, dtype=np.int64)
 
     def coins(self, count: int, rate: float) -> BoolArray:
-        """Coins of the seeded generator."""
+        """Return coins of the seeded generator."""
         return self._generator.random(count) < rate
 
 
 def grid_for(noise_multiplier: float, sensitivity: float = 1.0, fractional: bool = False) -> int:
-    """Integer steps per vote: the smallest power of two G with G·σ ≥ 2^16, σ =
-    sensitivity·noise_multiplier.
+    """Return the integer steps per vote: the smallest power of two G with G·σ ≥ 2^16.
 
-    `fractional` votes (q > 1 neighbours, units larger than a record) also get G ≥ 2^16, so that
-    rounding them toward zero loses less than 2^-16 of a vote.
+    σ is sensitivity·noise_multiplier. `fractional` votes (q > 1 neighbours, units larger than a
+    record) also get G ≥ 2^16, so that rounding them toward zero loses less than 2^-16 of a vote.
 
     Raises:
         PrivacyError: so little noise that the grid would not fit into 64-bit sums.
@@ -138,7 +136,7 @@ def _check(scale: float) -> float:
 
 
 def random_words(count: int) -> Words:
-    """Independent uniform numbers of 64 bits, uint64 (count,)."""
+    """Return independent uniform numbers of 64 bits, uint64 (count,)."""
     return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
 
 
@@ -181,11 +179,13 @@ _BATCH = 2**15  # proposals at a time: they stay in the cache
 
 
 def discrete_draws(count: int, scale: float, law: Law) -> Int64Array:
-    """Independent draws with P(x) ∝ e^(−x²/(2·scale²)) (gaussian) or e^(−|x|/scale) (laplace),
-    int64 (count,).
+    """Return independent draws of a discrete Gaussian or Laplace law, int64 (count,).
 
-    Guarantee: the law is exact; each draw is made of bits of the operating system's entropy that no
-    other draw uses. The scale is above 0 and at most 2^56.
+    P(x) ∝ e^(−x²/(2·scale²)) (gaussian) or e^(−|x|/scale) (laplace). The scale is above 0 and at
+    most 2^56.
+
+    Guarantee: the law is exact. Each draw is made of bits of the operating system's entropy that no
+    other draw uses.
     """
     envelope = _envelope(scale, law)
     draws = np.empty(count, np.int64)
@@ -216,8 +216,9 @@ class Envelope:
 
     @classmethod
     def above(cls, scale: float, law: Law) -> Envelope:
-        """Return the steps with the largest c, to within a hundredth of it, for which CELLS cells
-        suffice.
+        """Return the steps with the largest c for which CELLS cells suffice.
+
+        c is within a hundredth of the largest.
         """
         width_bits = max(0, math.frexp(scale / _BLOCKS_PER_SCALE)[1] - 1)
         starts = np.arange(_MOST_BLOCKS, dtype=np.float64) * 2.0**width_bits
@@ -257,17 +258,16 @@ class Envelope:
         return draws
 
     def _uniform(self, words: Words) -> tuple[Words, int]:
-        """The first binary digits of each U, in the high bits of a word, and the number of these
-        digits.
-        """
+        """Return the first binary digits of each U, in a word's high bits, and their number."""
         low_bits = _CELL_BITS + 1 + self.width_bits
         if 64 - low_bits >= _ENOUGH:
             return words >> np.uint64(low_bits) << np.uint64(low_bits), 64 - low_bits
         return random_words(len(words)), 64
 
     def _decide(self, block: int, x: int, bits: int, digits: int) -> tuple[int, bool]:
-        """Return the proposed integer, which in the tail is drawn here, and True if exact
-        arithmetic accepts it.
+        """Return the proposed integer, and True if exact arithmetic accepts it.
+
+        In the tail the integer is drawn here.
         """
         if block < len(self.cells):
             return x, below(
@@ -279,7 +279,7 @@ class Envelope:
         return x, below(bits, digits, PART * 2 ** (part + 1) * Fraction(self.c), self.exponent(x))
 
     def exponent(self, x: int) -> Fraction:
-        """a(x) of the proof above, exact."""
+        """Return a(x) of the proof above, exact."""
         ratio = x / Fraction(self.scale)
         return ratio * ratio / 2 if self.law == "gaussian" else ratio
 
@@ -288,10 +288,10 @@ _envelope = lru_cache(maxsize=64)(Envelope.above)
 
 
 def below(bits: int, digits: int, factor: Fraction, exponent: Fraction) -> bool:
-    """Return True if a uniform real in [0, 1) that begins with these binary `digits` lies below
-    factor·e^−exponent.
+    """Return True if a uniform real in [0, 1) with these first digits is below factor·e^−exponent.
 
-    `bits` are the digits as a whole number; more are drawn until the comparison is certain.
+    `bits` are the first binary `digits` as a whole number. More are drawn until the comparison is
+    certain.
     """
     if bits >= factor * Fraction(2) ** (digits - math.floor(exponent)):
         return False  # since e^−a ≤ 2^−⌊a⌋; else a small scale would cost numbers of many digits
@@ -315,7 +315,7 @@ def below(bits: int, digits: int, factor: Fraction, exponent: Fraction) -> bool:
 
 
 def _exponents(x: Float64Array, scale: float, law: Law) -> Float64Array:
-    """a(x) of the proof above, in float64 with a few roundings."""
+    """Return a(x) of the proof above, in float64 with a few roundings."""
     ratio = x / scale
     return 0.5 * ratio * ratio if law == "gaussian" else ratio
 

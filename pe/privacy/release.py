@@ -1,5 +1,6 @@
-"""A release: one noised quantity, stated by its mechanism and parameters, never by a value from
-private data.
+"""A release: one noised quantity, stated by its mechanism and parameters.
+
+A release never holds a value from private data.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class Relation(StrEnum):
 
     add_remove: one data set has one unit more; the number of units is private. replace_one: the two
     data sets differ in one unit's data; the number of units is public. zero_out: one unit's data is
-    replaced by nothing (it casts no vote); the number of units is public.
-        Same sensitivities as add_remove.
+    replaced by nothing (it casts no vote); the number of units is public, and sensitivities are
+    those of add_remove.
     """
 
     ADD_REMOVE = "add_remove"
@@ -38,7 +39,7 @@ class Relation(StrEnum):
 
 @dataclass(frozen=True)
 class Poisson:
-    """Each step sees every unit independently with probability `rate`, in (0, 1)."""
+    """Sampling: each step sees every unit independently with probability `rate`, in (0, 1)."""
 
     rate: float
 
@@ -135,17 +136,17 @@ class Release:
 
     @property
     def scale(self) -> float:
-        """Standard deviation of the noise (Laplace: scale), in grid steps."""
+        """The standard deviation of the noise (Laplace: scale), in grid steps."""
         return self.grid * self.sensitivity * self.noise_multiplier
 
     def to_dict(self) -> dict[str, Any]:
-        """The release as JSON values."""
+        """Return the release as JSON values."""
         sampling = None if self.sampling is None else {"poisson_rate": self.sampling.rate}
         return asdict(self) | {"relation": str(self.relation), "sampling": sampling}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Release:
-        """The release that `to_dict` wrote.
+        """Return the release that `to_dict` wrote.
 
         Raises:
             PrivacyError: a key is missing or unknown, or a value has the wrong type or range.

@@ -1,6 +1,4 @@
-"""The certificate's sentences, plain and no stronger than the mathematics, and its page of
-Markdown.
-"""
+"""The certificate's sentences, plain and no stronger than the mathematics, and its page."""
 
 from __future__ import annotations
 
@@ -69,7 +67,7 @@ NO_EPSILON = "none: no guarantee"
 def not_covered(
     private_data_sent_to: str | None, fitted_on_others: str | None, pool_overlaps: str | None
 ) -> list[str]:
-    """One sentence for each thing that the certificate does not cover.
+    """Return one sentence for each thing that the certificate does not cover.
 
     The arguments are the certificate's own keys.
     """
@@ -96,7 +94,7 @@ def not_covered(
 
 
 def unit(name: str) -> str:
-    """The privacy unit, in words."""
+    """Return the privacy unit, in words."""
     if name == "record":
         return (
             "One record: a single item of the private data. A person with several records is "
@@ -106,7 +104,7 @@ def unit(name: str) -> str:
 
 
 def relation(kind: Relation, name: str) -> str:
-    """The worlds that cannot be told apart, in words."""
+    """Return the worlds that cannot be told apart, in words."""
     return {
         Relation.ADD_REMOVE: f"The world as it is, and the world in which any one {name} had never "
         f"been in the data, "
@@ -121,16 +119,16 @@ def relation(kind: Relation, name: str) -> str:
 
 
 def voided_by(noiseless: bool, unsafe: bool) -> list[str]:
-    """The reasons why nothing is promised. Empty if the guarantee holds."""
+    """Return the reasons why nothing is promised. Empty if the guarantee holds."""
     return [NO_NOISE] if noiseless else [UNSAFE] if unsafe else []
 
 
 def guarantee(
     epsilon: float | None, delta: float | None, digits: int = 6, between: str = " at "
 ) -> str:
-    """The guarantee as text, such as `ε = 4 at δ = 1e-06`.
+    """Return the guarantee as text, such as `ε = 4 at δ = 1e-06`.
 
-    NO_EPSILON where no ε holds (None, or infinite).
+    It is NO_EPSILON where no ε holds (None, or infinite).
     """
     if epsilon is None or delta is None or math.isinf(epsilon):
         return NO_EPSILON
@@ -138,7 +136,7 @@ def guarantee(
 
 
 def finite(epsilon: float) -> float | None:
-    """Return ε for JSON. None, which is null there, for an infinite ε."""
+    """Return ε for JSON: None, which is null there, in place of an infinite ε."""
     return epsilon if math.isfinite(epsilon) else None
 
 
@@ -150,7 +148,7 @@ def statement(
     reasons: Sequence[str],
     mu: float | None = None,
 ) -> str:
-    """The promise in one paragraph, or the `reasons` why there is none.
+    """Return the promise in one paragraph, or the `reasons` why there is none.
 
     `mu` is the μ of all releases (`gdp_mu`).
     """
@@ -168,10 +166,10 @@ def statement(
 
 
 def found_at_most(epsilon: float, delta: float, mu: float | None) -> str:
-    """Most hits in 100 of a test that wrongly accuses 1 in 100: by μ-GDP, where it holds, else by ε
-    and δ alone.
+    """Return, in words, the most hits in 100 of a test that wrongly accuses 1 in 100.
 
-    Φ(Φ⁻¹(0.01) + μ) (Dong, Roth and Su 2022), and `power`.
+    Where μ-GDP holds the number is Φ(Φ⁻¹(0.01) + μ) (Dong, Roth and Su 2022). Otherwise `power`
+    computes it from ε and δ alone.
     """
     alone = round_up(100 * power(epsilon, delta, 0.01), 3)
     if mu is None:
@@ -185,8 +183,9 @@ def found_at_most(epsilon: float, delta: float, mu: float | None) -> str:
 
 
 def round_up(value: float, digits: int = 6) -> str:
-    """A number, which must not be understated, as text: rounded up to this many significant
-    digits.
+    """Return a number as text, rounded up to `digits` significant digits.
+
+    Used for numbers that must not be understated.
     """
     if value == 0 or math.isinf(value):
         return f"{value:g}"
@@ -195,8 +194,9 @@ def round_up(value: float, digits: int = 6) -> str:
 
 
 def power(epsilon: float, delta: float, false_alarms: float) -> float:
-    """The highest true positive rate of any test with this rate of `false_alarms` (Wasserman and
-    Zhou 2010).
+    """Return the highest true positive rate of any test with this rate of `false_alarms`.
+
+    Wasserman and Zhou 2010.
     """
     above = math.exp(min(epsilon, 700)) * false_alarms + delta
     below = 1 - math.exp(-epsilon) * (1 - delta - false_alarms)
@@ -209,9 +209,7 @@ def warnings(
     declared_size: int | None,
     declared_units: int | None = None,
 ) -> list[str]:
-    """Warnings that a guarantee is weak although it holds, from the numbers that a certificate
-    states.
-    """
+    """Return warnings that a guarantee is weak although it holds, from a certificate's numbers."""
     sentences: list[str] = []
     if epsilon is None or delta is None:
         return sentences
@@ -233,7 +231,7 @@ def warnings(
 
 
 def notes(releases: Sequence[Release]) -> list[str]:
-    """Sentences on how the noise was made. None if no release has noise."""
+    """Return sentences on how the noise was made. Empty if no release has noise."""
     if not any(release.has_noise for release in releases):
         return []
     return [
@@ -244,7 +242,7 @@ def notes(releases: Sequence[Release]) -> list[str]:
 
 
 def certificate_files(certificate: Certificate) -> dict[str, bytes]:
-    """The certificate as the files that a run holds: name → content."""
+    """Return the certificate as the files that a run holds: name → content."""
     text = json.dumps(certificate, indent=2, ensure_ascii=False) + "\n"
     return {
         "certificate.json": text.encode(),
@@ -253,7 +251,7 @@ def certificate_files(certificate: Certificate) -> dict[str, bytes]:
 
 
 def certificate_markdown(certificate: Certificate, files: int | None = None) -> str:
-    """The certificate as a page for people.
+    """Return the certificate as a page for people.
 
     If it covers more than `files` files, the page tells only their number.
 
@@ -280,7 +278,7 @@ def certificate_markdown(certificate: Certificate, files: int | None = None) -> 
 
 
 def code(text: str) -> str:
-    """A name in a Markdown code span that no backtick in the name can end."""
+    """Return a name in a Markdown code span that no backtick in the name can end."""
     text = printable(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     space = " " if len(fence) > 1 or not text.strip() else ""
@@ -288,14 +286,13 @@ def code(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """A sentence that may hold names given by others: links, pictures and HTML in it become plain
-    text.
+    """Return a sentence in which links, pictures and HTML become plain text.
+
+    It may hold names given by others.
     """
     return re.sub(r"[<\[\]]", r"\\\g<0>", printable(text))
 
 
 def _cell(value: object) -> str:
-    """A value as text in a table's cell, with its bars escaped, so that they do not end the
-    cell.
-    """
+    """Return a value as text whose bars are escaped, so that they do not end a table's cell."""
     return str(value).replace("|", "\\|")

@@ -1,5 +1,4 @@
-"""Rows on a page: how the values of each column are spread, how columns hang together, and some of
-the rows.
+"""Rows on a page: how each column's values are spread, how columns depend, and some rows.
 
 Guarantee: post-processing of the populations; the bins follow from the columns that the recipe
 declares.
@@ -30,7 +29,7 @@ def columns_on_page(
 ) -> dict[str, Any]:
     """Return the values of templates/columns.html. `columns` is None for samples that are no rows.
 
-    `real` says the same of private rows, for the confidential page alone: see
+    `real` has the same of private rows, for the confidential page alone: see
     `TableMethods.contents`.
     """
     sets = {f"S{t}": populations[t] for t in sorted({0, len(populations) - 1})}

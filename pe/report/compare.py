@@ -27,7 +27,7 @@ Rows = dict[str, tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs side by side."""
+    """Several runs side by side."""
 
     runs: Sequence[Run]
     public: Rows  # as shareable as the runs are
@@ -58,7 +58,11 @@ class Comparison:
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
-    """Compare settings, guarantees and numbers. RunError for fewer than two runs."""
+    """Compare settings, guarantees and numbers of runs.
+
+    Raises:
+        RunError: there are fewer than two runs.
+    """
     if len(runs) < 2:
         raise RunError("A comparison takes at least two runs.")
     metrics = [read_metrics(run) or {} for run in runs]
@@ -79,8 +83,9 @@ def compare(runs: Sequence[Run]) -> Comparison:
 
 
 def comparison_page(comparison: Comparison, confidential: bool = True) -> str:
-    """Return the comparison as an HTML page; only a `confidential` one has what `pe evaluate`
-    measured.
+    """Return the comparison as an HTML page.
+
+    Only a `confidential` page has what `pe evaluate` measured.
     """
     values = {
         "names": [run.name for run in comparison.runs],
@@ -95,7 +100,7 @@ def comparison_page(comparison: Comparison, confidential: bool = True) -> str:
 def runs_page(runs: Mapping[str, Run], states: Mapping[str, str]) -> str:
     """Return the HTML page of all runs, by their names, as shareable as they are.
 
-    `states` says how each stands.
+    `states` says how each run stands.
     """
     rows: list[tuple[str, str, dict[str, str], list[tuple[str, bytes]]]] = []
     for name, run in runs.items():
@@ -127,8 +132,9 @@ def _rows(columns: Sequence[Mapping[str, Any]], missing: object) -> Rows:
 
 
 def _internal(metrics: Metrics) -> dict[str, str]:
-    """Return internal rows, name → value: first the real samples, then the numbers measured with
-    them.
+    """Return internal rows, name → value.
+
+    First come the real samples, then the numbers measured with them.
     """
     rows = {}
     for name in ("test", "reference"):
@@ -144,7 +150,7 @@ def _noun(metrics: Metrics) -> str:
 
 
 def _warnings(all_metrics: Sequence[Metrics]) -> list[str]:
-    """Return a warning if the evaluations used different real samples; else none."""
+    """Return a warning if the evaluations used different real samples. Otherwise empty."""
     for name, numbers in (("test", "internal numbers"), ("reference", "fidelity")):
         sets = [metrics.get(name, metrics["test"]) for metrics in all_metrics if "test" in metrics]
         if len({real.get("sha256") for real in sets}) > 1:
@@ -194,7 +200,7 @@ def _in_words(value: object) -> str:
 
 
 def _sheet(run: Run) -> tuple[str, list[str], list[list[Strip | None]]]:
-    """A run's name, its labels, and for each iteration samples of every label that has some."""
+    """Return a run's name, its labels, and for each iteration samples of every label."""
     classes = list(public_plan(run)[1].classes)
     rows = [
         [sample_cell(population, label) for label in range(len(classes))]

@@ -72,8 +72,9 @@ class PublicProgress:
 
 
 def public_progress(plan: Plan, journal: Journal) -> PublicProgress:
-    """Return a run's progress by the generator's answers alone: it changes only when an answer
-    comes.
+    """Return a run's progress by the generator's answers alone.
+
+    It changes only when an answer comes.
     """
     phases: list[Asked] = []
     later = False
@@ -92,10 +93,8 @@ def arriving(
 ) -> Population | None:
     """Return the newest answers of S_t, up to _NEWEST of each label, while S_t is being made.
 
-    None if there are none.
-
-    None, too, if label sizes are estimated, because the plan then does not tell the label of an
-    answer.
+    Returns None if there are none. Returns None, too, if label sizes are estimated, because the
+    plan then does not tell the label of an answer.
     """
     if (
         now is None
@@ -171,9 +170,10 @@ class LivePage:
     ) -> Pieces:
         """Return the current pieces of a run that is `running`, `stopped` or `finished`.
 
-        `waits`: what it waits for.
-
-        `stands` is the answer of `pe view --json`, for the owner's page alone.
+        Args:
+            state: one of these three words.
+            waits: what the run waits for.
+            stands: the answer of `pe view --json`, for the owner's page alone.
 
         Raises:
             RunError: the run's files are damaged.
@@ -247,9 +247,7 @@ class LivePage:
         return self._remember(f"S{t}", note, figure)
 
     def _votes(self, votes: int, count: int) -> str:
-        """Return the votes of the first `votes` iterations as charts and a table; "" if `votes` is
-        0.
-        """
+        """Return the votes of the first `votes` iterations as charts and a table, or ""."""
 
         def figure() -> str:
             generations_now = [
@@ -272,5 +270,5 @@ class LivePage:
 
 
 def _part(name: str, *values: object) -> str:
-    """The HTML that the macro `name` of templates/parts.html makes of `values`."""
+    """Return the HTML that the macro `name` of templates/parts.html makes of `values`."""
     return str(getattr(environment().get_template("parts.html").module, name)(*values))

@@ -1,4 +1,4 @@
-"""Loggers: each gets every iteration as values that may be shared, and no other values.
+"""Loggers, which get every iteration as values that may be shared, and no other values.
 
 Guarantee: the values are made of the run's shareable side (populations, releases, recipe) and of
 the generator's bill, all post-processing of the releases; none is a time, or comes from
@@ -58,8 +58,9 @@ class Logged:
     picture: bytes
 
     def numbers(self) -> dict[str, float]:
-        """Return all numbers by names that any logger takes: letters, digits, spaces, `_`, `-`, `.`
-        and `/`.
+        """Return all numbers by names that any logger takes.
+
+        Names hold letters, digits, spaces, `_`, `-`, `.` and `/`.
         """
         names = (re.sub(r"[^\w .-]", "_", name).strip() for name in self.sizes)
         sizes = {
@@ -127,8 +128,9 @@ def make_entry(
 
 
 class MLflow:
-    """Logs to a run in the experiment `private-evolution` of the tracking server or store with the
-    URI `where`.
+    """Logs to a run in the experiment `private-evolution` of a tracking server or store.
+
+    `where` is its URI.
     """
 
     def __init__(self, where: str) -> None:
@@ -195,10 +197,10 @@ class TensorBoard:
 
 
 class WandB:
-    """Logs to the project `where` of Weights & Biases, with all that wandb collects by itself
-    (console, …) off.
+    """Logs to the project `where` of Weights & Biases.
 
-    wandb itself reads WANDB_MODE, WANDB_DIR and WANDB_API_KEY.
+    All that wandb collects by itself (console, …) is off. wandb itself reads WANDB_MODE, WANDB_DIR
+    and WANDB_API_KEY.
     """
 
     def __init__(self, where: str) -> None:

@@ -1,6 +1,4 @@
-"""Pictures of a run as PNG files, or texts where samples are texts; and how different its samples
-are.
-"""
+"""Pictures of a run as PNG files, or as texts, and how different its samples are."""
 
 from __future__ import annotations
 
@@ -67,11 +65,11 @@ _LARGEST = 96
 def contact_sheet(
     populations: Sequence[Population], classes: Sequence[str], names: Sequence[str] | None = None
 ) -> bytes:
-    """Return a PNG with a row for each population and a column for each class; see `mosaic` for the
-    cells.
+    """Return a PNG with a row for each population and a column for each class.
 
-    Rows are headed by `names`; None: by S0 … ST. A column is headed by the class's name, or by its
-    number if this machine has no font with the name's letters; a footnote then says so.
+    `mosaic` draws the cells. Rows are headed by `names`; None: by S0 … ST. A column is headed by
+    the class's name, or by its number if this machine has no font with the name's letters; a
+    footnote then says so.
     """
     cell = (_CARD[0], _CARDS * _CARD[1]) if populations[0].samples.is_text else _CELL
     height = _TOP + len(populations) * (cell[1] + _GAP)
@@ -104,8 +102,9 @@ def contact_sheet(
 
 
 def _shorten(name: str, font: Font, wide: int) -> str:
-    """The name, or, with dots, as much of its beginning as fits into `wide` pixels, one letter at
-    least.
+    """Return the name, or as much of its beginning as fits into `wide` pixels, with dots.
+
+    At least one letter is left.
     """
     short = name
     length = len(name)
@@ -118,10 +117,8 @@ def _shorten(name: str, font: Font, wide: int) -> str:
 def mosaic(population: Population, label: int) -> Image.Image | None:
     """Draw up to _PER_CELL members of a label, spread evenly over them, in a square.
 
-    Its empty places are transparent.
-
-    For texts, draw the beginnings of up to _CARDS of them, below each other. None if the label has
-    no member.
+    Its empty places are transparent. For texts, draw the beginnings of up to _CARDS of them, below
+    each other. None if the label has no member.
     """
     is_text = population.samples.is_text
     pictures = population.samples.take(
@@ -155,14 +152,15 @@ def sample_cell(population: Population, label: int) -> Strip | None:
 
 
 def _spread(population: Population, label: int, count: int) -> Int64Array:
-    """Up to `count` members of a label, spread evenly over them."""
+    """Return up to `count` members of a label, spread evenly over them."""
     members = np.flatnonzero(population.labels == label)
     return members[np.linspace(0, members.size - 1, min(count, members.size)).astype(np.int64)]
 
 
 def strips(population: Population, classes: Sequence[str]) -> Strips:
-    """Return a row of members for each label that has some, spread evenly, and a row of their
-    captions, if any.
+    """Return a row of members for each label that has some, and a row of their captions, if any.
+
+    The members are spread evenly.
     """
     rows: Strips = []
     for label, name in enumerate(classes):
@@ -180,8 +178,9 @@ def strips(population: Population, classes: Sequence[str]) -> Strips:
 
 
 def extremes(candidates: Population, votes: Float64Array) -> Strips:
-    """Return a row of the members with the most noisy votes and one of those with the fewest, no
-    member in both.
+    """Return a row of the members with the most noisy votes and a row of those with the fewest.
+
+    No member is in both.
     """
     order = np.argsort(-votes, kind="stable")
     count = min(_EXTREMES, len(order) // 2)
@@ -194,7 +193,7 @@ def extremes(candidates: Population, votes: Float64Array) -> Strips:
 
 
 def _strip(population: Population, members: Int64Array, gap: int = 2) -> Strip:
-    """The samples of `members`: texts, or pictures side by side, with transparent gaps."""
+    """Return the samples of `members`: texts, or pictures side by side, with transparent gaps."""
     samples = population.samples.take(members)
     if samples.is_text:
         return tuple(samples.strings)
@@ -273,9 +272,9 @@ def usual_distance(population: Population, seed: int) -> float:
 def collapse_warnings(
     t: int, samples: Samples, by_label: dict[str, Variety], step: Step | None
 ) -> list[str]:
-    """Return a sentence on an S_t that has collapsed.
+    """Return a sentence on an S_t that has collapsed, in a list.
 
-    None if it has not, or for rows, of which few may differ.
+    The list is empty if it has not collapsed, and for rows, where only few may differ.
     """
     every = whole(by_label)
     copies = step is not None and not step.degree

@@ -1,5 +1,6 @@
-"""Fill in the templates: every page is one file that needs no other file, and every value in it is
-escaped.
+"""Fill in the templates. Every page is one file that needs no other file.
+
+Every value in it is escaped.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ class Link(NamedTuple):
 
 
 def link_page(page: str, nonce: str, links: Sequence[Link]) -> str:
-    """Return a page as a server sends it: `links` stand above it, and its one script, which comes
-    last, has `nonce`.
+    """Return a page as a server sends it, with `links` above it.
+
+    Its one script, which comes last, has `nonce`.
     """
     before, _, script = page.rpartition("<script>")
     nav = environment().get_template("nav.html").render(links=links) if links else ""
@@ -151,7 +153,7 @@ def chart(lines: Sequence[Line]) -> Chart:
 def ticks(low: float, high: float, about: int = 5, whole: bool = False) -> list[float]:
     """Return round numbers that span `low` to `high`, at least two and near `about`.
 
-    Whole numbers only if `whole`.
+    They are whole if `whole`.
     """
     half = 1.0 if whole else 0.5
     if high <= low:

@@ -76,7 +76,11 @@ _OTHER_WORLD = {
 
 
 def shareable_report(run: Run) -> str:
-    """Return the page of a run, finished or not. Raise RunError if there is nothing to show yet."""
+    """Return the page of a run, finished or not.
+
+    Raises:
+        RunError: there is nothing to show yet.
+    """
     values = evolution(run)
     plan = values["plan"]
     history = values["found"]
@@ -124,8 +128,9 @@ def shareable_report(run: Run) -> str:
 
 
 def promise(certificate: Certificate) -> str:
-    """Return the certificate's promise without technical terms; for a void certificate, its
-    statement.
+    """Return the certificate's promise without technical terms.
+
+    For a void certificate, return its statement.
     """
     if not certificate["holds"]:
         return str(certificate["statement"])
@@ -197,7 +202,8 @@ def certificate_of(run: Run) -> dict[str, Any] | None:
 def evolution(run: Run) -> dict[str, Any]:
     """Return the values that both reports show of how a run evolved.
 
-    Raise RunError if there is nothing to show yet.
+    Raises:
+        RunError: there is nothing to show yet.
     """
     recipe, plan = public_plan(run)
     populations = run.populations(len(plan.classes))
@@ -253,7 +259,7 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
 
 
 def released_votes(run: Run, step: Step) -> Float64Array | None:
-    """Load the released votes of an iteration, float64 (m,). None while they are not there."""
+    """Load the released votes of an iteration, float64 (m,), or None before they are there."""
     path = run.folder / release_file(step.release.name)
     if not path.is_file():
         return None
@@ -270,8 +276,9 @@ def released_votes(run: Run, step: Step) -> Float64Array | None:
 
 
 def _distances(before: Samples, after: Population) -> Float64Array:
-    """Distance of each member from its parent (n,), block by block: samples may be more than memory
-    holds.
+    """Return the distance of each member from its parent (n,).
+
+    It goes block by block, because samples may take more than memory holds.
     """
     blocks = [
         after.samples.take(part).distances(before.take(after.parents[part]))
@@ -281,8 +288,9 @@ def _distances(before: Samples, after: Population) -> Float64Array:
 
 
 def sorted_votes(one: Generation) -> Line:
-    """Return the noisy votes of an iteration from most to fewest, as a curve over the candidates in
-    per cent.
+    """Return the noisy votes of an iteration from most to fewest, as a curve.
+
+    The curve is over the candidates in per cent.
     """
     votes = np.sort(one.votes)[::-1]
     places = np.unique(
@@ -310,10 +318,10 @@ class GeneratorShare:
 def generator_shares(
     populations: Sequence[Population], history: Sequence[Generation]
 ) -> list[GeneratorShare]:
-    """Return each generator's share of samples and votes by iteration, and of the last population's
-    samples.
+    """Return each generator's share of samples and votes by iteration.
 
-    The list is empty if the samples do not say which generator made them.
+    The last population has samples alone. The list is empty if the samples do not say which
+    generator made them.
 
     Guarantee: post-processing of the released votes.
     """
@@ -355,8 +363,9 @@ def share_lines(shares: Sequence[GeneratorShare]) -> list[Line]:
 
 
 def costs(run: Run) -> dict[str, object]:
-    """Return the values of templates/costs.html: what was asked, refused and billed by phase and in
-    all. Events.
+    """Return the values of templates/costs.html.
+
+    They are events, and what was asked, refused and billed by phase and in all.
     """
     phases = []
     with read_journal(run) as journal:
@@ -397,8 +406,9 @@ def read_metrics(run: Run) -> dict[str, Any] | None:
 
 
 def quality(run: Run, metrics: Metrics) -> dict[str, object]:
-    """Return the values of templates/quality.html: what `pe evaluate` measured
-    (docs/evaluation.md).
+    """Return the values of templates/quality.html: what `pe evaluate` measured.
+
+    docs/evaluation.md has the names.
     """
     utility, fidelity, memorisation, verdict, best, about = (
         metrics.get(key) or {}
@@ -435,7 +445,7 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
 
 
 def _bound(run: Run, noun: str) -> str:
-    """A sentence on how much the certificate lets a membership test find."""
+    """Return a sentence on how much the certificate lets a membership test find."""
     certificate = certificate_of(run)
     if certificate is None or not certificate["holds"]:
         return f"No certificate bounds what the {noun} tell of a record."
@@ -448,8 +458,9 @@ def _bound(run: Run, noun: str) -> str:
 
 
 def headline_numbers(metrics: Metrics) -> list[tuple[str, str]]:
-    """Return (name, value) of the synthetic data's results: the verdict, and one by classifier,
-    embedding and test.
+    """Return (name, value) of the synthetic data's results.
+
+    They are the verdict, and a number for each classifier, embedding and test.
     """
     verdict = metrics.get("verdict") or {}
     grade = (metrics.get("grade") or {}).get("usefulness") or {}
@@ -479,8 +490,9 @@ def headline_numbers(metrics: Metrics) -> list[tuple[str, str]]:
 
 
 def distance_names(fidelity: Metrics) -> tuple[str, str]:
-    """Return the names of the Fréchet and the kernel distance: FID and KID if by the standard
-    Inception network.
+    """Return the names of the Fréchet and the kernel distance.
+
+    They are FID and KID if they use the standard Inception network.
     """
     return ("FID", "KID") if fidelity.get("standard_inception") is True else ("Fréchet", "kernel")
 
@@ -492,10 +504,9 @@ def spread_of(values: Metrics, error: str = "std", forms: tuple[str, str] = (".1
 
 
 def utility_rows(metrics: Metrics) -> Table:
-    """Return a table of accuracy, macro-F1 and AUC: a head, then a row for each set. * marks
-    `chosen_classifier`.
+    """Return a table of accuracy, macro-F1 and AUC: a head, then a row for each set.
 
-    A part of the metrics may be missing.
+    * marks `chosen_classifier`. A part of the metrics may be missing.
     """
     utility = metrics.get("utility") or {}
     best = metrics.get("chosen_classifier") or {}
@@ -514,8 +525,9 @@ def utility_rows(metrics: Metrics) -> Table:
 
 
 def fidelity_rows(fidelity: Metrics) -> Table:
-    """Return a table of distances and shares: its head, then a row for the synthetic data and for
-    each control.
+    """Return a table of distances and shares.
+
+    Below its head are a row for the synthetic data and one for each control.
     """
     shares = ("precision", "recall", "density", "coverage")
     rows: Table = [("", *distance_names(fidelity), *shares)]
@@ -527,8 +539,9 @@ def fidelity_rows(fidelity: Metrics) -> Table:
 
 
 def table_rows(metrics: Metrics) -> Table:
-    """Return a table of how far a table's sets lie from the reference: its head, then a row for
-    each; else none.
+    """Return a table of how far a table's sets lie from the reference, or an empty one.
+
+    Below its head is a row for each set.
     """
     names = {
         "one_way": "columns",
@@ -545,8 +558,9 @@ def table_rows(metrics: Metrics) -> Table:
 
 
 def constraint_rows(metrics: Metrics) -> Table:
-    """Return a table of the shares of rows that break each constraint, if there are any: a head, a
-    row for each set.
+    """Return a table of the shares of rows that break each constraint, if there are any.
+
+    Below its head is a row for each set.
     """
     breaks = (metrics.get("table") or {}).get("breaks") or {}
     heads = [("", *each) for each in [*breaks.values()][:1]]
@@ -575,8 +589,9 @@ def _most_confused(
 
 
 def _nearest(memorisation: Metrics, names: Mapping[str, str]) -> list[Line]:
-    """A curve for each of `names`, key → name, that was measured: the distribution function of its
-    distances.
+    """Return the distribution function of the distances that were measured, as curves.
+
+    `names` maps the keys of `memorisation` to the curves' names.
     """
     curves = [(name, memorisation[key]) for key, name in names.items() if memorisation.get(key)]
     return [
@@ -585,8 +600,9 @@ def _nearest(memorisation: Metrics, names: Mapping[str, str]) -> list[Line]:
 
 
 def _pairs(run: Run, memorisation: Metrics, suffix: str) -> list[bytes]:
-    """The contents of the nearest pairs' files with this suffix, if they lie in the run's
-    confidential folder.
+    """Return the contents of the nearest pairs' files with this suffix.
+
+    Files outside the run's confidential folder are left out.
     """
     paths = [
         run.folder / name for name in (memorisation.get("nearest_pairs") or {}).get("files", [])

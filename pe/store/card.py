@@ -1,6 +1,4 @@
-"""A data-set card, as Hugging Face's hub shows it, and Croissant metadata: both say what the
-certificate says.
-"""
+"""A data-set card for Hugging Face's hub and Croissant metadata, from the certificate."""
 
 from __future__ import annotations
 
@@ -53,14 +51,13 @@ def write_card(
     features: Mapping[str, Mapping[str, Any]],
     columns: list[dict[str, Any]],
 ) -> None:
-    """Write README.md and croissant.json, by the `certificate`, for the Parquet files in
-    `folder`/data.
+    """Write README.md and croissant.json for the Parquet files in `folder`/data.
 
     Args:
         folder: the exported folder.
         certificate: the run's certificate.
         noun: the word for samples.
-        task: what the labels are good for, as the hub names it.
+        task: the task that the labels serve, as the hub names it.
         labels: the label names.
         features: the columns that Croissant describes, as Hugging Face's data sets have them.
         columns: what is declared of the columns of rows; empty for other samples.

@@ -1,6 +1,4 @@
-"""Hand a run over: copy the files that its certificate covers to a new folder; and check such a
-folder.
-"""
+"""Export the files that a run's certificate covers, and check such an export."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The journal of a run: one SQLite file in which every chunk of API work, charge and release is a
-row.
+"""The journal of a run: an SQLite file with a row for every chunk, charge and release.
 
 A row is committed only after the file that it names is durable, so every file that the journal
 names exists.
@@ -89,7 +88,7 @@ _BILLED = [field.name for field in fields(Usage)]
 
 @dataclass(frozen=True)
 class ChunkRow:
-    """A committed answer: where its columns lie, what it cost and how long it took."""
+    """A committed answer: the file of its columns, what it cost and how long it took."""
 
     id: int
     phase: str
@@ -127,8 +126,9 @@ class Totals:
 
 @contextmanager
 def _in_a_sentence(path: Path, participle: str) -> Iterator[None]:
-    """Turn SQLite's errors into a RunError that says that the journal at `path` cannot be
-    `participle` (read, say).
+    """Turn SQLite's errors into a RunError that says what cannot be done to the journal.
+
+    The `participle` says it: opened, read, written or closed.
     """
     try:
         yield
@@ -158,8 +158,9 @@ def has_tables(path: Path) -> bool:
 
 
 def _read_only_address(path: Path) -> str:
-    """Return the address of a journal on a read-only medium, where SQLite can make no files beside
-    it; else empty.
+    """Return the address of a journal on a read-only medium, or "" on any other.
+
+    On such a medium SQLite can make no files beside the journal.
     """
     log = path.with_name(f"{path.name}-wal")
     is_whole = not log.exists() or not log.stat().st_size
@@ -171,7 +172,7 @@ def _read_only_address(path: Path) -> str:
 
 
 class Journal:
-    """The journal file. One writer at a time. Any thread may use it.
+    """The journal file. It has one writer at a time. Any thread may use it.
 
     A reader sees the journal as it was when the reader opened it; no writer waits for a reader.
     Every method raises RunError for a bad disk, and so does opening a journal that is damaged or of
@@ -257,10 +258,10 @@ class Journal:
     def add_chunks(
         self, chunks: list[tuple[ChunkRow, list[Miss]]], requests: Sequence[str] = ()
     ) -> None:
-        """Commit answers whose files are durable already, with the items that each left without a
-        sample: all or none.
+        """Commit answers whose files are durable already, all or none.
 
-        The jobs of `requests`, to which these are the answers, are forgotten.
+        Each comes with the items that it left without a sample. The jobs of `requests`, to which
+        these are the answers, are forgotten.
         """
         with self.transaction() as connection:
             for request in requests:
@@ -311,9 +312,7 @@ class Journal:
         ]
 
     def misses(self, phase: str) -> list[Miss]:
-        """Return the items of a phase that answers left without a sample, in the order of their
-        commits.
-        """
+        """Return the items of a phase that answers left without a sample, in order of commits."""
         rows = self.read(
             "SELECT item, outcome, retryable, reason FROM misses JOIN chunks ON chunk = id WHERE "
             "phase = ? ORDER BY misses.rowid",
@@ -390,9 +389,7 @@ class Journal:
         )
 
     def charges(self) -> list[tuple[str, str, bool]]:
-        """Return all charges, in order: the release's name, its declaration as JSON, and True if it
-        is unsafe.
-        """
+        """Return all charges, in order: (name of the release, declaration as JSON, is unsafe)."""
         rows = self.read("SELECT name, declared, unsafe FROM charges ORDER BY id")
         return [(name, terms, bool(unsafe)) for name, terms, unsafe in rows]
 
@@ -405,7 +402,7 @@ class Journal:
         return dict(self.read("SELECT file, sha256 FROM releases ORDER BY file"))
 
     def release(self, name: str) -> tuple[str, str] | None:
-        """Return the file and SHA-256 of a drawn release. None if it has not been drawn."""
+        """Return the file and SHA-256 of a drawn release, or None before it is drawn."""
         return next(
             iter(self.read("SELECT file, sha256 FROM releases WHERE name = ?", (name,))), None
         )
@@ -417,7 +414,7 @@ class Journal:
         self.write("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", (request, job, items))
 
     def job(self, request: str) -> str:
-        """Return the job of a request whose answer is not committed. Empty if it has none."""
+        """Return the job of a request whose answer is not committed, or ""."""
         rows = self.read("SELECT job FROM jobs WHERE request = ?", (request,))
         return str(rows[0][0]) if rows else ""
 

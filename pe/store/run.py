@@ -1,4 +1,4 @@
-"""A run on disk, to be read, handed over and purged."""
+"""A run on disk: read it, export it and purge it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,11 @@ class Run:
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
-        """Return the run in `folder`; raise RunError if there is none."""
+        """Return the run in `folder`.
+
+        Raises:
+            RunError: there is none.
+        """
         certified.check_run(Path(folder))
         return cls(Path(folder))
 
@@ -47,7 +51,8 @@ class Run:
     def open_own(cls, folder: str | Path, command: str) -> Run:
         """Return the run in `folder` for a `command` that writes into it.
 
-        RunError for an export: nobody changes it.
+        Raises:
+            RunError: the folder is an export, which nobody changes.
         """
         run = cls.open(folder)
         check_no_links(run.folder)
@@ -91,7 +96,7 @@ class Run:
     def founders(self) -> Population | None:
         """Load the random samples that S_0 holds, or holds variations of, memory-mapped.
 
-        None if there are none yet.
+        Returns None if there are none yet.
         """
         folder = self.folder / places.FOUNDERS
         return Population.load(folder) if folder.is_dir() else self.population(0)
@@ -99,8 +104,9 @@ class Run:
     def populations(self, labels: int | None = None) -> list[Population]:
         """Load S_0, S_1, …, as far as they are finished, memory-mapped.
 
-        Raise DamagedFile if one does not follow from the one before, or has labels beyond the first
-        `labels`.
+        Raises:
+            DamagedFile: a population does not follow from the one before, or has labels beyond the
+                first `labels`.
         """
         populations: list[Population] = []
         while (one := self.population(len(populations))) is not None:
@@ -125,10 +131,7 @@ class Run:
 
     @property
     def degree(self) -> str | None:
-        """A clause on how the generator varied its parents in the run's trial.
-
-        None if there was no trial yet.
-        """
+        """A clause on how the generator varied its parents in the run's trial, or None."""
         path = self.folder / places.DEGREE
         return (
             printable(str(certified.read_json_file(path).get("told", "")))
@@ -137,8 +140,9 @@ class Run:
         )
 
     def extensions(self) -> list[Population]:
-        """Load the populations that `pe extend` added and the certificate covers, in order,
-        memory-mapped.
+        """Load the populations that `pe extend` added and the certificate covers, memory-mapped.
+
+        They are in order.
         """
         return list(certified.extensions(self.folder).values())
 
@@ -152,27 +156,28 @@ class Run:
 
     @property
     def guarantee(self) -> dict[str, Any]:
-        """The certificate of a finished run as JSON values: epsilon, delta, releases, covered files
-        and so on.
-        """
+        """The certificate of a finished run as JSON values: epsilon, delta, releases and so on."""
         return certified.read_certificate(self.folder)
 
     def export(self, to: str | Path, form: Format = "npz") -> Path:
-        """Copy what may be shared of the run to the new folder `to`; see
-        `pe.store.export.export`.
+        """Copy what may be shared of the run to the new folder `to`.
+
+        See `pe.store.export.export`.
         """
         return export(self.folder, Path(to), form)
 
     def to_torch(self) -> Any:
-        """Return the final samples, with those of `pe extend`, as a data set of torch: (sample,
-        label).
+        """Return the final samples, with those of `pe extend`, as a data set of torch.
 
-        Images are float32, c×h×w in [0, 1], texts strings, other samples as stored; labels are
-        int64, and index the label names, `classes` of the data set. A row is a mapping of columns
-        to scalars: numbers, and days since 1970-01-01, are float64, NaN where they are missing; a
-        category, ordinal or boolean is int64, its place among the declared values, and a missing
-        one has the place after the last. Raise RunError before the run is finished,
-        MissingDependency without torch; so do the two methods below.
+        It yields (sample, label). Images are float32, c×h×w in [0, 1], texts strings, other samples
+        as stored; labels are int64, and index the label names, `classes` of the data set. A row is
+        a mapping of columns to scalars: numbers, and days since 1970-01-01, are float64, NaN where
+        they are missing; a category, ordinal or boolean is int64, its place among the declared
+        values, and a missing one has the place after the last.
+
+        Raises:
+            RunError: the run is not finished.
+            MissingDependency: torch is not installed. The two methods below raise the same errors.
         """
         torch = self._library("torch")
         table = read_table(self.folder)
@@ -195,8 +200,9 @@ class Run:
         return dataset
 
     def to_datasets(self) -> Any:
-        """Return these samples as a `datasets.Dataset` with the columns of an export and a
-        ClassLabel for the label.
+        """Return these samples as a `datasets.Dataset` with the columns of an export.
+
+        The label is a ClassLabel.
         """
         datasets = self._library("datasets")
         table = read_table(self.folder)
@@ -205,9 +211,9 @@ class Run:
         return datasets.Dataset.from_list(list(table.entries()), features=features)
 
     def to_pandas(self) -> Any:
-        """Return these samples as a data frame: `text`, `image` (bytes of a PNG file, path), or
-        columns. The label.
+        """Return these samples as a data frame.
 
+        It has `text`, `image` (bytes of a PNG file, path), or the columns of rows, and the label.
         The label, categories and ordinals are categorical; integers and booleans have pandas's
         nullable types where one is missing.
         """
@@ -227,7 +233,9 @@ class Run:
     def _library(self, name: str) -> Any:
         """Import a library for these samples.
 
-        RunError if there are none, MissingDependency without the library.
+        Raises:
+            RunError: there are no samples.
+            MissingDependency: the library is not installed.
         """
         certified.check_has_samples(self.folder)
         try:
@@ -238,8 +246,9 @@ class Run:
             ) from error
 
     def _repr_html_(self) -> str:
-        """Show the evolution, the guarantee and the labels in a notebook, or how far an unfinished
-        run is.
+        """Show the evolution, the guarantee and the labels in a notebook.
+
+        An unfinished run shows how far it is.
         """
         name = self.folder.name
         if not self.is_finished:
@@ -293,7 +302,7 @@ _NOTE = (
 
 
 def purge(run: Run) -> None:
-    """Delete `confidential/` of a finished run, and record, once all is deleted, that it was done.
+    """Delete `confidential/` of a finished run, and then record that it was done.
 
     The list of unreadable private files beside the data, which a refused start may have left, is
     deleted, too, if the run is this machine's own. Export, certificate and report work as before;

@@ -1,9 +1,8 @@
-"""Sign a certificate, as an in-toto statement in a DSSE envelope beside it, by an Ed25519 key.
+"""Sign a certificate with an Ed25519 key, and push an export to a hub.
 
-Push an export to a hub.
-
-The envelope follows https://github.com/secure-systems-lab/dsse (protocol 1.0.2), and the statement
-in it https://in-toto.io/Statement/v1: the subjects of the statement are the certified files and the
+The signature is an in-toto statement in a DSSE envelope beside the certificate. The envelope
+follows https://github.com/secure-systems-lab/dsse (protocol 1.0.2), and the statement in it
+https://in-toto.io/Statement/v1: the subjects of the statement are the certified files and the
 certificate itself, its predicate is the certificate. Any DSSE tool checks the signature.
 """
 
@@ -41,9 +40,8 @@ PREDICATE = "urn:private-evolution-toolkit:certificate"
 def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
     """Sign the certificate of `folder` into `certificate.dsse.json`.
 
-    A signature that is there is replaced.
-
-    An evaluation, an extension or an export issues the certificate anew, unsigned.
+    An earlier signature is replaced. An evaluation, an extension or an export issues the
+    certificate anew, unsigned.
 
     Args:
         folder: an export, or the folder of a finished run whose confidential side was purged.
@@ -84,8 +82,7 @@ def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
 
 
 def verify_signed(folder: Path, key: Path) -> tuple[str, dict[str, Any], list[str]]:
-    """Check that the holder of `key` signed the certificate of `folder`, and all that `examine`
-    checks.
+    """Check that the holder of `key` signed the certificate of `folder`, and what `examine` checks.
 
     `key` is the signer's Ed25519 public key, as PEM or as OpenSSH writes it, received apart from
     `folder`.
@@ -127,8 +124,9 @@ def _signature_problems(
 
 
 def _statement(folder: Path, certificate: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is signed: the SHA-256 of each file, the certificate's two included, and the
-    certificate.
+    """Return what is signed: the SHA-256 of each file, and the certificate.
+
+    The certificate's own two files are included.
     """
     files = digests(certificate) | _certificate_files(folder)
     return {
@@ -152,9 +150,9 @@ def _encoding(payload_type: str, payload: bytes) -> bytes:
 
 
 def _signed_by(key: Ed25519PublicKey, envelope: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the statement in `envelope`.
+    """Return the statement in `envelope`, or None if no signature in it is by `key`.
 
-    None if no signature in it is by `key`, whatever their key ids say.
+    The key ids in the envelope do not matter.
     """
     from cryptography.exceptions import InvalidSignature
 
@@ -173,7 +171,8 @@ def _signed_by(key: Ed25519PublicKey, envelope: Mapping[str, Any]) -> dict[str, 
 def _base64(text: str) -> bytes:
     """Decode standard or URL-safe base64 (DSSE allows both).
 
-    Raise ValueError if `text` is neither.
+    Raises:
+        ValueError: `text` is neither.
     """
     return base64.b64decode(text.translate(str.maketrans("-_", "+/")), validate=True)
 
@@ -241,15 +240,19 @@ _EMPTY = frozenset({".gitattributes"})
 
 
 def push(folder: Path, to: str, *, public: bool = False) -> str:
-    """Put the export in `folder` into the new or empty data-set repository `to`, whole, in one
-    commit.
+    """Put the export in `folder` into the new or empty data-set repository `to`, in one commit.
 
-    All that `examine` checks is checked first; then the covered files, the certificate and its
+    All that `examine` checks is checked first. Then the covered files, the certificate and its
     signature are pushed, and no other file. The token comes from HF_TOKEN or `hf auth login`, the
     hub's address from HF_ENDPOINT.
 
-    `to` is `owner/name`; `public`: everybody may read the repository at once, not only its owner.
-    Return its address.
+    Args:
+        folder: the export.
+        to: `owner/name`.
+        public: everybody may read the repository at once, not only its owner.
+
+    Returns:
+        The repository's address.
     """
     if not is_export(folder):
         raise RunError(f"{folder} is no export: `pe export RUN TO --format huggingface` makes one.")

@@ -1,5 +1,6 @@
-"""A run that this process writes: its lock, its journal, its stored releases, and files that are
-whole or absent.
+"""A run that this process writes: lock, journal, stored releases and files.
+
+Every file is whole or absent.
 """
 
 from __future__ import annotations
@@ -139,9 +140,9 @@ class RunWriter:
             (self.folder / places.WAITING).unlink(missing_ok=True)
 
     def population(self, place: str) -> Population | None:
-        """Load the finished population in the run's folder `place`, after `check_files`.
+        """Load the finished population in the run's folder `place`, or None while unfinished.
 
-        None while unfinished.
+        `check_files` comes first.
         """
         if not self.journal.files(f"{place}/"):
             return None
@@ -149,9 +150,7 @@ class RunWriter:
         return Population.load(self.folder / place)
 
     def check_files(self, prefix: str) -> None:
-        """Raise DamagedFile if a file whose name starts with `prefix` is missing or is not what was
-        written.
-        """
+        """Raise DamagedFile if a file whose name starts with `prefix` is missing or was changed."""
         for name, digest in self.journal.files(prefix).items():
             path = self.folder / name
             if not path.is_file() or sha256(path) != digest:
@@ -167,9 +166,7 @@ class RunWriter:
         parents: Array,
         parts: Iterable[tuple[Indices, Mapping[str, Any]]],
     ) -> Population:
-        """Make a population durable in the run's folder `place` from its parts, each (rows,
-        columns).
-        """
+        """Make a population durable in the run's folder `place` from parts of (rows, columns)."""
         final = self.folder / place
         with self._folder_to_fill(final) as temporary:
             writer = ColumnWriter(temporary, len(labels))
@@ -191,11 +188,10 @@ class RunWriter:
 
     @contextmanager
     def new_folder(self, name: str) -> Iterator[Path]:
-        """Make a folder to be filled, which appears in the run under `name` whole and durable, or
-        not at all.
+        """Make a folder to be filled, which appears in the run under `name` whole or not at all.
 
-        Whoever may read the run may read its files, whatever mode a library (safetensors: 0600)
-        gave them.
+        It is durable. Whoever may read the run may read its files, whatever mode a library
+        (safetensors: 0600) gave them.
         """
         with self._folder_to_fill(self.folder / name) as temporary:
             yield temporary
@@ -219,7 +215,7 @@ class RunWriter:
     def shareable_files(self) -> dict[str, str]:
         """Return name → SHA-256 of each shareable file that the run wrote, except the certificate.
 
-        No stray file.
+        Stray files are left out.
         """
         names = (
             places.RECIPE,
@@ -238,8 +234,9 @@ class RunWriter:
         }
 
     def write_samples(self, name: str, population: Population, classes: Sequence[str]) -> None:
-        """Put a population into the run as the .npz file `name`: samples, labels, names, soft
-        labels and captions.
+        """Put a population into the run as the .npz file `name`.
+
+        It holds samples, labels, label names, soft labels and captions.
         """
         names = np.array(classes)
         columns = {
@@ -262,8 +259,10 @@ def has_journal(run: Run) -> bool:
 
 @contextmanager
 def read_journal(run: Run) -> Iterator[Journal]:
-    """Open the journal of a run to read it, while another process may write it; raise RunError
-    after a purge.
+    """Open the journal of a run to read it, while another process may write it.
+
+    Raises:
+        RunError: the run was purged.
     """
     if not has_journal(run):
         raise RunError(f"{run.folder} has no journal: its confidential side was purged.")
@@ -276,8 +275,7 @@ def read_journal(run: Run) -> Iterator[Journal]:
 
 
 class JournalReleases:
-    """A `pe.privacy.ledger.ReleaseStore` in a run, whose every record survives a crash of the
-    process and the machine.
+    """A `ReleaseStore` in a run, whose records survive a crash of the process and the machine.
 
     Charges are in the journal, noisy arrays in the shareable folder `releases/`. An array is
     written on the confidential side, synced and moved to `releases/`, and then entered as a row. A
@@ -286,8 +284,11 @@ class JournalReleases:
     that was not kept leaves a trace.
 
     `note` is called before the first charge, and whenever one more array has been stored; if it
-    raises, the release stops. RunError: a stored array is gone or changed; or a file was never
-    charged, as when the journal was lost.
+    raises, the release stops.
+
+    Raises:
+        RunError: a stored array is gone or changed, or a file was never charged, for example
+            because the journal was lost.
     """
 
     def __init__(self, run: RunWriter, note: Callable[[], None] = lambda: None) -> None:
@@ -308,9 +309,9 @@ class JournalReleases:
                 )
 
     def find(self, name: str) -> StoredRelease | None:
-        """Return the release `name`, with an array whose file a crash left without a row, too.
+        """Return the release `name`, or None if it was not charged.
 
-        None if not charged.
+        Its array may be one whose file a crash left without a row.
         """
         release = self._rows.get(name)
         if release is not None and release.array is None:
@@ -375,8 +376,10 @@ class JournalReleases:
 
 
 def stored_charges(journal: Journal) -> list[tuple[Release, bool]]:
-    """Return all charges, in order: the release, and True if it is unsafe; raise DamagedFile for a
-    changed one.
+    """Return all charges, in order, each as the release and True if it is unsafe.
+
+    Raises:
+        DamagedFile: a charge was changed.
     """
     charges = []
     for name, terms, unsafe in journal.charges():
