@@ -171,6 +171,7 @@ def _noise(e: Evidence) -> str:
     )
     if factor <= 1 or (e.value >= GOOD and not e.lost):
         return ""
+    # a smaller step would hardly be seen
     factor = max(factor, LEAST_STEP)
     releases = [
         replace(one, noise_multiplier=one.noise_multiplier / factor) for one in e.plan.releases

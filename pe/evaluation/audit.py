@@ -392,6 +392,7 @@ def audit(
         raise PrivacyError(f"A confidence lies strictly between 0 and 1, not {confidence!r}.")
     middle_error, tail_error = _errors(confidence)
     tail = tail_threshold(claim.mu, claim.delta, runs, tail_error)
+    # in random order, so that nothing that drifts during the audit goes with one world
     worlds = np.random.default_rng(_SEED).permutation(np.repeat([True, False], runs))
     statistics, fingerprints = _sample(
         claim, worlds, noise or SystemNoise(), progress or Progress()
@@ -401,6 +402,7 @@ def audit(
         guesses = statistics > threshold
         return Rates.of(int((guesses & worlds).sum()), int((guesses & ~worlds).sum()), runs, error)
 
+    # all three thresholds were fixed before any outcome was seen
     middle = rates(0.0, middle_error)
     high = rates(tail, tail_error)
     low = rates(-tail, tail_error)

@@ -264,6 +264,7 @@ def fit_mlp(train: Labelled, validation: Labelled, classes: int, seed: int) -> P
             passes_since += 1
             if score > best:
                 best = score
+                # the model goes on learning, so the best pass is kept as a copy
                 best_model = copy.deepcopy(model)
                 passes_since = 0
             if passes_since == _PATIENCE:

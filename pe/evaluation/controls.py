@@ -214,6 +214,7 @@ def one_vote_run(
     """
     t = len(populations) - 1
     labels = populations[-1].labels
+    # with one vote the control would be the run itself
     if t == 1:
         raise RecipeError("The run has voted once, as this control would.")
     vote = plan_vote(recipe, plan, t, images_asked_for(run, t), labels, info_of(api))
@@ -233,6 +234,7 @@ def one_vote_run(
             steps = noisy_votes(
                 private, vectors, candidates.labels, vote.release, SystemNoise(), vote.voting
             )
+            # the embeddings serve this control alone
             (folder / FILE).unlink()
             rng = generator(recipe.seed, "control/one-vote")
             parents = _select(

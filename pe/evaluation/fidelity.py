@@ -220,6 +220,7 @@ def manifold(real: Vectors, synthetic: Vectors, k: int = NEIGHBORS) -> Manifold:
     """
     if min(len(real), len(synthetic)) <= k:
         raise ValueError(f"{k} neighbours need {k + 1} vectors or more of each set.")
+    # near the origin, squared distances computed by products lose the fewest digits
     centre = real.mean(axis=0, dtype=np.float64)
     both = (vectors.astype(np.float64) - centre for vectors in (real, synthetic))
     r, g = ((vectors, np.square(vectors).sum(axis=1)) for vectors in both)
@@ -353,6 +354,7 @@ def _notes(name: str, synthetic: Features, real: Features, standard: bool, noun:
     dimensions = len(real.moments.mean)
     counts = {f"{noun} evaluated": synthetic.moments.count, f"reference {noun}": real.moments.count}
     for what, count in counts.items():
+        # of as few vectors as dimensions the covariance is singular
         if count <= dimensions:
             notes.append(
                 f"The Fréchet distance under '{name}' is biased upward: {count:,} {what} cannot "

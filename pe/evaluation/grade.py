@@ -123,6 +123,7 @@ def usefulness(by_set: BySet, labels: Labels, between: float) -> Usefulness | No
     value = None
     low = 0.0
     high = BEST
+    # only if the private records are shown to be better does a place between the two mean anything
     if compare_with_controls(real, control).low > 0:
         share = (accuracies[SYNTHETIC_DATA] - accuracies[best]) / span
         error = compare_with_controls(
@@ -254,7 +255,8 @@ class Grade:
         texts = {"next": advice}
         if self.usefulness is not None:
             texts["usefulness"] = self.usefulness.sentence(self.classifier, noun)
-        if (one := self.fidelity) is not None:
+        one = self.fidelity
+        if one is not None:
             others = {"un-evolved ones": one.unevolved, "private records": one.real}
             beside = "".join(
                 f", {words} to {100 * share:.0f} %"
@@ -263,7 +265,8 @@ class Grade:
             )
             near = f"synthetic {noun} come near to {100 * one.synthetic:.0f} % of the real {noun}"
             texts["fidelity"] = f"{_of_ten(one)}{near}{beside} (coverage)."
-        if (one := self.variety) is not None:
+        one = self.variety
+        if one is not None:
             differ = (
                 f"{100 * one.synthetic:.0f} % of the synthetic {noun} differ clearly from all "
                 "others"
@@ -271,7 +274,8 @@ class Grade:
             texts["variety"] = f"{_of_ten(one)}{differ}" + (
                 "." if one.real is None else f", of as many private records {100 * one.real:.0f} %."
             )
-        if (nearer := self.privacy) is not None:
+        nearer = self.privacy
+        if nearer is not None:
             interval = (
                 f"{100 * SURE:g} % interval {100 * nearer.low:.0f} to {100 * nearer.high:.0f}"
             )

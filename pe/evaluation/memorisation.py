@@ -126,6 +126,7 @@ def count_copies(
     near = _near(to_private) & methods.shows(synthetic) & ~exact
     unseen = _near(heldout_to_private) & methods.shows(heldout) & ~unseen_exact
     first, _ = distinct(synthetic)
+    # equal samples count once, else one record copied often would look like many trials
     others = first[~exact[first]]
     return Copies(
         noun=synthetic.noun,

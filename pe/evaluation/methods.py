@@ -321,6 +321,7 @@ class TextMethods(Methods):
 
         Confidential.
         """
+        # equal texts count once, else one text that is repeated would look like many trials
         first, _ = distinct(synthetic)
         ours, unseen = (_common_runs(each, private) for each in (synthetic.take(first), heldout))
         with_run = int((ours > 0).sum())
@@ -347,7 +348,8 @@ class TextMethods(Methods):
             )
         if canaries:
             values["canaries"] = [_canary(each, synthetic, private) for each in canaries]
-            if leaks := sum(one["generated"] > 0 for one in values["canaries"]):
+            leaks = sum(one["generated"] > 0 for one in values["canaries"])
+            if leaks:
                 warnings.append(
                     f"{leaks:,} of {len(canaries):,} canaries stand in generated texts: do not "
                     "share this run."

@@ -264,6 +264,7 @@ def gather(
     others = {f"synthetic {noun}": synthetic} | (
         {} if private is None else {"private records": private}
     )
+    # before the controls are made, which may cost calls: too small a test set ends here
     test = leave_out(test, others, notes)
     sets = {SYNTHETIC_DATA: synthetic}
     api = None if request.api is None else as_generator(request.api)
@@ -275,7 +276,8 @@ def gather(
             test, {f"{noun} of '{name}'": one for name, one in controls.items()}, notes
         )
         sets |= controls
-    if missing := [name for i, name in enumerate(classes) if not (test.content.labels == i).any()]:
+    missing = [name for i, name in enumerate(classes) if not (test.content.labels == i).any()]
+    if missing:
         notes.add(f"The test set has no {noun} of {', '.join(missing)}.")
     return Sets(
         run=run,
@@ -467,6 +469,7 @@ def read_real(source: PrivateSource, what: str, classes: tuple[str, ...], notes:
         message = str(error)
         one = noun.removesuffix("s")
         own = ((f"A private {one}", f"The {one}"), (f"private {one}", one), ("private record", one))
+        # the source's messages speak of private records, which these are not
         for theirs, ours in (*_OF_THE_SET, *own):
             message = message.replace(theirs, ours)
         raise RecipeError(f"The {what} {place} does not fit the run: {message}") from error
@@ -482,6 +485,7 @@ def read_real(source: PrivateSource, what: str, classes: tuple[str, ...], notes:
     labels = np.zeros_like(records.labels) if len(classes) == 1 else records.labels
     content = Labelled(dataset.modality(records.samples), labels)
     pairs = zip(content.samples.array, content.labels, strict=True)
+    # sorted, since two test sets are the same whatever the order of their files
     digests = sorted(sample_digest(sample) + label.tobytes() for sample, label in pairs)
     return RealSet(source.kind, place, content, hashlib.sha256(b"".join(digests)).hexdigest())
 
@@ -502,6 +506,7 @@ def leave_out(test: RealSet, others: Mapping[str, Labelled], notes: Notes) -> Re
     if not count:
         return test
     which = ", ".join(f"{what} ({mask.sum():,})" for what, mask in among.items() if mask.any())
+    # samples that the run has seen say nothing about new ones
     if len(rest) < max(2, LEAST_LEFT * size):
         raise RecipeError(
             f"The test set {test.path} tests nothing: {count:,} of its {size:,} {noun} are, "

@@ -157,6 +157,7 @@ def utility(
     Returns:
         trial's name → training set's name → result.
     """
+    # every training is a job of its own: their order is fixed, and so are the results
     jobs = [
         _Job(trial, name, classes, seed)
         for trial in trials
@@ -308,6 +309,7 @@ def trials_of(
         else:
             training[name] = whole
     classifiers = request.for_training(sets.methods.classifiers)
+    # all names are checked before the first training, which may take long
     for each in classifiers:
         if each.modalities and sets.modality.kind not in each.modalities:
             raise RecipeError(

@@ -134,6 +134,7 @@ def verdict(results: Results, best: Mapping[str, str], labels: Labels) -> Verdic
     if ONE_VOTE in by_set:
         differences[ONE_VOTE] = compare_with_controls(ours, by_set[ONE_VOTE].right)
         evolving = _judge([differences[ONE_VOTE]])
+    # the largest class is shown beside the outcome, but has no part in it
     largest = np.bincount(labels).argmax()
     differences[CHANCE] = compare_with_controls(
         ours, np.broadcast_to(labels == largest, ours.shape)
@@ -159,6 +160,7 @@ def find_lost_classes(
     Guarantee: none. The result is confidential.
     """
     ours = by_set[SYNTHETIC_DATA].right
+    # Bonferroni: the level holds for all classes at once
     level = 1 - (1 - LEVEL) / len(classes)
     others = [name for name in (*_CONTROLS, ONE_VOTE, REAL) if name in by_set]
     lost: list[tuple[float, str, str]] = []
