@@ -11,10 +11,10 @@ from pe.errors import PrivacyError
 from pe.histogram import Voting, count_votes, dp_nn_histogram, histogram_releases
 from pe.lookahead import embed
 from pe.privacy.ledger import Budget, Ledger, MemoryStore
-from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.release import FINEST, Relation
 from pe.private.embeddings import PrivateEmbeddings, embed_private
 from tests.private_data import dataset_of
+from tests.seeded_noise import UnsafeSeededNoise
 
 GRID = 2**16
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from pe.privacy import words
 from pe.privacy.accounting import epsilon, gdp_mu
 from pe.privacy.covered import BANNER, RELEASES, compare_files, release_file
 from pe.privacy.ledger import Budget, Ledger
-from pe.privacy.release import Relation, Release
+from pe.privacy.release import Release
 from pe.privacy.words import Certificate
 
 FORMAT = 2
@@ -66,45 +66,42 @@ def build_certificate(
         warnings: further warnings, which do not follow from the certificate's numbers.
     """
     events = ledger.events()
-    budget = ledger.budget
     total = words.finite(ledger.total())
-    delta = None if budget is None else budget.delta
-    mu = gdp_mu(events)
-    reasons = words.voided_by(budget is None, ledger.unsafe)
-    deltas = (
-        []
-        if delta is None
-        else sorted({delta / 100, delta / 10, delta, min(0.1, delta * 10)} - {0.0})
-    )
+    delta = None
+    deltas: set[float] = set()
+    if ledger.budget is not None:
+        delta = ledger.budget.delta
+        # a tiny δ divided by 100 may be 0, at which no ε is stated
+        deltas = {delta / 100, delta / 10, delta, min(0.1, delta * 10)} - {0.0}
+    reasons = words.voided_by(ledger.budget is None, ledger.unsafe)
+    numbers = {
+        "epsilon": total,
+        "delta": delta,
+        "budget": None if ledger.budget is None else asdict(ledger.budget),
+        "relation": {"name": str(ledger.relation)},
+        "unit": {"name": ledger.unit},
+        "gdp_mu": gdp_mu(events),
+        "pool_overlaps": pool_overlaps,
+        "declared_size": declared_size,
+        "declared_units": declared_units,
+        "private_data_sent_to": private_data_sent_to,
+        "fitted_on_others": fitted_on_others,
+    }
     return {
         "format": FORMAT,
         "kind": "differential privacy certificate, self-issued",
         "run": run,
         "holds": not reasons,
-        "epsilon": total,
-        "delta": delta,
-        "statement": words.statement(total, delta, ledger.relation, ledger.unit, reasons, mu),
-        "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": delta},
-        "relation": {
-            "name": str(ledger.relation),
-            "words": words.relation(ledger.relation, ledger.unit),
-        },
-        "unit": {"name": ledger.unit, "words": words.unit(ledger.unit)},
+        **numbers,
+        **words.wording(numbers, reasons),
+        "warnings": [*words.warnings(total, delta, declared_size, declared_units), *warnings],
         "epsilon_at": [
-            {"delta": at, "epsilon": value} for at, value in ledger.epsilon_at(deltas).items()
+            {"delta": at, "epsilon": value}
+            for at, value in ledger.epsilon_at(sorted(deltas)).items()
         ],
-        "gdp_mu": mu,
-        "pool_overlaps": pool_overlaps,
-        "declared_size": declared_size,
-        "declared_units": declared_units,
         "releases": _releases(ledger),
         "covered": [{"file": name, "sha256": digest} for name, digest in sorted(files.items())],
-        "private_data_sent_to": private_data_sent_to,
-        "fitted_on_others": fitted_on_others,
-        "not_covered": words.not_covered(private_data_sent_to, fitted_on_others, pool_overlaps),
-        "notes": words.notes(events),
-        "warnings": [*words.warnings(total, delta, declared_size, declared_units), *warnings],
-        "voided_by": reasons,
+        "notes": [words.EXACT_NOISE] if any(one.has_noise for one in events) else [],
         "would_void": list(words.WOULD_VOID),
         "data_set": None if data_set is None else dict(data_set),
         "software": dict(sorted(software.items())),
@@ -220,8 +217,6 @@ def _check_numbers(certificate: Certificate) -> Iterator[str]:
 
 def _check_words(certificate: Certificate) -> Iterator[str]:
     """Compare the sentences with the numbers."""
-    relation = Relation(certificate["relation"]["name"])
-    unit = certificate["unit"]["name"]
     unsafe = bool(certificate["voided_by"]) or any(one["unsafe"] for one in certificate["releases"])
     noiseless = certificate["budget"] is None
     reasons = words.voided_by(noiseless, unsafe)
@@ -235,25 +230,14 @@ def _check_words(certificate: Certificate) -> Iterator[str]:
             f"'{BANNER}' belongs to a certificate that says that no noise was added, and to no "
             "other."
         )
-    numbers = certificate["epsilon"], certificate["delta"], relation, unit, reasons
-    promises = [
-        words.statement(*numbers, mu) for mu in (certificate["gdp_mu"], None)
-    ]  # the second, of older ones
-    other = (
-        certificate.get(key)
-        for key in ("private_data_sent_to", "fitted_on_others", "pool_overlaps")
-    )
-    wording = {
-        "voided_by": reasons,
-        "statement": promises[certificate["statement"] == promises[1]],
-        "relation": {"name": str(relation), "words": words.relation(relation, unit)},
-        "unit": {"name": unit, "words": words.unit(unit)},
-        "warnings": _expected_warnings(certificate),
-        "not_covered": words.not_covered(*other),
-    }
-    for key, value in wording.items():
-        if certificate[key] != value:
-            yield f"Its '{key}' is not what its numbers say."
+    wording = words.wording(certificate, reasons)
+    # earlier versions did not state what follows from μ
+    older = words.wording({**certificate, "gdp_mu": None}, reasons)
+    faulty = [key for key in wording if certificate[key] not in (wording[key], older[key])]
+    if certificate["warnings"] != _expected_warnings(certificate):
+        faulty.append("warnings")
+    for key in faulty:
+        yield f"Its '{key}' is not what its numbers say."
 
 
 def _expected_warnings(certificate: Certificate) -> list[str]:

@@ -1,4 +1,4 @@
-"""Exact, discrete noise and coins from the operating system's entropy, or seeded for tests.
+"""Exact, discrete noise and coins from the operating system's entropy.
 
 No PRNG stands between: every number is made of bytes that the system's cryptographic source gave
 for it alone.
@@ -60,46 +60,17 @@ class SystemNoise:
 
     def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
         """Return independent draws with P(x) ∝ exp(−x²/(2·scale²)), x integer."""
-        return discrete_draws(int(np.prod(shape)), _check(scale), "gaussian").reshape(shape)
+        return discrete_draws(int(np.prod(shape)), check_scale(scale), "gaussian").reshape(shape)
 
     def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
         """Return independent draws with P(x) ∝ exp(−|x|/scale), x integer."""
-        return discrete_draws(int(np.prod(shape)), _check(scale), "laplace").reshape(shape)
+        return discrete_draws(int(np.prod(shape)), check_scale(scale), "laplace").reshape(shape)
 
     def coins(self, count: int, rate: float) -> BoolArray:
         """Return independent coins, each True with probability `rate` rounded down to 53 bits."""
         return random_words(count) >> np.uint64(64 - _COIN_BITS) < np.uint64(
             math.floor(rate * 2.0**_COIN_BITS)
         )
-
-
-class UnsafeSeededNoise:
-    """Noise for tests, repeatable from a seed: NO GUARANTEE.
-
-    Whoever knows the seed removes the noise. A ledger that draws from it is marked for ever, and
-    its certificate says "no guarantee".
-    """
-
-    unsafe = True
-
-    def __init__(self, seed: int) -> None:
-        self._generator = np.random.default_rng(seed)
-
-    def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
-        """Return rounded Gaussian draws."""
-        return np.rint(self._generator.normal(scale=_check(scale), size=shape)).astype(np.int64)
-
-    def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
-        """Return differences of two geometric draws, which are discrete Laplace."""
-        stop = -math.expm1(-1 / _check(scale))
-        draws = self._generator.geometric(stop, size=shape) - self._generator.geometric(
-            stop, size=shape
-        )
-        return np.asarray(draws, dtype=np.int64)
-
-    def coins(self, count: int, rate: float) -> BoolArray:
-        """Return coins of the seeded generator."""
-        return self._generator.random(count) < rate
 
 
 def grid_for(noise_multiplier: float, sensitivity: float = 1.0, fractional: bool = False) -> int:
@@ -127,7 +98,8 @@ def grid_for(noise_multiplier: float, sensitivity: float = 1.0, fractional: bool
     return grid
 
 
-def _check(scale: float) -> float:
+def check_scale(scale: float) -> float:
+    """Return the scale of noise, in grid steps. Raises PrivacyError beyond (0, LARGEST_SCALE]."""
     if not 0 < scale <= LARGEST_SCALE:
         raise PrivacyError(
             f"The scale of noise lies above 0 and up to 2^56 grid steps, not {scale!r}."

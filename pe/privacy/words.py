@@ -10,7 +10,7 @@ from statistics import NormalDist
 from typing import Any
 
 from pe.errors import printable
-from pe.privacy.release import Relation, Release
+from pe.privacy.release import Relation
 
 Certificate = Mapping[str, Any]
 """A certificate's JSON values, as `build_certificate` makes them; or as somebody wrote them."""
@@ -33,6 +33,12 @@ WOULD_VOID = (
     "Publishing anything from confidential/.",
     "Private records that reach the generator or its provider by any way but the releases listed "
     "here.",
+)
+
+EXACT_NOISE = (
+    "All noise is drawn exactly, as integers, from the operating system's entropy, and added to "
+    "sums of integers; ε is computed for these discrete mechanisms, so attacks on floating-point "
+    "noise do not apply. The recipe's seed has no part in it."
 )
 
 NOT_DECLARED = "not declared"
@@ -64,14 +70,53 @@ NO_EPSILON = "none: no guarantee"
 """Stands in the place of a guarantee where no ε holds."""
 
 
-def not_covered(
-    private_data_sent_to: str | None, fitted_on_others: str | None, pool_overlaps: str | None
-) -> list[str]:
-    """Return one sentence for each thing that the certificate does not cover.
+_UNIT = "One {name}: all records of the same '{name}' together, however many, over all classes."
+_RECORD = (
+    "One record: a single item of the private data. A person with several records is protected "
+    "less."
+)
+_WORLDS = {
+    Relation.ADD_REMOVE: (
+        "The world as it is, and the world in which any one {name} had never been in the data, or "
+        "one more had been. How many there are is protected as well."
+    ),
+    Relation.REPLACE_ONE: (
+        "The world as it is, and the world in which any one {name}'s data had been other data. How "
+        "many there are is public."
+    ),
+    Relation.ZERO_OUT: (
+        "The world as it is, and the world in which any one {name}'s data had been blank and "
+        "without influence. How many there are is public."
+    ),
+}
 
-    The arguments are the certificate's own keys.
+
+def wording(numbers: Certificate, reasons: list[str]) -> Certificate:
+    """Return the sentences that follow from a certificate's other values, by its keys.
+
+    `reasons` say why nothing is promised; see `voided_by`.
     """
-    sentences = [] if pool_overlaps is None else [POOL_OVERLAPS]
+    kind = Relation(numbers["relation"]["name"])
+    name = numbers["unit"]["name"]
+    epsilon = numbers["epsilon"]
+    delta = numbers["delta"]
+    return {
+        "relation": {"name": str(kind), "words": _WORLDS[kind].format(name=name)},
+        "unit": {
+            "name": name,
+            "words": _RECORD if name == "record" else _UNIT.format(name=name),
+        },
+        "statement": statement(epsilon, delta, kind, name, reasons, numbers["gdp_mu"]),
+        "not_covered": _not_covered(numbers),
+        "voided_by": reasons,
+    }
+
+
+def _not_covered(numbers: Certificate) -> list[str]:
+    """Return one sentence for each thing that the certificate does not cover."""
+    sentences = [] if numbers.get("pool_overlaps") is None else [POOL_OVERLAPS]
+    private_data_sent_to = numbers.get("private_data_sent_to")
+    # whoever received the records is outside of what noise can protect
     if private_data_sent_to == NOT_DECLARED:
         sentences.append(
             "Whether the private records themselves were sent anywhere to be embedded, un-noised: "
@@ -84,38 +129,13 @@ def not_covered(
             "embedded, as the recipe allows: whoever runs that endpoint saw them, and this "
             "certificate does not protect them from it."
         )
-    if fitted_on_others == NOT_DECLARED:
+    if numbers.get("fitted_on_others") == NOT_DECLARED:
         sentences.append(
             "Models or data of other runs over the same private records that the generator may "
             "take: the generator of this run is an object that does not declare any, nor that "
             "there are none."
         )
     return [*sentences, *NOT_COVERED]
-
-
-def unit(name: str) -> str:
-    """Return the privacy unit, in words."""
-    if name == "record":
-        return (
-            "One record: a single item of the private data. A person with several records is "
-            "protected less."
-        )
-    return f"One {name}: all records of the same '{name}' together, however many, over all classes."
-
-
-def relation(kind: Relation, name: str) -> str:
-    """Return the worlds that cannot be told apart, in words."""
-    return {
-        Relation.ADD_REMOVE: f"The world as it is, and the world in which any one {name} had never "
-        f"been in the data, "
-        "or one more had been. How many there are is protected as well.",
-        Relation.REPLACE_ONE: f"The world as it is, and the world in which any one {name}'s data "
-        f"had been other data. "
-        "How many there are is public.",
-        Relation.ZERO_OUT: f"The world as it is, and the world in which any one {name}'s data had "
-        f"been blank and "
-        "without influence. How many there are is public.",
-    }[kind]
 
 
 def voided_by(noiseless: bool, unsafe: bool) -> list[str]:
@@ -154,15 +174,19 @@ def statement(
     """
     if reasons or epsilon is None or delta is None:
         return f"NO GUARANTEE. {' '.join(reasons)}"
-    factor = round_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
     return (
         f"All covered files together are (ε = {round_up(epsilon)}, δ = {delta:g})-differentially "
         f"private under {kind} for one {name}. Whatever anybody concludes from them, and whatever "
-        f"else is known to that person: the probability of that conclusion is at most {factor} "
-        f"times what it would be in the neighbouring world, plus {delta:g}. A test for whether a "
-        f"given {name} was used that wrongly accuses 1 in 100 finds at most "
+        "else is known to that person: the probability of that conclusion is at most "
+        f"{factor(epsilon)} times what it would be in the neighbouring world, plus {delta:g}. A "
+        f"test for whether a given {name} was used that wrongly accuses 1 in 100 finds at most "
         f"{found_at_most(epsilon, delta, mu)}."
     )
+
+
+def factor(epsilon: float) -> str:
+    """Return e^ε, rounded up, as text. Where it has no use as a number, it stays `e^ε`."""
+    return round_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
 
 
 def found_at_most(epsilon: float, delta: float, mu: float | None) -> str:
@@ -228,17 +252,6 @@ def warnings(
             f"may find {round_up(100 * power(epsilon, delta, 0.01), 3)} in 100. Choose a smaller ε."
         )
     return sentences
-
-
-def notes(releases: Sequence[Release]) -> list[str]:
-    """Return sentences on how the noise was made. Empty if no release has noise."""
-    if not any(release.has_noise for release in releases):
-        return []
-    return [
-        "All noise is drawn exactly, as integers, from the operating system's entropy, and added "
-        "to sums of integers; ε is computed for these discrete mechanisms, so attacks on "
-        "floating-point noise do not apply. The recipe's seed has no part in it."
-    ]
 
 
 def certificate_files(certificate: Certificate) -> dict[str, bytes]:

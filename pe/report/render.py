@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from PIL import Image
 
 from pe.errors import printable
-from pe.privacy.words import guarantee, round_up
+from pe.privacy.words import factor, found_at_most, guarantee, round_up
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -70,7 +70,11 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=_without_controls,
     )
-    environment.globals["guarantee"] = guarantee
+    environment.globals |= {
+        "factor": factor,
+        "found_at_most": found_at_most,
+        "guarantee": guarantee,
+    }
     environment.tests["bytes"] = lambda value: isinstance(value, bytes)
     environment.filters |= {
         "chart": chart,

@@ -8,7 +8,6 @@ in red, and `pe purge` deletes it.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,8 +26,7 @@ from pe.planning.releases import plan_of
 from pe.plugins.protocols import NOTHING
 from pe.privacy.accounting import epsilon
 from pe.privacy.covered import release_file
-from pe.privacy.release import Relation
-from pe.privacy.words import NO_NOISE, POOL_OVERLAPS, Certificate, found_at_most, round_up
+from pe.privacy.words import NO_NOISE, POOL_OVERLAPS
 from pe.recipe.schema import Recipe
 from pe.report.columns import columns_on_page
 from pe.report.pictures import NEAR, collapse_warnings, extremes, strips, varieties, whole
@@ -68,11 +66,6 @@ _SETS = {
     "pool_labels": ("pool's labels", "samples of the public pool, with the pool's own labels."),
     "real": ("real", "the private records themselves: the ceiling."),
 }
-_OTHER_WORLD = {
-    Relation.ADD_REMOVE: "had never been in the private data, or one more had been",
-    Relation.REPLACE_ONE: "in the private data had been another",
-    Relation.ZERO_OUT: "in the private data had been blank",
-}
 
 
 def shareable_report(run: Run) -> str:
@@ -92,12 +85,10 @@ def shareable_report(run: Run) -> str:
     shares = generator_shares(populations, history)
     if certificate:
         warnings = certificate["warnings"]
-        statement = promise(certificate)
     else:
         recipe = Recipe.load(run.folder / RECIPE)
         told = notices(recipe, plan, epsilon(plan.releases, recipe.privacy.delta))
         warnings = sentences(told, "guarantee", "votes")
-        statement = "No guarantee can be stated before the run is finished."
     values |= columns_on_page(run, populations, plan.classes) | {
         "certificate": certificate,
         "pool_overlaps": POOL_OVERLAPS,
@@ -107,7 +98,6 @@ def shareable_report(run: Run) -> str:
             *collapse_warnings(t, last.samples, variety[-1], plan.steps[t - 1] if t else None),
             *suspicions(f"S_{t}", last.samples),
         ],
-        "promise": statement,
         "count": len(last),
         "varieties": [whole(by_label) for by_label in variety],
         "variety": variety[-1],
@@ -125,26 +115,6 @@ def shareable_report(run: Run) -> str:
         "page": REPORT,
     }
     return render("shareable.html", values)
-
-
-def promise(certificate: Certificate) -> str:
-    """Return the certificate's promise without technical terms.
-
-    For a void certificate, return its statement.
-    """
-    if not certificate["holds"]:
-        return str(certificate["statement"])
-    epsilon = certificate["epsilon"]
-    delta = certificate["delta"]
-    unit = certificate["unit"]["name"]
-    factor = round_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
-    return (
-        "Whatever anybody concludes from these files, and whatever else they know: the probability "
-        f"of that conclusion is at most {factor} times what it would be if any one {unit} "
-        f"{_OTHER_WORLD[Relation(certificate['relation']['name'])]}, plus {delta:g}. A test for "
-        f"whether a given {unit} was used that wrongly accuses 1 in 100 finds at most "
-        f"{found_at_most(epsilon, delta, certificate['gdp_mu'])}."
-    )
 
 
 def internal_report(run: Run) -> str:
@@ -431,7 +401,7 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
         "judged": by_judge,
         "judged_sets": [_title(name) for name in by_judge],
         "title": _title,
-        "bound": _bound(run, noun),
+        "certificate": certificate_of(run),
         "nearest": _nearest,
         "pairs": _pairs(run, memorisation, ".png"),
         "text_pairs": [
@@ -442,19 +412,6 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
         "most_confused": _most_confused,
         "spread": spread_of,
     }
-
-
-def _bound(run: Run, noun: str) -> str:
-    """Return a sentence on how much the certificate lets a membership test find."""
-    certificate = certificate_of(run)
-    if certificate is None or not certificate["holds"]:
-        return f"No certificate bounds what the {noun} tell of a record."
-    most = found_at_most(certificate["epsilon"], certificate["delta"], certificate["gdp_mu"])
-    unit = certificate["unit"]["name"]
-    return (
-        f"Of one {unit} the certificate allows a test that wrongly accuses 1 in 100 to find at "
-        f"most {most}."
-    )
 
 
 def headline_numbers(metrics: Metrics) -> list[tuple[str, str]]:

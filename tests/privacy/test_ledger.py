@@ -9,8 +9,9 @@ from pe.errors import BudgetExceeded, PrivacyError
 from pe.planning.releases import PlanSettings, plan
 from pe.privacy.accounting import delta, epsilon
 from pe.privacy.ledger import Budget, Ledger, MemoryStore
-from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
+from pe.privacy.noise import SystemNoise
 from pe.privacy.release import Relation, Release
+from tests.seeded_noise import UnsafeSeededNoise
 
 BUDGET = Budget(4, 1e-6)
 ROOMY = Budget(40, 1e-6)

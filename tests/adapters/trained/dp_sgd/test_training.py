@@ -16,7 +16,7 @@ from adapters.trained.trainings import block_releases, calibrate_training
 from pe.errors import PluginError, PrivacyError, PrivateDataError, RecipeError, RunError
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget
-from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
+from pe.privacy.noise import SystemNoise
 from pe.privacy.release import Poisson, Relation, Release
 from tests.adapters.trained.dp_sgd.models import (
     SHAPE,
@@ -31,6 +31,7 @@ from tests.adapters.trained.dp_sgd.models import (
     resnet,
     unet,
 )
+from tests.seeded_noise import UnsafeSeededNoise
 
 
 def test_more_records_in_a_step_than_there_are_are_refused():
