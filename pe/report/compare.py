@@ -91,7 +91,7 @@ def comparison_page(comparison: Comparison, confidential: bool = True) -> str:
         "names": [run.name for run in comparison.runs],
         "public": comparison.shareable_rows,
         "internal": comparison.internal if confidential else {},
-        "sheets": [sheet for run in comparison.runs if (sheet := _sheet(run))[2]],
+        "sheets": [_sheet(run) for run in comparison.runs if run.population(0) is not None],
         "warnings": comparison.warnings,
     }
     return render("comparison.html", values)
@@ -113,16 +113,13 @@ def runs_page(runs: Mapping[str, Run], states: Mapping[str, str]) -> str:
 
 def _pictures(run: Run) -> list[tuple[str, bytes]]:
     """Return samples of the first labels of a run's last population, if they are pictures."""
-    classes = public_plan(run)[1].classes[:_LABELS]
-    populations = run.populations()
-    cells = (
-        [sample_cell(populations[-1], label) for label in range(len(classes))]
-        if populations
-        else []
-    )
-    return [
-        (name, cell) for name, cell in zip(classes, cells, strict=False) if isinstance(cell, bytes)
-    ]
+    pictures = []
+    for population in run.populations()[-1:]:
+        for label, name in enumerate(public_plan(run)[1].classes[:_LABELS]):
+            cell = sample_cell(population, label)
+            if isinstance(cell, bytes):
+                pictures.append((name, cell))
+    return pictures
 
 
 def _rows(columns: Sequence[Mapping[str, Any]], missing: object) -> Rows:
@@ -142,7 +139,7 @@ def _internal(metrics: Metrics) -> dict[str, str]:
             real = metrics[name]
             left_out = f" ({real['left_out']:,} left out)" if real.get("left_out") else ""
             rows[f"{name} set"] = f"{real['images']:,} {_noun(metrics)} of {real['path']}{left_out}"
-    return rows | dict(headline_numbers(metrics))
+    return rows | headline_numbers(metrics)
 
 
 def _noun(metrics: Metrics) -> str:
@@ -165,22 +162,21 @@ def _warnings(all_metrics: Sequence[Metrics]) -> list[str]:
 def _public(run: Run) -> dict[str, str]:
     recipe, plan = public_plan(run)
     rows = {"generator": recipe.api.kind, "embedding": recipe.embedding.kind, "ε": "not finished"}
-    if certificate := certificate_of(run):
-        epsilon = certificate["epsilon"]
+    certificate = certificate_of(run)
+    if certificate is not None and certificate["epsilon"] is None:
+        rows["ε"] = NO_EPSILON
+    elif certificate is not None:
         void = "" if certificate["holds"] else " (NO GUARANTEE)"
-        if epsilon is None:
-            rows["ε"] = NO_EPSILON
-        else:
-            rows |= {"ε": round_up(epsilon, 4) + void, "δ": f"{certificate['delta']:g}"}
+        rows["ε"] = round_up(certificate["epsilon"], 4) + void
+        rows["δ"] = f"{certificate['delta']:g}"
     populations = run.populations()
+    done = max(len(populations) - 1, 0)
+    rows["iterations"] = f"{done} of {len(plan.steps)}" if plan.steps else "none"
+    rows["synthetic samples"] = f"{len(populations[-1]) if populations else 0:,}"
     extra = sum(map(len, run.extensions()))
-    return rows | {
-        "iterations": f"{max(len(populations) - 1, 0)} of {len(plan.steps)}"
-        if plan.steps
-        else "none",
-        "synthetic samples": f"{len(populations[-1]) if populations else 0:,}"
-        + (f" + {extra:,} added" if extra else ""),
-    }
+    if extra:
+        rows["synthetic samples"] += f" + {extra:,} added"
+    return rows
 
 
 def _flat(content: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:

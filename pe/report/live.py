@@ -22,7 +22,7 @@ from pe.privacy.accounting import epsilon
 from pe.privacy.words import NO_NOISE, finite
 from pe.report.pictures import strips
 from pe.report.render import environment, render
-from pe.report.sections import costs, generations, public_plan, sorted_votes
+from pe.report.sections import costs, generations, public_plan
 from pe.steps import Phase, Plan, by_label
 from pe.store.journal import Journal, Totals
 from pe.store.places import population_place
@@ -250,16 +250,8 @@ class LivePage:
         """Return the votes of the first `votes` iterations as charts and a table, or ""."""
 
         def figure() -> str:
-            generations_now = [
-                one for one in generations(self.run, self.recipe, self.plan) if one.t <= votes
-            ]
-            passing = [100 * one.passing for one in generations_now]
-            return _part(
-                "how_the_votes_went",
-                generations_now,
-                [*map(sorted_votes, generations_now)],
-                passing,
-            )
+            found = generations(self.run, self.recipe, self.plan)
+            return _part("how_the_votes_went", [one for one in found if one.t <= votes])
 
         return self._remember("votes", (votes, count), figure) if votes else ""
 

@@ -106,8 +106,6 @@ def shareable_report(run: Run) -> str:
         "noun": last.samples.noun,
         "unit": last.samples.unit,
         "extensions": [(len(one), strips(one, plan.classes)) for one in run.extensions()],
-        "votes": [sorted_votes(one) for one in history],
-        "passing": [100 * one.passing for one in history],
         "generators": shares,
         "generator_lines": share_lines(shares),
         "extremes": extremes(populations[history[-1].t - 1], history[-1].votes) if history else [],
@@ -153,9 +151,22 @@ class Generation:
     parents: int | None = None  # distinct members of S_{t−1} that have offspring in S_t
     founders: int | None = None  # distinct members of S_0 that have descendants in S_t
     equals: int | None = None  # members of S_t that equal their parent: kept ones, refused ones
-    mean_move: float | None = (
-        None  # mean distance of a member of S_t from its parent, in the modality's unit
-    )
+    # mean distance of a member of S_t from its parent, in the modality's unit
+    mean_move: float | None = None
+
+    @property
+    def curve(self) -> Line:
+        """The noisy votes from most to fewest, over the candidates in per cent."""
+        votes = np.sort(self.votes)[::-1]
+        # a thinned curve looks the same, and keeps the page small
+        places = np.unique(np.linspace(0, len(votes) - 1, min(_POINTS, len(votes))).round())
+        shares = 100 * places / max(len(votes) - 1, 1)
+        return f"iteration {self.t}", shares.tolist(), votes[places.astype(int)].tolist()
+
+    @property
+    def percent_passing(self) -> float:
+        """The share of candidates over the threshold, in per cent."""
+        return 100 * self.passing
 
 
 def public_plan(run: Run) -> tuple[Recipe, Plan]:
@@ -257,19 +268,6 @@ def _distances(before: Samples, after: Population) -> Float64Array:
     return np.concatenate(blocks).astype(np.float64)
 
 
-def sorted_votes(one: Generation) -> Line:
-    """Return the noisy votes of an iteration from most to fewest, as a curve.
-
-    The curve is over the candidates in per cent.
-    """
-    votes = np.sort(one.votes)[::-1]
-    places = np.unique(
-        np.linspace(0, len(votes) - 1, min(_POINTS, len(votes))).round().astype(np.int64)
-    )
-    shares = 100 * places / max(len(votes) - 1, 1)
-    return f"iteration {one.t}", shares.tolist(), votes[places].tolist()
-
-
 @dataclass(frozen=True)
 class GeneratorShare:
     """The part that one of several generators has in iteration t."""
@@ -277,12 +275,10 @@ class GeneratorShare:
     t: int  # the iteration that votes for S_{t−1}; T + 1 for S_T, for which no iteration votes
     name: str
     part_of_all: float  # share of S_{t−1}'s samples that it made, in [0, 1]
-    votes: float | None = (
-        None  # its samples' share of the noisy votes; None: no votes, or their sum is not above 0
-    )
-    noise: float | None = (
-        None  # standard deviation of `votes` by the noise alone, if the sum of votes is large
-    )
+    # its samples' share of the noisy votes; None: no votes, or their sum is not above 0
+    votes: float | None
+    # standard deviation of `votes` by the noise alone, if the sum of votes is large
+    noise: float | None
 
 
 def generator_shares(
@@ -305,31 +301,25 @@ def generator_shares(
         total = 0.0 if one is None else float(one.votes.sum())
         for name in names:
             own = maker == name
-            part_of_all = float(own.mean())
-            if one is None or total <= 0:
-                shares.append(GeneratorShare(t, name, part_of_all))
-                continue
-            share = float(one.votes[own].sum()) / total
-            count = int(own.sum())
-            variance = (
-                count * (1 - share) ** 2 + (len(own) - count) * share**2
-            )  # of V_g / V to first order, over σ²
-            shares.append(
-                GeneratorShare(t, name, part_of_all, share, one.sigma * variance**0.5 / total)
-            )
+            votes = None
+            noise = None
+            if one is not None and total > 0:
+                votes = float(one.votes[own].sum()) / total
+                # of V_g / V to first order, over σ²
+                variance = float(own.sum() * (1 - votes) ** 2 + (~own).sum() * votes**2)
+                noise = one.sigma * variance**0.5 / total
+            shares.append(GeneratorShare(t, name, float(own.mean()), votes, noise))
     return shares
 
 
 def share_lines(shares: Sequence[GeneratorShare]) -> list[Line]:
     """Return a curve for each generator: its share of the samples of S_0, S_1, …, in per cent."""
-    by_name = {
-        name: [one for one in shares if one.name == name]
-        for name in dict.fromkeys(one.name for one in shares)
-    }
-    return [
-        (name, [one.t - 1 for one in own], [100 * one.part_of_all for one in own])
-        for name, own in by_name.items()
-    ]
+    curves: dict[str, tuple[list[float], list[float]]] = {}
+    for one in shares:
+        xs, ys = curves.setdefault(one.name, ([], []))
+        xs.append(one.t - 1)
+        ys.append(100 * one.part_of_all)
+    return [(name, *curve) for name, curve in curves.items()]
 
 
 def costs(run: Run) -> dict[str, object]:
@@ -380,15 +370,14 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
 
     docs/evaluation.md has the names.
     """
-    utility, fidelity, memorisation, verdict, best, about = (
-        metrics.get(key) or {}
-        for key in ("utility", "fidelity", "memorisation", "verdict", "chosen_classifier", "run")
-    )
-    names = {"synthetic"}.union(
-        *utility.values(), *(each.get("controls") or {} for each in fidelity.values())
-    )
-    judge = verdict.get("classifier") or best.get("synthetic")
-    noun = about.get("noun", "images")
+    utility = metrics.get("utility") or {}
+    fidelity = metrics.get("fidelity") or {}
+    memorisation = metrics.get("memorisation") or {}
+    controls = [each.get("controls") or {} for each in fidelity.values()]
+    names = {"synthetic"}.union(*utility.values(), *controls)
+    judge = (metrics.get("verdict") or {}).get("classifier")
+    # without a verdict, the page shows the classifier that was chosen for the synthetic data
+    judge = judge or (metrics.get("chosen_classifier") or {}).get("synthetic")
     by_judge = utility.get(judge, {})
     return {
         "metrics": metrics,
@@ -407,42 +396,35 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
         "text_pairs": [
             pair for file in _pairs(run, memorisation, ".json") for pair in json.loads(file)
         ],
-        "noun": noun,
+        "noun": (metrics.get("run") or {}).get("noun", "images"),
         "distance_names": distance_names,
         "most_confused": _most_confused,
         "spread": spread_of,
     }
 
 
-def headline_numbers(metrics: Metrics) -> list[tuple[str, str]]:
-    """Return (name, value) of the synthetic data's results.
+def headline_numbers(metrics: Metrics) -> dict[str, str]:
+    """Return the synthetic data's results, name → value.
 
     They are the verdict, and a number for each classifier, embedding and test.
     """
+    numbers = {}
+    usefulness = (metrics.get("grade") or {}).get("usefulness") or {}
+    if usefulness.get("value") is not None:
+        numbers["usefulness of 10"] = show(usefulness["value"], ".1f")
     verdict = metrics.get("verdict") or {}
-    grade = (metrics.get("grade") or {}).get("usefulness") or {}
-    questions = {"did the votes help": "outcome", "did evolving beat one vote": "evolving"}
-    numbers = (
-        [("usefulness of 10", show(grade["value"], ".1f"))]
-        if grade.get("value") is not None
-        else []
-    )
-    numbers += [
-        (what, verdict[key].replace("_", " "))
-        for what, key in questions.items()
-        if verdict.get(key)
-    ]
-    numbers += [
-        (f"accuracy, {name}", spread_of(sets["synthetic"]["accuracy"]))
-        for name, sets in (metrics.get("utility") or {}).items()
-        if "synthetic" in sets
-    ]
-    numbers += [
-        (f"{distance_names(each)[0]}, {name}", show(each.get("frechet"), ",.4g"))
-        for name, each in (metrics.get("fidelity") or {}).items()
-    ]
+    questions = {"outcome": "did the votes help", "evolving": "did evolving beat one vote"}
+    for key, question in questions.items():
+        if verdict.get(key):
+            numbers[question] = verdict[key].replace("_", " ")
+    for name, sets in (metrics.get("utility") or {}).items():
+        # a classifier may have been trained on the private records alone
+        if "synthetic" in sets:
+            numbers[f"accuracy, {name}"] = spread_of(sets["synthetic"]["accuracy"])
+    for name, each in (metrics.get("fidelity") or {}).items():
+        numbers[f"{distance_names(each)[0]}, {name}"] = show(each.get("frechet"), ",.4g")
     if "membership" in metrics.get("memorisation", {}):
-        numbers.append(("membership AUC", f"{metrics['memorisation']['membership']['auc']:.3f}"))
+        numbers["membership AUC"] = show(metrics["memorisation"]["membership"]["auc"], ".3f")
     return numbers
 
 
@@ -508,7 +490,7 @@ def table_rows(metrics: Metrics) -> Table:
     }
     rows: Table = [("", *names.values(), "farthest column", "pair")]
     for name, one in (metrics.get("table") or {"sets": {}})["sets"].items():
-        column = max(one["columns"], key=lambda each: float(one["columns"][each]))
+        column = max(one["columns"], key=one["columns"].get)
         worst = f"{column} {one['columns'][column]:.3f}", " and ".join(one["pair"] or ())
         rows.append((_title(name), *(show(one[key], ".3f") for key in names), *worst))
     return rows if len(rows) > 1 else []
@@ -520,29 +502,24 @@ def constraint_rows(metrics: Metrics) -> Table:
     Below its head is a row for each set.
     """
     breaks = (metrics.get("table") or {}).get("breaks") or {}
-    heads = [("", *each) for each in [*breaks.values()][:1]]
-    return [
-        *heads,
-        *(
-            (_title(name), *(f"{share:.1%}" for share in one.values()))
-            for name, one in breaks.items()
-        ),
-    ]
+    if not breaks:
+        return []
+    rows: Table = [("", *next(iter(breaks.values())))]
+    for name, shares in breaks.items():
+        rows.append((_title(name), *(f"{share:.1%}" for share in shares.values())))
+    return rows
 
 
 def _most_confused(
     labels: Sequence[str], confusion: Sequence[Sequence[int]]
 ) -> list[tuple[str, str, str]]:
-    rows = [
-        (i, j, count / sum(row))
-        for i, row in enumerate(confusion)
-        for j, count in enumerate(row)
-        if count
-    ]
-    worst = sorted((each for each in rows if each[0] != each[1]), key=lambda each: -each[2])[
-        :_WORST
-    ]
-    return [(labels[i], labels[j], f"{share:.1%}") for i, j, share in worst]
+    confused = []
+    for i, row in enumerate(confusion):
+        for j, count in enumerate(row):
+            if count and i != j:
+                confused.append((labels[i], labels[j], count / sum(row)))
+    confused.sort(key=lambda each: -each[2])
+    return [(one, other, f"{share:.1%}") for one, other, share in confused[:_WORST]]
 
 
 def _nearest(memorisation: Metrics, names: Mapping[str, str]) -> list[Line]:
