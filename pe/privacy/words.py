@@ -7,10 +7,13 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pe.errors import printable
 from pe.privacy.release import Relation
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 Certificate = Mapping[str, Any]
 """A certificate's JSON values, as `build_certificate` makes them; or as somebody wrote them."""
@@ -271,23 +274,36 @@ def certificate_markdown(certificate: Certificate, files: int | None = None) -> 
     Raises:
         KeyError, TypeError, ValueError: the certificate is damaged.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError
+    from jinja2 import UndefinedError
 
-    # the page is Markdown, where HTML's escapes would be text; names of others pass `code`,
-    # `sentence` or `cell`
-    pages = Environment(  # noqa: S701
-        loader=PackageLoader("pe.privacy", ""),
-        trim_blocks=True,
-        keep_trailing_newline=True,
-        undefined=StrictUndefined,
-    )
-    pages.filters |= {"code": code, "sentence": sentence, "round_up": round_up, "cell": _cell}
+    pages = text_pages("pe.privacy", "")
+    pages.filters["cell"] = _cell
     values = {"pool_overlaps": None, "declared_units": None, **certificate}  # which older ones lack
-    more = {"files": files, "guarantee": guarantee, "pool_sentence": POOL_OVERLAPS}
+    more = {"files": files, "pool_sentence": POOL_OVERLAPS}
     try:
         return pages.get_template("certificate.md.jinja").render(values | more)
     except UndefinedError as error:
         raise KeyError(str(error)) from error
+
+
+def text_pages(package: str, folder: str = "templates") -> Environment:
+    """Return a package's templates of plain text or Markdown. A missing value is an error.
+
+    Jinja2 is imported only to print a page.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    # HTML's escapes would be text here; in Markdown names of others pass `code` or `sentence`
+    pages = Environment(  # noqa: S701
+        loader=PackageLoader(package, folder),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    pages.filters |= {"code": code, "round_up": round_up, "sentence": sentence}
+    pages.globals |= {"guarantee": guarantee, "no_epsilon": NO_EPSILON}
+    return pages
 
 
 def code(text: str) -> str:

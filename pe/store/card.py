@@ -13,7 +13,7 @@ import yaml
 from pe.data.bounded import read_bytes
 from pe.errors import printable
 from pe.privacy.covered import sha256
-from pe.privacy.words import code, guarantee, sentence
+from pe.privacy.words import text_pages
 from pe.store.places import RECIPE
 
 _CITATION = """\
@@ -30,6 +30,7 @@ _SIZES = (
     (10**6, "100K<n<1M"),
     (10**7, "1M<n<10M"),
 )
+_PAGES = {"README.md": "card.md.jinja", "croissant.json": "croissant.json.jinja"}
 _TYPES = {
     "int64": "sc:Integer",
     "float64": "sc:Float",
@@ -63,31 +64,17 @@ def write_card(
         columns: what is declared of the columns of rows; empty for other samples.
     """
     import pyarrow.parquet as pq
-    from jinja2 import Environment, PackageLoader, StrictUndefined
 
     files = sorted((folder / "data").glob("*.parquet"))
     count = sum(pq.read_metadata(path).num_rows for path in files)
-    head = {
-        "pretty_name": printable(certificate["run"]),
-        "tags": [
-            "synthetic",
-            "private-evolution",
-            *(["differential-privacy"] if certificate["holds"] else []),
-        ],
-        "task_categories": [task],
-        "size_categories": [next((name for most, name in _SIZES if count < most), "n>10M")],
-        "configs": [
-            {"config_name": "default", "data_files": [{"split": "train", "path": "data/*.parquet"}]}
-        ],
-    }
     values = {
-        "head": yaml.safe_dump(head, sort_keys=False, allow_unicode=True),
         "count": count,
+        "size": next((name for most, name in _SIZES if count < most), "n>10M"),
+        "task": task,
         "noun": noun,
         "labels": labels,
         "columns": columns,
         "generator": yaml.safe_load(read_bytes(folder / RECIPE))["api"]["kind"],
-        "guarantee": guarantee,
         "citation": _CITATION,
         "files": [(path.name, path.relative_to(folder).as_posix(), sha256(path)) for path in files],
         "types": {
@@ -95,18 +82,9 @@ def write_card(
             for name, one in features.items()
         },
     }
-    # neither page is HTML: names of others pass `code`, `sentence` or `json`
-    pages = Environment(  # noqa: S701
-        loader=PackageLoader("pe.store", ""),
-        trim_blocks=True,
-        keep_trailing_newline=True,
-        undefined=StrictUndefined,
-    )
-    in_json = partial(json.dumps, ensure_ascii=False)
-    pages.filters |= {"code": code, "sentence": sentence, "printable": printable, "json": in_json}
-    for name, template in (
-        ("README.md", "card.md.jinja"),
-        ("croissant.json", "croissant.json.jinja"),
-    ):
+    pages = text_pages("pe.store", "")
+    # what others have named passes through `json` where the page is JSON, or YAML, which holds JSON
+    pages.filters |= {"json": partial(json.dumps, ensure_ascii=False), "printable": printable}
+    for name, template in _PAGES.items():
         page = pages.get_template(template).render({**certificate, **values})
         (folder / name).write_text(page, encoding="utf-8")
