@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import Protocol
 
 import numpy as np
 
@@ -78,55 +77,33 @@ class StoredRelease:
     array: Array | None  # the noisy array; None until it is kept
 
 
-class ReleaseStore(Protocol):
-    """Durable records of charges and noisy arrays.
-
-    The effect of a method that has returned survives a crash of the process and the machine.
-    """
-
-    def find(self, name: str) -> StoredRelease | None:
-        """Return the record of the release `name`, or None if it was never charged."""
-
-    def charges(self) -> Sequence[StoredRelease]:
-        """Return every release ever charged, in the order of the first charge."""
-
-    def charge(self, release: Release, unsafe: bool) -> None:
-        """Record one more charge of `release`, to be drawn from safe or unsafe noise."""
-
-    def keep(self, name: str, array: Array) -> None:
-        """Store the noisy array of a charged release, all of it or nothing."""
-
-    def traces(self, name: str) -> bool:
-        """Return True if anything of a draw of `name` that was never kept may still exist anywhere.
-
-        A draw lives in memory until `keep`, so a process that ended leaves none; a partly written
-        file, a checkpoint or a swapped page that could survive does. When in doubt, return True.
-        """
-
-
 class MemoryStore:
-    """A `ReleaseStore` in this process alone: for tests and for use from Python without a run."""
+    """Records of charges and noisy arrays, in this process alone: for tests, and without a run.
+
+    A subclass makes them durable: the effect of a method that has returned then survives a crash of
+    the process and the machine.
+    """
 
     def __init__(self) -> None:
         self._releases: dict[str, StoredRelease] = {}
 
     def find(self, name: str) -> StoredRelease | None:
-        """Return the record of the release `name`."""
+        """Return the record of the release `name`, or None if it was never charged."""
         return self._releases.get(name)
 
     def charges(self) -> Sequence[StoredRelease]:
-        """Return every release ever charged."""
+        """Return every release ever charged, in the order of the first charge."""
         return tuple(self._releases.values())
 
     def charge(self, release: Release, unsafe: bool) -> None:
-        """Record one more charge."""
+        """Record one more charge of `release`, to be drawn from safe or unsafe noise."""
         before = self._releases.get(release.name, StoredRelease(release, 0, False, None))
         self._releases[release.name] = replace(
             before, charges=before.charges + 1, unsafe=before.unsafe or unsafe
         )
 
     def keep(self, name: str, array: Array) -> None:
-        """Store a read-only copy."""
+        """Store the noisy array of a charged release, read-only, all of it or nothing."""
         before = self._releases.get(name)
         if before is None or before.array is not None:
             raise PrivacyError(
@@ -137,7 +114,12 @@ class MemoryStore:
         self._releases[name] = replace(before, array=array)
 
     def traces(self, name: str) -> bool:
-        """Return True: the memory in which a failed draw lived may be alive still."""
+        """Return True if anything of a draw of `name` that was never kept may still exist anywhere.
+
+        A draw lives in memory until `keep`, so a process that ended leaves none. In the process
+        that made it, its memory may be alive still. A partly written file, a checkpoint or a
+        swapped page may survive both. When in doubt, return True.
+        """
         return True
 
 
@@ -191,7 +173,7 @@ class Ledger:
         relation: Relation,
         unit: str,
         plan: Sequence[Release],
-        store: ReleaseStore,
+        store: MemoryStore,
         noise: Noise | None = None,
     ) -> None:
         self.budget = budget

@@ -10,7 +10,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
@@ -69,9 +69,6 @@ CREATE TABLE releases (
 ) STRICT;
 """
 
-VERSION_BEFORE = 3  # whose chunks lack costs
-FROM_BEFORE = "ALTER TABLE chunks ADD COLUMN cost REAL NOT NULL DEFAULT 0"
-SEEN_FROM_BEFORE = "CREATE TEMP VIEW chunks AS SELECT *, 0.0 AS cost FROM main.chunks"
 
 JOBS = """
 CREATE TABLE IF NOT EXISTS jobs (
@@ -164,11 +161,9 @@ def _read_only_address(path: Path) -> str:
     """
     log = path.with_name(f"{path.name}-wal")
     is_whole = not log.exists() or not log.stat().st_size
-    return (
-        f"{path.absolute().as_uri()}?immutable=1"
-        if is_whole and os.statvfs(path).f_flag & os.ST_RDONLY
-        else ""
-    )
+    if is_whole and os.statvfs(path).f_flag & os.ST_RDONLY:
+        return f"{path.absolute().as_uri()}?immutable=1"
+    return ""
 
 
 class Journal:
@@ -198,17 +193,16 @@ class Journal:
     def _prepare(self, reading: bool) -> None:
         execute = self._connection.execute
         if reading:
+            # all that is read is of one instant, while a writer goes on
             execute("BEGIN")
         (version,) = execute("PRAGMA user_version").fetchone()
         if not reading:
             execute("PRAGMA journal_mode = WAL")
             execute("PRAGMA synchronous = FULL")
             execute("PRAGMA foreign_keys = ON")
-            if version in (0, VERSION_BEFORE):
-                version = self._make(SCHEMA if version == 0 else FROM_BEFORE)
-        elif version == VERSION_BEFORE:
-            execute(SEEN_FROM_BEFORE)
-            version = SCHEMA_VERSION
+            if version == 0:
+                self._make_tables()
+                version = SCHEMA_VERSION
         if version != SCHEMA_VERSION:
             raise RunError(
                 f"{self._path} has journal version {version}, this software writes "
@@ -219,12 +213,12 @@ class Journal:
             if "items" not in [column[1] for column in execute("PRAGMA table_info(jobs)")]:
                 execute(JOBS_FROM_BEFORE)
 
-    def _make(self, statements: str) -> int:
+    def _make_tables(self) -> None:
         with self.transaction() as connection:
-            for statement in statements.split(";\n"):
+            for statement in SCHEMA.split(";\n"):
                 connection.execute(statement)
+            # last, since readers take a journal with a version for a whole one
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        return SCHEMA_VERSION
 
     def close(self) -> None:
         """Close the file."""
@@ -263,28 +257,20 @@ class Journal:
         Each comes with the items that it left without a sample. The jobs of `requests`, to which
         these are the answers, are forgotten.
         """
+        columns = ("phase", "file", "sha256", "answered", "seconds", *_BILLED)
+        places = ", ".join("?" * len(columns))
+        insert = f"INSERT INTO chunks ({', '.join(columns)}) VALUES ({places})"  # noqa: S608
         with self.transaction() as connection:
             for request in requests:
                 connection.execute("DELETE FROM jobs WHERE request = ?", (request,))
             for row, misses in chunks:
-                usage = astuple(row.usage)
-                values = (
-                    row.phase,
-                    row.file,
-                    row.sha256,
-                    row.answers,
-                    *usage[:3],
-                    row.seconds,
-                    *usage[3:],
-                )
-                cursor = connection.execute(
-                    "INSERT INTO chunks VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    values,
-                )
+                answer = (row.phase, row.file, row.sha256, row.answers, row.seconds)
+                chunk = connection.execute(insert, (*answer, *astuple(row.usage))).lastrowid
                 for one in misses:
                     bits = one.retryable + 4 * one.rejected
-                    values = (cursor.lastrowid, one.item, one.outcome, bits, one.reason)
-                    connection.execute("INSERT INTO misses VALUES (?, ?, ?, ?, ?)", values)
+                    miss = (chunk, one.item, one.outcome, bits, one.reason)
+                    connection.execute("INSERT INTO misses VALUES (?, ?, ?, ?, ?)", miss)
+        # a sum over all rows after each answer would take ever longer
         if self._totals is not None:
             for row, misses in chunks:
                 refusals = sum(miss.outcome == "refused" for miss in misses)
@@ -306,10 +292,8 @@ class Journal:
 
     def phases(self) -> list[str]:
         """Return the phases that have answers, in the order of their first answers."""
-        return [
-            phase
-            for (phase,) in self.read("SELECT phase FROM chunks GROUP BY phase ORDER BY MIN(id)")
-        ]
+        rows = self.read("SELECT phase FROM chunks GROUP BY phase ORDER BY MIN(id)")
+        return [phase for (phase,) in rows]
 
     def misses(self, phase: str) -> list[Miss]:
         """Return the items of a phase that answers left without a sample, in order of commits."""
@@ -326,15 +310,13 @@ class Journal:
     def totals(self) -> Totals:
         """Return what was billed, refused and answered in all phases so far."""
         if self._totals is None:
-            sums = ", ".join(
-                f"TOTAL({name})" for name in ("answered", *_BILLED)
-            )  # SUM may overflow
+            # TOTAL, since SUM may overflow
+            sums = ", ".join(f"TOTAL({name})" for name in ("answered", *_BILLED))
             [(*counts, megapixels, cost)] = self.read(f"SELECT {sums} FROM chunks")  # noqa: S608
             answers, *usage = map(int, counts)
             [(refusals,)] = self.read("SELECT COUNT(*) FROM misses WHERE outcome = 'refused'")
-            self._totals = Totals(
-                replace(Usage(*usage), megapixels=megapixels, cost=cost), refusals, answers
-            )
+            billed = Usage(*usage, megapixels=megapixels, cost=cost)
+            self._totals = Totals(billed, refusals, answers)
         return self._totals
 
     def samples_per_second(self) -> float | None:
@@ -403,9 +385,8 @@ class Journal:
 
     def release(self, name: str) -> tuple[str, str] | None:
         """Return the file and SHA-256 of a drawn release, or None before it is drawn."""
-        return next(
-            iter(self.read("SELECT file, sha256 FROM releases WHERE name = ?", (name,))), None
-        )
+        rows = self.read("SELECT file, sha256 FROM releases WHERE name = ?", (name,))
+        return rows[0] if rows else None
 
     # Jobs that a generator's host works on, each committed before anyone waits for it.
 

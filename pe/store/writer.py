@@ -20,7 +20,7 @@ from pe.data.population import ColumnWriter, Population
 from pe.data.samples import CAPTION, SOFT_LABEL, Array, Indices
 from pe.errors import DamagedFile, PrivacyError, RunError
 from pe.privacy.covered import RELEASES, release_file
-from pe.privacy.ledger import StoredRelease
+from pe.privacy.ledger import MemoryStore, StoredRelease
 from pe.privacy.release import Release
 from pe.store import places
 from pe.store.durable import (
@@ -274,8 +274,8 @@ def read_journal(run: Run) -> Iterator[Journal]:
         level_confidential(run.folder)
 
 
-class JournalReleases:
-    """A `ReleaseStore` in a run, whose records survive a crash of the process and the machine.
+class JournalReleases(MemoryStore):
+    """The charges and releases of a run, which survive a crash of the process and the machine.
 
     Charges are in the journal, noisy arrays in the shareable folder `releases/`. An array is
     written on the confidential side, synced and moved to `releases/`, and then entered as a row. A
@@ -292,15 +292,14 @@ class JournalReleases:
     """
 
     def __init__(self, run: RunWriter, note: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
         self._run = run
         self._note = note
-        self._rows: dict[str, StoredRelease] = {}
         for release, unsafe in stored_charges(run.journal):
-            self._count(release, unsafe)
-            self._rows[release.name] = replace(
-                self._rows[release.name], array=self._read(release.name)
-            )
-        charged_files = {release_file(name) for name in self._rows}
+            super().charge(release, unsafe)
+        for name in self._releases:
+            self.find(name)
+        charged_files = {release_file(name) for name in self._releases}
         for path in sorted((run.folder / RELEASES).iterdir()):
             if f"{RELEASES}/{path.name}" not in charged_files:
                 raise RunError(
@@ -313,21 +312,18 @@ class JournalReleases:
 
         Its array may be one whose file a crash left without a row.
         """
-        release = self._rows.get(name)
+        release = super().find(name)
         if release is not None and release.array is None:
-            release = self._rows[name] = replace(release, array=self._read(name))
+            release = replace(release, array=self._read(name))
+            self._releases[name] = release
         return release
-
-    def charges(self) -> Sequence[StoredRelease]:
-        """Return every release ever charged, in the order of the first charge."""
-        return tuple(self._rows.values())
 
     def charge(self, release: Release, unsafe: bool) -> None:
         """Record one more charge, durably."""
-        if not self._rows:
+        if not self._releases:
             self._note()
         self._run.journal.charge(release.name, json.dumps(release.to_dict()), unsafe)
-        self._count(release, unsafe)
+        super().charge(release, unsafe)
 
     def keep(self, name: str, array: Array) -> None:
         """Store the noisy array of a charged release, all of it or nothing."""
@@ -337,7 +333,7 @@ class JournalReleases:
         digest = write_durably(path, buffer.getvalue(), by_way_of=self._unseen(name).parent)
         self._run.journal.add_release(name, release_file(name), digest)
         self._note()
-        self._rows[name] = replace(self._rows[name], array=self._read(name))
+        self.find(name)
 
     def traces(self, name: str) -> bool:
         """Return True if the file of a draw that was not kept exists."""
@@ -347,14 +343,6 @@ class JournalReleases:
         """Return the path at which a drawn array lies until it is kept."""
         return self._run.run.confidential / (Path(release_file(name)).name + TEMPORARY)
 
-    def _count(self, release: Release, unsafe: bool) -> None:
-        before = self._rows.get(release.name)
-        charges = 1 if before is None else before.charges + 1
-        unsafe = unsafe or (before is not None and before.unsafe)
-        self._rows[release.name] = StoredRelease(
-            release if before is None else before.release, charges, unsafe, None
-        )
-
     def _read(self, name: str) -> Array | None:
         row = self._run.journal.release(name)
         if row is None:
@@ -363,15 +351,14 @@ class JournalReleases:
                 return None
             row = (release_file(name), sha256(path))
             self._run.journal.add_release(name, *row)
-        path = self._run.folder / row[0]
-        digest = row[1]
+        file, digest = row
+        path = self._run.folder / file
         if not path.is_file() or sha256(path) != digest:
             raise RunError(
                 f"{path} is missing or was changed after it was released: restore it from a copy."
             )
-        array: Array = np.load(
-            path, mmap_mode="r", allow_pickle=False
-        )  # the blocks of a fit may be large
+        # mapped, since the blocks of a fit may be large
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
         return array
 
 
