@@ -82,14 +82,14 @@ def doctor(
         )
     if attack:
         is_good = _attack_noise(as_json) if noise else _attack(epsilon, runs, as_json)
-    elif recipe is not None:
-        is_good = _tell(recipe_findings(Recipe.load(recipe)), as_json)
-    elif endpoint is not None:
-        is_good = _tell(
-            endpoint_findings(_OPENAI, {"base_url": endpoint, "key_env": key_env}), as_json
-        )
     else:
-        is_good = _tell(findings(), as_json)
+        found = findings()
+        if recipe is not None:
+            found = recipe_findings(Recipe.load(recipe))
+        elif endpoint is not None:
+            found = endpoint_findings(_OPENAI, {"base_url": endpoint, "key_env": key_env})
+        is_good = _tell(found, as_json)
+    # a script can tell by the status that something is wrong
     if not is_good:
         raise click.exceptions.Exit(1)
     if recipe is not None and not as_json:

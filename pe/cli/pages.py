@@ -31,7 +31,7 @@ def page(template: str, values: Mapping[str, Any]) -> str:
 @cache
 def _environment() -> Environment:
     """Return the templates and their filters."""
-    from pe.errors import quoted
+    from pe.errors import printable, quoted
     from pe.privacy.words import text_pages
 
     environment = text_pages("pe.cli")
@@ -39,6 +39,7 @@ def _environment() -> Environment:
         "aligned": lambda rows: "\n".join(aligned(rows)),
         "as": format,
         "bold": lambda text: click.style(text, bold=True),
+        "printable": printable,
         "quoted": quoted,
         "wrapped": _wrap,
     }

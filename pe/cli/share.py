@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pe.cli.options import PATH, asking, json_option, tell_next
+from pe.cli.pages import print_result
 from pe.errors import quoted
 
 if TYPE_CHECKING:
@@ -177,58 +177,45 @@ def verify(folder: Path, key: Path | None, as_json: bool) -> None:
     them. Get the key from the signer by another way than FOLDER. No network is needed. Exit status
     1 if anything is not as it was certified, or signed.
     """
-    from pe.errors import printable
     from pe.privacy.covered import SIGNED
     from pe.store.export import examine
     from pe.store.machine import ELSEWHERE, is_ours
     from pe.store.places import CONFIDENTIAL
 
-    answer: dict[str, Any]
+    signer = ""
     if key is None:
         certificate, problems = examine(folder)
+        # no signature covers it, so only this machine can vouch for it
         if (folder / CONFIDENTIAL).exists() and not is_ours(folder):
             problems.append(
                 f"'{CONFIDENTIAL}' is there, and the run {ELSEWHERE}: nothing vouches for what is "
                 "in it."
             )
-        answer = certificate
-        page = _certificate_page(certificate)
-        promise = (
-            "ε follows from the releases"
-            if certificate.get("holds")
-            else "It promises nothing: NO GUARANTEE"
-        )
-        page_if_good = [f"✓ {promise}, and every file is as it was certified."]
     else:
         from pe.store.signing import verify_signed
 
-        keyid, certificate, problems = verify_signed(folder, key)
-        answer = {"key": keyid}
-        page = []
-        page_if_good = [
-            f"✓ Signed by the key {keyid}: every file is the one that was signed.",
-            f"{'✓' if certificate.get('holds') else '!'} {certificate.get('statement')}",
-        ]
-    if as_json:
-        click.echo(json.dumps(answer | {"problems": problems}))
-    else:
-        for line in [
-            *page,
-            *(f"✗ {problem}" for problem in problems),
-            *([] if problems else page_if_good),
-        ]:
-            click.echo(printable(line))
+        signer, certificate, problems = verify_signed(folder, key)
+    print_result(
+        ({"key": signer} if signer else certificate) | {"problems": problems},
+        "verification",
+        as_json,
+        page="" if signer else _certificate_page(certificate),
+        signer=signer,
+        certificate=certificate,
+    )
     if problems:
         raise click.exceptions.Exit(1)
     if key is None and not as_json and (folder / SIGNED).is_file():
         tell_next(["verify", folder, "--key", "PUBLIC_KEY"])
 
 
-def _certificate_page(certificate: dict[str, Any]) -> list[str]:
-    """Return the lines of a certificate. Anybody may have changed its files."""
+def _certificate_page(certificate: dict[str, Any]) -> str:
+    """Return the page of a certificate. Anybody may have changed its files."""
+    from pe.errors import printable
     from pe.privacy.words import certificate_markdown
 
     try:
-        return certificate_markdown(certificate, _FILES).split("\n")
+        lines = certificate_markdown(certificate, _FILES).split("\n")
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
-        return ["# Privacy certificate: DAMAGED", ""]
+        return "# Privacy certificate: DAMAGED\n"
+    return "\n".join(map(printable, lines))
