@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -76,9 +76,8 @@ class Parts:
     samplings: tuple[Sampled, ...]
     lattice: tuple[Lattice, ...]  # coarse discrete Gaussians accounted exactly
     rho: float  # zCDP of coarse discrete Gaussians that only zCDP bounds
-    floor: (
-        float  # μ² of all unsampled Gaussians as if continuous; no ε may be below its closed form
-    )
+    # μ² of all unsampled Gaussians as if continuous; no ε may be below its closed form
+    floor: float
     noiseless: bool = False  # something is released without noise, so that no ε holds
 
     @property
@@ -117,6 +116,7 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
     zcdp = Counter[float]()
     laplace = Counter[tuple[int, float]]()
     by_coins = Counter[tuple[float, float, bool]]()
+    # docs/proofs.md says for each sort which bound holds; what has no sort is refused
     for release in releases:
         z = release.noise_multiplier
         count = release.count
@@ -233,23 +233,30 @@ def gaussian_delta(mu: float, epsilon: Float64Array) -> Float64Array:
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Return the smallest ε ≥ 0 with δ(ε) ≤ delta for a μ-GDP Gaussian, rounded up. `mu` ≥ 0."""
     check_delta(delta)
-    if (
-        float(erf(mu / math.sqrt(8))) * (1 + MARGIN) + FLOOR <= delta or mu == 0
-    ):  # δ(0) = 2Φ(μ/2) − 1
+    # δ(0) = 2Φ(μ/2) − 1
+    if mu == 0 or float(erf(mu / math.sqrt(8))) * (1 + MARGIN) + FLOOR <= delta:
         return 0.0
-    # ε = μ·(u + μ/2); δ < Φ(−u) bounds u from above.
-    low = -mu / 2
-    high = max(-float(ndtri(delta)), -mu / 2)
     goal = math.log(delta)
-    for _ in range(200):
+
+    def meets(u: float) -> bool:
+        return float(gaussian_log_delta(mu, np.array(mu * (u + mu / 2)))) <= goal
+
+    # ε = μ·(u + μ/2); δ < Φ(−u) bounds u from above
+    u = _least(meets, -mu / 2, max(-float(ndtri(delta)), -mu / 2), 200)
+    return mu * (u + mu / 2) * (1 + MARGIN) + FLOOR
+
+
+def _least(meets: Callable[[float], bool], low: float, high: float, halvings: int) -> float:
+    """Return the least x that `meets`, from above, by halving the span from `low` to `high`."""
+    for _ in range(halvings):
         middle = (low + high) / 2
         if middle in (low, high):
             break
-        if float(gaussian_log_delta(mu, np.array(mu * (middle + mu / 2)))) <= goal:
+        if meets(middle):
             high = middle
         else:
             low = middle
-    return mu * (high + mu / 2) * (1 + MARGIN) + FLOOR
+    return high
 
 
 def _mills(x: Float64Array) -> Float64Array:
@@ -298,17 +305,14 @@ def mixed_epsilon(mu: float, parts: tuple[Laplace, ...], delta: float) -> float:
     goal = (delta - FLOOR) / (1 + MARGIN)
     if goal <= 0:
         raise PrivacyError(f"delta = {delta:g} is below what this accountant resolves: 1e-14.")
-    low = 0.0
-    high = float(losses[-1]) + gaussian_epsilon(mu, delta)
-    if _delta(mu, losses, weights, low) <= goal:
+
+    def meets(epsilon: float) -> bool:
+        return _delta(mu, losses, weights, epsilon) <= goal
+
+    if meets(0.0):
         return 0.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        if _delta(mu, losses, weights, middle) <= goal:
-            high = middle
-        else:
-            low = middle
-    return high * (1 + MARGIN) + FLOOR
+    most = float(losses[-1]) + gaussian_epsilon(mu, delta)
+    return _least(meets, 0.0, most, 60) * (1 + MARGIN) + FLOOR
 
 
 def _delta(mu: float, losses: Float64Array, weights: Float64Array, epsilon: float) -> float:
@@ -326,11 +330,11 @@ def _losses(part: Laplace, most: int) -> tuple[Float64Array, Float64Array]:
     # loss each.
     steps = np.arange(k + 1, dtype=np.float64)
     weights = np.exp(-steps / part.scale) * -math.expm1(-1 / part.scale)
-    weights[0], weights[k] = 1.0, math.exp(-k / part.scale)
+    weights[0] = 1.0
+    weights[k] = math.exp(-k / part.scale)
     weights /= 1 + math.exp(-1 / part.scale)
-    once = np.bincount(
-        (np.arange(k + 1) * m) // k, weights=weights, minlength=m + 1
-    )  # rounds the loss up
+    # rounds the loss up
+    once = np.bincount((np.arange(k + 1) * m) // k, weights=weights, minlength=m + 1)
     many = np.ones(1)
     for bit in bin(part.count)[2:]:
         many = np.convolve(many, many)
@@ -389,24 +393,17 @@ def rdp_curve(parts: Parts) -> tuple[Float64Array, Float64Array]:
     """Return orders α > 1 and the Rényi divergence of the composition at each."""
     any_coins = any(not part.replace for part in parts.samplings)
     orders = _SAMPLED_ORDERS if any_coins else _ORDERS
-    rho = (
-        parts.gaussian / 2
-        + parts.rho
-        + math.fsum(part.count / (2 * part.scale**2) for part in parts.lattice)
-    )
-    divergence = orders * rho
+    coarse = math.fsum(part.count / (2 * part.scale**2) for part in parts.lattice)
+    divergence = orders * (parts.gaussian / 2 + parts.rho + coarse)
     for laplace in parts.laplace:
-        pure = (
-            laplace.shift / laplace.scale
-        )  # of any ε0-DP mechanism min(ε0, α·ε0²/2): Bun and Steinke 2016, Prop. 3.3
+        # of any ε0-DP mechanism min(ε0, α·ε0²/2): Bun and Steinke 2016, Prop. 3.3
+        pure = laplace.shift / laplace.scale
         divergence = divergence + laplace.count * np.minimum(pure, orders * pure**2 / 2)
     for part in parts.samplings:
-        plain = orders / (2 * part.noise_multiplier**2)
-        once = (
-            plain
-            if part.replace
-            else np.minimum(plain, _sampled_curve(part.rate, part.noise_multiplier))
-        )
+        once = orders / (2 * part.noise_multiplier**2)
+        # under replacement no curve credits the sampling
+        if not part.replace:
+            once = np.minimum(once, _sampled_curve(part.rate, part.noise_multiplier))
         divergence = divergence + part.count * once
     return orders, divergence
 
@@ -581,6 +578,5 @@ def _interval(parts: Parts, guess: float) -> float:
     mu = math.sqrt(parts.gaussian)
     ranges += [20 * mu + mu**2]
     interval = max(min(1e-4, guess / 1e4), max(ranges) / _MOST_POINTS, guess / _MOST_POINTS, 1e-9)
-    return 2.0 ** math.floor(
-        math.log2(interval)
-    )  # a power of two: neighbouring calls share their distributions
+    # a power of two, so that neighbouring calls share their distributions
+    return 2.0 ** math.floor(math.log2(interval))
