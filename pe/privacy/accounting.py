@@ -69,7 +69,7 @@ def delta(releases: Iterable[Release], epsilon: float) -> float:
         PrivacyError: epsilon is negative or not finite, or `sort_parts` refuses the releases.
     """
     if not (math.isfinite(epsilon) and epsilon >= 0):
-        raise PrivacyError(f"epsilon is a finite number of at least 0, not {epsilon!r}.")
+        raise PrivacyError(f"`epsilon` must be a finite number of at least 0, not {epsilon!r}.")
     parts = sort_parts(releases)
     if parts.noiseless:
         return 1.0

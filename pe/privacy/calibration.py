@@ -65,9 +65,8 @@ def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) ->
         return _least(exactly, budget, 1.0, 4.0, _CLOSED_TOLERANCE)
     try:
         near = _least(partial(exactly, quick=True), budget, 1.0, 4.0, _NEAR)
-    except (
-        PrivacyError
-    ):  # the fixed releases exceed the target by the quick bounds, which may be far above their ε
+    except PrivacyError:
+        # by the quick bounds the fixed releases exceed the target, but these may be far too large
         if exactly(MOST) > budget.epsilon:
             raise
         return _least(exactly, budget, 1.0, 4.0, _SLOW_TOLERANCE)
@@ -82,23 +81,26 @@ def _least(
     The search begins at `start` and goes in steps of `factor`.
     """
     high = start
-    while (high_epsilon := at(high)) > budget.epsilon:
+    high_epsilon = at(high)
+    while high_epsilon > budget.epsilon:
         high *= factor
         if high > MOST:
             raise PrivacyError(
-                f"No noise brings this within ε = {budget.epsilon:g} at δ = {budget.delta:g}: what "
-                "else is charged takes all of it. Raise epsilon or charge less."
+                f"No amount of noise keeps this within ε = {budget.epsilon:g} at δ = "
+                f"{budget.delta:g}, because the other releases use it up. Raise `epsilon`, or "
+                "plan fewer releases."
             )
-    low = high / factor
-    while low >= LEAST and (low_epsilon := at(low)) <= budget.epsilon:
+        high_epsilon = at(high)
+    # `start` may lie far above the least z: go down to the last step that meets the budget
+    while high / factor >= LEAST:
+        low = high / factor
+        low_epsilon = at(low)
+        if low_epsilon > budget.epsilon:
+            values = {math.log(low): low_epsilon, math.log(high): high_epsilon}
+            return _narrow(at, budget.epsilon, values, tolerance)
         high = low
         high_epsilon = low_epsilon
-        low = low / factor
-    if low < LEAST:
-        return high
-    return _narrow(
-        at, budget.epsilon, {math.log(low): low_epsilon, math.log(high): high_epsilon}, tolerance
-    )
+    return high
 
 
 def _narrow(
@@ -118,9 +120,8 @@ def _narrow(
         return max(-_FAR, min(_FAR, math.log(max(values[log_z], sys.float_info.min) / target)))
 
     z = _round_up(math.exp(brentq(excess, low, high, xtol=tolerance / 4)))
-    while (
-        at(z) > target
-    ):  # Brent's point may lie on either side, and rounding may make ε uneven: go up
+    # Brent's point may lie on either side, and rounding may make ε uneven: go up
+    while at(z) > target:
         z = _round_up(z * (1 + tolerance / 2))
     return z
 
@@ -149,10 +150,11 @@ def most_hits(
     """
     if not all(0 < alpha < 1 for alpha in false_alarms):
         raise PrivacyError(
-            f"A share of false alarms lies between 0 and 1, and these are {list(false_alarms)}."
+            f"Each share of false alarms must lie between 0 and 1, not {list(false_alarms)}."
         )
     releases = list(releases)
-    if (mu := gdp_mu(releases)) is not None:
+    mu = gdp_mu(releases)
+    if mu is not None:
         return [float(ndtr(ndtri(alpha) + mu)) for alpha in false_alarms]
     most = epsilon_of(releases, delta)
     if math.isinf(most):

@@ -142,12 +142,10 @@ def verify(certificate: Certificate, folder: Path) -> list[str]:
                 f"The certificate has format {certificate['format']!r}; this software reads "
                 f"formats 1 to {FORMAT}."
             ]
-        if certificate.get("fitted_on_others") not in (
-            None,
-            words.NOT_DECLARED,
-        ):  # of an earlier version
+        # an earlier version could leave out what the records of another run had cost
+        if certificate.get("fitted_on_others") not in (None, words.NOT_DECLARED):
             return [
-                "It leaves out the cost of another run's model, which this version counts always."
+                "It leaves out the cost of another run's model, which this version always counts."
             ]
         digests = {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
         return [
@@ -193,8 +191,9 @@ def _check_numbers(certificate: Certificate) -> Iterator[str]:
             if certificate[key]:
                 yield f"It has no budget, so its '{key}' cannot be {certificate[key]}."
         if any(release.has_noise for release in releases):
-            yield "It says that no noise was added, and lists releases with noise."
+            yield "It says that no noise was added, but it lists releases with noise."
         return
+    # ε is computed for the releases' own relation and unit, so the certificate may name no other
     for release in releases:
         if (
             str(release.relation) != certificate["relation"]["name"]
@@ -227,8 +226,8 @@ def _check_words(certificate: Certificate) -> Iterator[str]:
         )
     if noiseless is not any(one["file"] == BANNER for one in certificate["covered"]):
         yield (
-            f"'{BANNER}' belongs to a certificate that says that no noise was added, and to no "
-            "other."
+            f"'{BANNER}' must be covered if the certificate says that no noise was added, and only "
+            "then."
         )
     wording = words.wording(certificate, reasons)
     # earlier versions did not state what follows from μ
@@ -257,6 +256,6 @@ def _check_releases(certificate: Certificate, names: Collection[str]) -> Iterato
     }
     files = {name for name in names if name.startswith(f"{RELEASES}/")}
     for name in sorted(files - listing):
-        yield f"'{name}' is covered, and no release that was made is listed for it."
+        yield f"'{name}' is covered, but it belongs to no release that is listed as made."
     for name in sorted(listing - files):
-        yield f"A release is listed as made, and '{name}' is not covered."
+        yield f"A release is listed as made, but '{name}' is not covered."

@@ -89,8 +89,8 @@ class DataSetLedger:
         with self._open() as (content, save):
             if run not in content["runs"]:
                 raise PrivacyError(
-                    f"The run is not in {self.path}, or was struck out of it, so nothing is drawn: "
-                    "resume it, which enters it again."
+                    f"Nothing is drawn, because {self.path} does not list the run, or no longer. "
+                    "Resume the run to enter it again."
                 )
             save(content | {"drawn": {**content.get("drawn", {}), run: releases}})
 
@@ -105,10 +105,10 @@ class DataSetLedger:
         """
         with self._open() as (content, save):
             if run not in content["runs"]:
-                raise PrivacyError(f"{self.path} does not hold this run: name the file that does.")
+                raise PrivacyError(f"{self.path} does not list this run. Name the file that does.")
             if run in content.get("drawn", {}):
                 raise PrivacyError(
-                    f"By {self.path} this run has begun to draw noise, so its entry stays."
+                    f"This run has begun to draw noise, so its entry stays in {self.path}."
                 )
             for entries in (content["runs"], content.setdefault("deltas", {})):
                 entries.pop(run, None)
@@ -177,7 +177,7 @@ class DataSetLedger:
             return self._parse(read_bytes(self.path) if self.path.exists() else b"")
         except OSError as error:
             raise PrivacyError(
-                f"The data set's ledger file {self.path} cannot be read ({error.strerror}): see to "
+                f"The data set's ledger file {self.path} cannot be read ({error.strerror}). Check "
                 "its permissions."
             ) from error
 
@@ -192,8 +192,8 @@ class DataSetLedger:
                 yield self._parse(text), lambda content: write(json.dumps(content, indent=1) + "\n")
         except OSError as error:
             raise PrivacyError(
-                f"The data set's ledger file {self.path} cannot be written ({error.strerror}): "
-                "name another with private.ledger_file."
+                f"The data set's ledger file {self.path} cannot be written ({error.strerror}). "
+                "Name another file in `private.ledger_file`."
             ) from error
 
     def _runs_with(self, content: Content, run: str, releases: Sequence[Release]) -> Runs:
@@ -207,15 +207,15 @@ class DataSetLedger:
             total = total_epsilon(runs, budget.delta)
             if math.isinf(total):
                 raise BudgetExceeded(
-                    "This run or one before it adds no noise (privacy: none), so no ε holds for "
-                    f"the data set, and {self.path} has a cap of ε = {budget.epsilon:g} at δ = "
-                    f"{budget.delta:g}; nothing was released."
+                    "No ε holds for the data set, because this run or an earlier one adds no noise "
+                    f"(`privacy: none`), but {self.path} has a cap of ε = {budget.epsilon:g} at δ "
+                    f"= {budget.delta:g}. Nothing was released."
                 )
             if total > budget.epsilon:
                 raise BudgetExceeded(
                     f"This run would bring the data set's total to ε = {total:.6g} at δ = "
-                    f"{budget.delta:g}, above the cap of ε = {budget.epsilon:g} in {self.path}; "
-                    "nothing was released."
+                    f"{budget.delta:g}, above the cap of ε = {budget.epsilon:g} in {self.path}. "
+                    "Nothing was released."
                 )
         return runs
 
@@ -241,7 +241,7 @@ class DataSetLedger:
                 Budget(**cap)
         except (ValueError, KeyError, TypeError, PrivacyError) as error:
             raise PrivacyError(
-                f"{self.path} is not a ledger file of this software: restore it from a copy."
+                f"{self.path} is not a ledger file of this software. Restore it from a copy."
             ) from error
         return content
 

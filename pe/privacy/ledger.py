@@ -134,7 +134,7 @@ class Budget:
         check_delta(self.delta)
         if not (math.isfinite(self.epsilon) and self.epsilon > 0):
             raise PrivacyError(
-                f"A budget's epsilon is a finite number above 0, not {self.epsilon!r}."
+                f"A budget's `epsilon` must be a finite number above 0, not {self.epsilon!r}."
             )
 
 
@@ -186,8 +186,9 @@ class Ledger:
         self._lock = threading.RLock()
         if len({release.name for release in self.plan}) < len(self.plan):
             raise PrivacyError(
-                "Two planned releases have the same name: a name is unique within a run."
+                "Two planned releases have the same name. Give each release of a run its own name."
             )
+        # what an earlier process charged counts as well, and may not be in this plan
         for release in (*self.plan, *(one.release for one in store.charges())):
             self._check_kind(release)
         for release in self.plan:
@@ -212,7 +213,7 @@ class Ledger:
             own = next((other for other in self.plan if other.name == release.name), release)
             if own != release:
                 raise PrivacyError(
-                    f"Release '{release.name}' differs from the planned one: start a new run for "
+                    f"Release '{release.name}' differs from the planned one. Start a new run for "
                     "it."
                 )
             before = self._store.find(release.name)
@@ -290,7 +291,7 @@ class Ledger:
             failure = type(error).__name__
         if failure:
             raise PrivacyError(
-                f"Release '{release.name}' was not drawn ({failure}): the log says why."
+                f"Release '{release.name}' was not drawn ({failure}). The log says why."
             )
         if not isinstance(array, np.ndarray) or array.dtype.hasobject:
             raise PrivacyError(
@@ -300,7 +301,7 @@ class Ledger:
         after = self._store.find(release.name)
         if after is None or after.array is None:
             raise PrivacyError(
-                f"Release '{release.name}' was not kept by its store: it is not used."
+                f"Release '{release.name}' is not used, because its store did not keep it."
             )
         return after.array
 
@@ -311,21 +312,21 @@ class Ledger:
         if total > self.budget.epsilon:
             raise BudgetExceeded(
                 f"{what} would bring the total to ε = {total:.6g} at δ = {self.budget.delta:g}, "
-                f"above the budget of ε = {self.budget.epsilon:.6g}; nothing was released."
+                f"above the budget of ε = {self.budget.epsilon:.6g}. Nothing was released."
             )
 
     def _check_kind(self, release: Release) -> None:
         if release.relation is not self.relation or release.unit != self.unit:
             raise PrivacyError(
                 f"Release '{release.name}' is for {release.relation}/{release.unit}, but this "
-                f"ledger protects {self.relation}/{self.unit}: one ledger has one relation and one "
-                "unit."
+                f"ledger protects {self.relation}/{self.unit}. Use one ledger for each relation "
+                "and unit."
             )
 
     @staticmethod
     def _check_same(release: Release, before: StoredRelease | None) -> None:
         if before is not None and before.release != release:
             raise PrivacyError(
-                f"Release '{release.name}' was charged with other parameters before: start a new "
+                f"Release '{release.name}' was charged with other parameters before. Start a new "
                 "run for it."
             )

@@ -107,7 +107,7 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
     if len(kinds) > 1:
         names = ", ".join(sorted(f"{relation}/{unit}" for relation, unit in kinds))
         raise PrivacyError(
-            f"Releases of different relations or privacy units do not add up: {names}."
+            f"Releases of different relations or privacy units cannot be added up: {names}."
         )
 
     gaussian = Counter[float]()
@@ -126,8 +126,8 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
             laplace[math.ceil(release.grid * release.sensitivity), release.scale] += count
         elif release.mechanism != "discrete_gaussian":
             raise PrivacyError(
-                f"Release '{release.name}' is by {release.mechanism}, which nothing here accounts "
-                "for."
+                f"Release '{release.name}' uses '{release.mechanism}', a mechanism that this "
+                "accountant does not know."
             )
         elif release.sampling is not None:
             by_coins[
@@ -184,7 +184,7 @@ def _squares(counts: Counter[float]) -> float:
 def check_delta(delta: float) -> float:
     """Return `delta`, which must lie strictly between 0 and 1."""
     if not 0 < delta < 1:
-        raise PrivacyError(f"delta lies strictly between 0 and 1, not {delta!r}.")
+        raise PrivacyError(f"`delta` must lie strictly between 0 and 1, not {delta!r}.")
     return float(delta)
 
 
@@ -304,7 +304,7 @@ def mixed_epsilon(mu: float, parts: tuple[Laplace, ...], delta: float) -> float:
     losses, weights = laplace_losses(parts)
     goal = (delta - FLOOR) / (1 + MARGIN)
     if goal <= 0:
-        raise PrivacyError(f"delta = {delta:g} is below what this accountant resolves: 1e-14.")
+        raise PrivacyError(f"`delta` = {delta:g} is too small: this accountant resolves 1e-14.")
 
     def meets(epsilon: float) -> bool:
         return _delta(mu, losses, weights, epsilon) <= goal

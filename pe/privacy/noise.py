@@ -85,14 +85,14 @@ def grid_for(noise_multiplier: float, sensitivity: float = 1.0, fractional: bool
     deviation = noise_multiplier * sensitivity
     if not (math.isfinite(deviation) and deviation > 0):
         raise PrivacyError(
-            f"A noise standard deviation is a finite number above 0, not {deviation}."
+            f"The noise's standard deviation must be a finite number above 0, not {deviation}."
         )
     grid = FINE if fractional else 1
     while grid * deviation < FINE:
         grid *= 2
     if grid > FINEST:
         raise PrivacyError(
-            f"Noise of standard deviation {deviation:g} protects nothing: raise the noise "
+            f"Noise of standard deviation {deviation:g} protects nothing. Raise the noise "
             "multiplier."
         )
     return grid
@@ -102,7 +102,7 @@ def check_scale(scale: float) -> float:
     """Return the scale of noise, in grid steps. Raises PrivacyError beyond (0, LARGEST_SCALE]."""
     if not 0 < scale <= LARGEST_SCALE:
         raise PrivacyError(
-            f"The scale of noise lies above 0 and up to 2^56 grid steps, not {scale!r}."
+            f"The scale of noise must be above 0 and at most 2^56 grid steps, not {scale!r}."
         )
     return float(scale)
 
@@ -142,9 +142,8 @@ argument, at most 16 where a block is proposed, by 2^−47."""
 
 _BLOCKS_PER_SCALE = 32  # at least
 _MOST_BLOCKS = 1024
-_ROOM = (
-    1 + DOUBT
-)  # heights are enlarged by this before B_k is rounded up, so that their own rounding lowers none
+_ROOM = 1 + DOUBT
+"""Heights are enlarged by this before B_k is rounded up, so that their own rounding lowers none."""
 _CELL_BITS = 12
 _ENOUGH = 24  # where fewer bits of a word are left for U, a second word is drawn for it
 _BATCH = 2**15  # proposals at a time: they stay in the cache
@@ -181,9 +180,8 @@ class Envelope:
     c: float  # an exact rational number, as every float is
     cells: Int64Array  # B_k (K,)
     block: Int64Array  # (CELLS,), the block of each cell; K for the tail's
-    ratios: (
-        Float64Array  # c/B_k (K + 1,); NaN for the tail, about which floating point decides nothing
-    )
+    # c/B_k (K + 1,); NaN for the tail, about which floating point decides nothing
+    ratios: Float64Array
     doubt: float = DOUBT  # how near U and p may come before floating point decides no more
 
     @classmethod
@@ -273,9 +271,8 @@ def below(bits: int, digits: int, factor: Fraction, exponent: Fraction) -> bool:
         power = context.exp(
             -context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
         )
-        error = (exponent + 2) * Fraction(10) ** (
-            1 - precision
-        )  # of the exponent's rounding, and of the power's own
+        # of the exponent's rounding, and of the power's own
+        error = (exponent + 2) * Fraction(10) ** (1 - precision)
         low, high = (factor * Fraction(power) * (1 + sign * error) for sign in (-1, 1))
         if bits + 1 <= low * 2**digits:
             return True
@@ -295,6 +292,8 @@ def _exponents(x: Float64Array, scale: float, law: Law) -> Float64Array:
 def _heads() -> int:
     """Return how many heads a fair coin shows before it shows tails."""
     heads = 0
-    while not (word := int(random_words(1)[0])):
+    word = int(random_words(1)[0])
+    while not word:
         heads += 64
+        word = int(random_words(1)[0])
     return heads + (word & -word).bit_length() - 1

@@ -46,8 +46,8 @@ class Poisson:
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1:
             raise PrivacyError(
-                f"A Poisson sampling rate lies between 0 and 1, not {self.rate}: use None for no "
-                "sampling."
+                f"A Poisson sampling rate must lie between 0 and 1, not {self.rate}. Use None for "
+                "no sampling."
             )
 
 
@@ -92,9 +92,7 @@ class Release:
         except ValueError as error:
             raise self._refuse("relation", f"one of {', '.join(Relation)}") from error
         if not all(isinstance(text, str) and text for text in (self.name, self.unit)):
-            raise PrivacyError(
-                "A release names itself and its privacy unit: both are non-empty text."
-            )
+            raise PrivacyError("A release's name and privacy unit must be non-empty text.")
         if self.mechanism not in get_args(Mechanism):
             raise self._refuse("mechanism", f"one of {', '.join(get_args(Mechanism))}")
         if not (math.isfinite(self.sensitivity) and 0 < self.sensitivity <= 1e12):
@@ -105,9 +103,8 @@ class Release:
             raise self._refuse("noise_multiplier", "a number from 1e-6 to 1e12")
         count = self.count
         grid = self.grid
-        most = (
-            10**9 if self.sampling or self.mechanism != "discrete_laplace" else 10**4
-        )  # else no total ever ends
+        # with more, no total would ever end
+        most = 10**9 if self.sampling or self.mechanism != "discrete_laplace" else 10**4
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
             raise self._refuse("count", f"a whole number from 1 to {most:g}")
         if (

@@ -243,6 +243,7 @@ def warnings(
     size, noun = (
         (declared_size, "record") if declared_units is None else (declared_units, "privacy unit")
     )
+    # such a δ lets a mechanism give one of them away entirely
     if size is not None and delta * size >= 1:
         sentences.append(
             f"δ = {delta:g} is not below 1/{size}, one over the declared number of {noun}s: at "

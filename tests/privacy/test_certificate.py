@@ -106,7 +106,7 @@ def test_a_changed_a_missing_and_a_new_file_are_named(folder):
             "9000 times",
         ),
         (lambda c: c["releases"][1].update(sensitivity=10**400), "not a release"),
-        (lambda c: c["releases"][1].update(relation="zero_out"), "do not add up"),
+        (lambda c: c["releases"][1].update(relation="zero_out"), "cannot be added up"),
         (lambda c: c["releases"][1].update(unsafe=True), "unsafe noise was used"),
         (lambda c: c["relation"].update(name="zero_out"), "another relation"),
         (lambda c: c["unit"].update(words="everybody"), "'unit' is not"),
@@ -311,5 +311,5 @@ def test_a_generator_that_is_an_object_is_told_to_declare_nothing_and_an_earlier
     }
     (found,) = verify(earlier, folder)
     assert (
-        found == "It leaves out the cost of another run's model, which this version counts always."
+        found == "It leaves out the cost of another run's model, which this version always counts."
     )

@@ -233,7 +233,7 @@ def test_a_full_disk_loses_no_run_that_was_entered_and_a_place_that_cannot_be_wr
             budget.enter("two", RUN, 1e-5)
     assert budget.path.read_bytes() == before
     assert budget.enter("two", RUN, 1e-5)["runs"] == 2
-    with pytest.raises(PrivacyError, match=r"name another with private\.ledger_file"):
+    with pytest.raises(PrivacyError, match=r"Name another file in `private\.ledger_file`"):
         DataSetLedger(tmp_path / "none" / "b.json").enter("one", RUN, 1e-5)
 
 
@@ -254,10 +254,10 @@ def test_a_run_is_struck_out_only_before_it_begins_to_draw_and_draws_only_after_
     budget.drew("two", 0)
     budget.strike("one")
     assert budget.total(1e-5) == {"epsilon": epsilon(RUN, 1e-5), "delta": 1e-5, "runs": 1}
-    for run, sentence in (("one", "does not hold this run"), ("two", "has begun to draw noise")):
+    for run, sentence in (("one", "does not list this run"), ("two", "has begun to draw noise")):
         with pytest.raises(PrivacyError, match=sentence):
             budget.strike(run)
-    with pytest.raises(PrivacyError, match="was struck out of it, so nothing is drawn"):
+    with pytest.raises(PrivacyError, match="Nothing is drawn, because .* does not list the run"):
         budget.drew("one", 0)
     assert budget.enter("one", RUN, 1e-5)["runs"] == 2
     budget.drew("one", 1)

@@ -88,7 +88,7 @@ def test_it_refuses_before_the_act_what_does_not_fit():
     store = Journal()
     ledger = opened(store, BUDGET)
     extra = Release("extra", "discrete_gaussian", 1.0, 5.0, grid=2**16)
-    with pytest.raises(BudgetExceeded, match="nothing was released"):
+    with pytest.raises(BudgetExceeded, match="Nothing was released"):
         ledger.release(extra, drawing(store, extra))
     assert store.happened == []
     assert ledger.total() <= BUDGET.epsilon
@@ -171,7 +171,7 @@ def test_a_release_of_another_kind_is_refused(kind):
         opened(store).release(other, drawing(store))
     assert store.happened == []
     if "name" not in kind:
-        with pytest.raises(PrivacyError, match="one relation and one unit"):
+        with pytest.raises(PrivacyError, match="one ledger for each relation and unit"):
             opened(store, planned=[other])
 
 

@@ -85,7 +85,7 @@ def test_a_budget_too_small_for_a_single_useful_step_is_refused_with_the_number(
     # is large.
     enough = calibrate_training(open_noise, Budget(0.05, 1e-5), Relation.ADD_REMOVE)
     assert enough.noise_multiplier > 64
-    with pytest.raises(PrivacyError, match="takes all of it"):
+    with pytest.raises(PrivacyError, match="use it up"):
         calibrate_training(open_noise, Budget(0.01, 1e-5), Relation.ADD_REMOVE, (OTHER,))
 
 
