@@ -45,9 +45,9 @@ def check_has_samples(folder: Path) -> None:
         return
     if (folder / CERTIFICATE).is_file():
         raise RunError(
-            f"{folder} is an export in another form than npz, or has lost {SYNTHETIC}: name the "
-            "run that it was made from, or an export with `--format npz`; `pe verify "
-            f"{quoted(folder)}` checks it."
+            f"{folder} has no {SYNTHETIC}: it is an export in another form, or has lost the file "
+            f"(`pe verify {quoted(folder)}` tells). Name the run that it was made from, or an "
+            "export with `--format npz`."
         )
     raise RunError(f"{folder} is not finished: it has no {SYNTHETIC}.")
 

@@ -36,8 +36,8 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunError(
-            f"{path} cannot be written ({error.strerror or error}): see to the disk, then `pe run "
-            "RUN` goes on."
+            f"{path} cannot be written ({error.strerror or error}). Check the disk, then go on "
+            "with `pe run RUN`."
         ) from error
 
 
@@ -128,14 +128,11 @@ class RunLock:
             except BlockingIOError as error:
                 time.sleep(_PAUSE)
                 if attempt == _ATTEMPTS:
-                    holder = (
-                        os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip()
-                        or "unknown"
-                    )
+                    holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip()
                     self.release()
-                    run = path.parent.parent
                     raise RunError(
-                        f"{run} is being written by process {holder}: wait for it, or stop it."
+                        f"{path.parent.parent} is being written by process {holder or 'unknown'}. "
+                        "Wait for it, or stop it."
                     ) from error
         os.ftruncate(self._descriptor, 0)
         os.write(self._descriptor, f"{os.getpid()}\n".encode())
@@ -215,8 +212,8 @@ def check_local(folder: Path, mounts: Path = Path("/proc/mounts")) -> None:
             depth = len(mount.parts)
     if kind in _NETWORK or kind.startswith(_NETWORK_FUSE):
         raise RunError(
-            f"{folder} lies on a network file system ({kind}), where a run's journal is not safe: "
-            "use a disk."
+            f"{folder} lies on a network file system ({kind}), where a run's journal is not safe. "
+            "Use a local disk."
         )
 
 

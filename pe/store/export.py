@@ -60,13 +60,16 @@ def export(folder: Path, to: Path, form: Format = "npz") -> Path:
         MissingDependency: Parquet without pyarrow.
     """
     if form not in get_args(Format):
-        raise RecipeError(f"format: '{form}' is unknown; known are {', '.join(get_args(Format))}.")
+        raise RecipeError(
+            f"The format '{form}' is unknown. Choose one of {', '.join(get_args(Format))}."
+        )
     certificate = read_certificate(folder)
     target = to.absolute()
+    # all refusals come before the first file is copied
     check_has_samples(folder)
     check_absent(to)
     if target.resolve().is_relative_to(folder.resolve()):
-        raise RunError(f"{to} lies inside {folder}: export to another place.")
+        raise RunError(f"{to} lies inside {folder}. Export to another place.")
     try:
         with folder_beside(target) as temporary:
             _copy(folder, temporary, certificate)
@@ -97,9 +100,9 @@ def examine(folder: Path) -> tuple[dict[str, Any], list[str]]:
         return {}, [str(error)]
     problems = verify(certificate, folder)
     page = folder / PAGE
-    text = (
-        read_bytes(page).replace(b"`pe privacy`", b"`pe verify`") if page.is_file() else b""
-    )  # its former name
+    text = read_bytes(page) if page.is_file() else b""
+    # the command's former name, on the pages of earlier versions
+    text = text.replace(b"`pe privacy`", b"`pe verify`")
     if text != certificate_files(certificate)[PAGE]:
         problems.append(f"'{PAGE}' is missing, or does not say what {CERTIFICATE} says.")
     return certificate, problems
@@ -117,15 +120,16 @@ def _copy(folder: Path, target: Path, certificate: Mapping[str, Any]) -> None:
             shutil.copyfile(path, target / name)
     problems = verify(certificate, target)
     if problems:
-        raise RunError(f"{folder} is not as it was certified and cannot be exported: {problems[0]}")
+        raise RunError(
+            f"{folder} cannot be exported, because it is not as it was certified: {problems[0]}"
+        )
     for name, shorten in ((RECIPE, without_folders), (FITTED, _without_paths)):
         if name in files:
             path = target / name
             path.write_text(shorten(path.read_text(encoding="utf-8")), encoding="utf-8")
             files[name] = sha256(path)
-    if files.pop(
-        PURGED, None
-    ):  # else this machine would take whatever comes back with it for a run of its own
+    # with it, this machine would take whatever comes back for a run of its own
+    if files.pop(PURGED, None):
         (target / PURGED).unlink()
     write_certificate(target, certificate, files)
 

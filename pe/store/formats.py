@@ -216,7 +216,8 @@ def read_table(folder: Path) -> Table:
 def declarations(folder: Path, samples: Samples) -> tuple[Any, str]:
     """Return the columns of samples that are rows (otherwise None) and the labels' column."""
     private = _private(folder)
-    if (columns := columns_of(samples, private)) is None:
+    columns = columns_of(samples, private)
+    if columns is None:
         return None, _LABEL
     label = private.get("label_column") or _LABEL
     while label in columns:  # the records have no column of labels
@@ -238,9 +239,10 @@ def _read_samples(path: Path) -> tuple[list[str], Population]:
     try:
         with ZipFile(path) as members:
             if any(member.compress_type != ZIP_STORED for member in members.infolist()):
+                # what is compressed may take more memory than the file's size tells
                 raise RunError(
-                    f"{path.name} is compressed, which this software does not do: unpack and store "
-                    "it."
+                    f"{path.name} is compressed, but a run stores it uncompressed. Restore it from "
+                    "a copy."
                 )
         with np.load(path, allow_pickle=False) as archive:
             samples = modality(kind_among(archive.files))(archive[kind_among(archive.files)])
@@ -354,10 +356,11 @@ def convert(folder: Path, form: Format, certificate: Mapping[str, Any]) -> None:
     table = read_table(folder)
     if form in _OF_TEXTS and not table.of_strings:
         raise RecipeError(
-            f"format: '{form}' holds texts or rows, not {table.kind.noun}: choose folder, parquet "
-            "or webdataset."
+            f"The format '{form}' holds texts or rows, not {table.kind.noun}. Choose folder, "
+            "parquet or webdataset."
         )
     _WRITERS[form](folder, table)
+    # the card names the files of the samples by their hashes, so it comes after them
     if form == "huggingface":
         write_card(
             folder,
@@ -501,10 +504,9 @@ def _write_rows(path: Path, table: Table, rows: Iterable[Row]) -> None:
     schema = arrow_schema(table)
     rows = iter(rows)
     with pq.ParquetWriter(path, schema) as writer:
-        while group := list(islice(rows, _ROWS_TOGETHER)):
-            writer.write_table(
-                pa.Table.from_pylist([row.cells | row.about for row in group], schema)
-            )
+        for group in iter(lambda: list(islice(rows, _ROWS_TOGETHER)), []):
+            entries = [row.cells | row.about for row in group]
+            writer.write_table(pa.Table.from_pylist(entries, schema))
 
 
 def arrow_schema(table: Table) -> Any:

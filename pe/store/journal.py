@@ -132,7 +132,7 @@ def _in_a_sentence(path: Path, participle: str) -> Iterator[None]:
     except sqlite3.Error as error:
         remedy = "then resume the run" if participle == "written" else "or restore it from a copy"
         raise RunError(
-            f"The journal {path} cannot be {participle} ({error}): see to the disk, {remedy}."
+            f"The journal {path} cannot be {participle} ({error}). Check the disk, {remedy}."
         ) from error
 
 
@@ -150,7 +150,9 @@ def has_tables(path: Path) -> bool:
             "SELECT name FROM sqlite_master WHERE type IN ('view', 'trigger')"
         ).fetchall()
     if views:  # in the place of a table, a view may have rows without end
-        raise RunError(f"{path} is no journal of a run: it holds a view named '{views[0][0]}'.")
+        raise RunError(
+            f"{path} is not the journal of a run, because it holds a view named '{views[0][0]}'."
+        )
     return bool(version)
 
 
@@ -205,8 +207,8 @@ class Journal:
                 version = SCHEMA_VERSION
         if version != SCHEMA_VERSION:
             raise RunError(
-                f"{self._path} has journal version {version}, this software writes "
-                f"{SCHEMA_VERSION}: use its own."
+                f"{self._path} has journal version {version}, but this software writes version "
+                f"{SCHEMA_VERSION}. Use the software that made the run."
             )
         if not reading:
             execute(JOBS)
@@ -284,8 +286,8 @@ class Journal:
         for chunk, file, digest, answers, seconds, *usage in self.read(query, (phase,)):
             if file is not None and Path(file).name != file:
                 raise RunError(
-                    f"The journal names a chunk '{file}', which lies elsewhere: it is not a run's "
-                    "own."
+                    f"The journal names a chunk '{file}' outside of the run, so it is not the "
+                    "journal of a run."
                 )
             rows.append(ChunkRow(chunk, phase, file, digest, answers, seconds, Usage(*usage)))
         return rows

@@ -69,8 +69,8 @@ def check_no_links(folder: Path) -> None:
     for path in () if is_ours(folder) else folder.rglob("*"):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise RunError(
-                f"{path} is a link or a pipe, in a run which {ELSEWHERE}: put the file itself in "
-                "its place."
+                f"{path} is a link or a pipe, and the run {ELSEWHERE}. Put the file itself in its "
+                "place."
             )
 
 
@@ -90,8 +90,6 @@ def _line(recipe: bytes) -> bytes:
     secret = b""
     with suppress(OSError, RuntimeError):
         secret = _secret_file().read_bytes()
-    return (
-        hmac.digest(secret, recipe, "sha256").hex().encode() + b"\n"
-        if len(secret) == _BYTES
-        else b""
-    )
+    if len(secret) != _BYTES:
+        return b""
+    return hmac.digest(secret, recipe, "sha256").hex().encode() + b"\n"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from html import escape
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,10 @@ class Run:
         check_no_links(run.folder)
         if certified.is_export(run.folder):
             raise RunError(
-                f"{run.folder} is an export (it has no {places.CONFIDENTIAL}/), and `{command}` "
-                "would write into it: name the run that it was made from, or, if you received it, "
-                f"`mkdir -m 700 {quoted(run.confidential)}` before you go on; `pe verify "
-                f"{quoted(run.folder)}` checks an export."
+                f"`{command}` would write into {run.folder}, which is an export: it has no "
+                f"{places.CONFIDENTIAL}/. Name the run that it was made from; or, if you received "
+                f"it, check it by `pe verify {quoted(run.folder)}`, and call `mkdir -m 700 "
+                f"{quoted(run.confidential)}` before you go on."
             )
         return run
 
@@ -109,13 +110,16 @@ class Run:
                 first `labels`.
         """
         populations: list[Population] = []
-        while (one := self.population(len(populations))) is not None:
+        for t in count():
+            one = self.population(t)
+            if one is None:
+                break
             before = populations[-1] if populations else None
             fits = before is None or (
                 before.samples.shape == one.samples.shape and one.parents.max() < len(before)
             )
             if not fits or (labels is not None and one.labels.max() >= labels):
-                place = self.folder / places.population_place(len(populations))
+                place = self.folder / places.population_place(t)
                 raise DamagedFile(f"{place} is damaged: restore it from a copy.")
             populations.append(one)
         return populations
@@ -242,7 +246,8 @@ class Run:
             return import_module(name)
         except ImportError as error:
             raise MissingDependency(
-                f"run.to_{name}() needs {name}, which is not installed: pip install {name}."
+                f"`run.to_{name}()` needs {name}, which is not installed. Call `pip install "
+                f"{name}`."
             ) from error
 
     def _repr_html_(self) -> str:
@@ -261,7 +266,8 @@ class Run:
             )
             return paragraph(f"Run {name} is not finished: {state}. `pe run RUN` goes on.") + last
         parts = [paragraph(f"Run {name}. {self.guarantee['statement']}")]
-        if (evolution := self.folder / places.EVOLUTION).is_file():
+        evolution = self.folder / places.EVOLUTION
+        if evolution.is_file():
             parts.append(
                 picture(read_bytes(evolution), "one row per iteration, one column per label")
             )
@@ -313,7 +319,7 @@ def purge(run: Run) -> None:
     certified.read_certificate(run.folder)
     if run.confidential.is_symlink():
         raise RunError(
-            f"{run.confidential} is a link: delete what it points to, and the link, by hand."
+            f"{run.confidential} is a link. Delete what it points to, and the link, by hand."
         )
     if not run.confidential.is_dir():
         raise RunError(
@@ -334,7 +340,7 @@ def purge(run: Run) -> None:
             level_times(run.folder)
         except OSError as error:
             raise RunError(
-                f"{error.filename or run.confidential} is not deleted: {error.strerror}."
+                f"{error.filename or run.confidential} cannot be deleted: {error.strerror}."
             ) from error
 
 

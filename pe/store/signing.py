@@ -54,19 +54,20 @@ def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
     """
     if key.resolve().is_relative_to(folder.resolve()):
         raise RecipeError(
-            f"--sign-with: {key} lies inside {folder}, which is to be handed over: move it "
+            f"`--sign-with`: {key} lies inside {folder}, which is to be handed over. Move the key "
             "elsewhere."
         )
     if (folder / CONFIDENTIAL).exists():
         raise RunError(
-            f"{folder} has a {CONFIDENTIAL}/, of which no signature speaks: sign an export."
+            f"{folder} has a {CONFIDENTIAL}/, which no signature covers. Sign an export instead."
         )
     secret: Ed25519PrivateKey = _load_key(key, "private", passphrase)
+    # locked, so that what is signed is what was examined
     with folder_lock(folder):
         certificate, problems = examine(folder)
         if problems:
             raise RunError(
-                f"{folder} is not as it was certified and cannot be signed: {problems[0]}"
+                f"{folder} cannot be signed, because it is not as it was certified: {problems[0]}"
             )
         payload = json.dumps(_statement(folder, certificate), ensure_ascii=False).encode()
         keyid = _key_id(secret.public_key())
@@ -93,7 +94,7 @@ def verify_signed(folder: Path, key: Path) -> tuple[str, dict[str, Any], list[st
     public: Ed25519PublicKey = _load_key(key, "public")
     certificate, problems = examine(folder)
     if (folder / CONFIDENTIAL).exists():
-        problems.append(f"'{CONFIDENTIAL}' is there, and no signature speaks of what is in it.")
+        problems.append(f"'{CONFIDENTIAL}' is there, but no signature covers what is in it.")
     return (
         _key_id(public),
         certificate,
@@ -198,7 +199,7 @@ def _load_key(
 
     def refusal(why: str) -> RecipeError:
         return RecipeError(
-            f"{named} is no Ed25519 {half} key, {why}: docs/handing-on.md says how to make one."
+            f"{named} is not an Ed25519 {half} key, {why}. docs/handing-on.md says how to make one."
         )
 
     try:
@@ -255,10 +256,14 @@ def push(folder: Path, to: str, *, public: bool = False) -> str:
         The repository's address.
     """
     if not is_export(folder):
-        raise RunError(f"{folder} is no export: `pe export RUN TO --format huggingface` makes one.")
+        raise RunError(
+            f"{folder} is not an export. Make one by `pe export RUN TO --format huggingface`."
+        )
     certificate, problems = examine(folder)
     if problems:
-        raise RunError(f"{folder} is not as it was certified and is not pushed: {problems[0]}")
+        raise RunError(
+            f"{folder} is not pushed, because it is not as it was certified: {problems[0]}"
+        )
     names = [
         *digests(certificate),
         *CERTIFICATES,
@@ -274,17 +279,17 @@ def push(folder: Path, to: str, *, public: bool = False) -> str:
     )
     token = hub_client.get_token()
     if token is None:
-        raise RecipeError("There is no token for the hub: set HF_TOKEN, or call `hf auth login`.")
+        raise RecipeError("There is no token for the hub. Set HF_TOKEN, or call `hf auth login`.")
     hub = hub_client.HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token)
     try:
         address = str(hub.create_repo(to, repo_type="dataset", private=not public, exist_ok=True))
         repository = hub.repo_info(to, repo_type="dataset")
         if not (public or repository.private):
-            raise APIError(f"{address} is public already: say --public, or name a new repository.")
+            raise APIError(f"{address} is public already. Add `--public`, or name a new one.")
         there = {one.rfilename for one in repository.siblings or ()} - _EMPTY
         if there:
             raise APIError(
-                f"{address} has files already ({printable(sorted(there)[0])}): name a new "
+                f"{address} has files already ({printable(sorted(there)[0])}). Name a new "
                 "repository."
             )
         add = hub_client.CommitOperationAdd
@@ -305,14 +310,14 @@ def _hub_error(error: Exception, to: str) -> APIError | RecipeError:
 
     if isinstance(error, HFValidationError):
         return RecipeError(
-            f"--push: '{printable(to)}' is no name of a repository: give owner/name."
+            f"`--push`: '{printable(to)}' is not the name of a repository. Give owner/name."
         )
     if isinstance(error, HfHubHTTPError):
         reason = printable(error.server_message or "without a reason")
         status = error.response.status_code
         return APIError(
-            f"The hub answered {status} ({reason}): see whether the token may write to "
+            f"The hub answered {status} ({reason}). Check that the token may write to "
             f"{printable(to)}."
         )
     first = str(error.__cause__ or error).split("\n")[0] or type(error).__name__
-    return APIError(f"Nothing was committed to {printable(to)} ({printable(first)}): push again.")
+    return APIError(f"Nothing was committed to {printable(to)} ({printable(first)}). Push again.")

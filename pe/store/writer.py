@@ -155,7 +155,7 @@ class RunWriter:
             path = self.folder / name
             if not path.is_file() or sha256(path) != digest:
                 raise DamagedFile(
-                    f"{path} is missing or was changed after it was written: restore it from a "
+                    f"{path} is missing or was changed after it was written. Restore it from a "
                     "copy."
                 )
 
@@ -176,12 +176,12 @@ class RunWriter:
             np.save(temporary / "parents.npy", parents.astype(np.int64), allow_pickle=False)
             writer.close()
             digests = {f"{place}/{path.name}": sha256(path) for path in temporary.iterdir()}
+            # votes that were released for a population hold for the same bits alone
             before = self.journal.files(f"{place}/")
             if before and before != digests:
                 raise DamagedFile(
-                    f"{final} was damaged, and made anew it is not the same to the last bit (on a "
-                    "GPU or another machine numbers may be rounded otherwise): restore it from a "
-                    "copy."
+                    f"{final} was damaged, and could not be made again with the same bits, since "
+                    "another GPU or machine may round differently. Restore it from a copy."
                 )
         self.journal.add_files(digests)
         return Population.load(final)
@@ -303,8 +303,8 @@ class JournalReleases(MemoryStore):
         for path in sorted((run.folder / RELEASES).iterdir()):
             if f"{RELEASES}/{path.name}" not in charged_files:
                 raise RunError(
-                    f"{path} was released, and the journal does not know of it, so it was lost: "
-                    "start a new run, whose ε adds to this one's."
+                    f"{path} was released, but the journal does not know of it, so the journal was "
+                    "lost. Start a new run; its ε adds to this one's."
                 )
 
     def find(self, name: str) -> StoredRelease | None:
@@ -355,7 +355,7 @@ class JournalReleases(MemoryStore):
         path = self._run.folder / file
         if not path.is_file() or sha256(path) != digest:
             raise RunError(
-                f"{path} is missing or was changed after it was released: restore it from a copy."
+                f"{path} is missing or was changed after it was released. Restore it from a copy."
             )
         # mapped, since the blocks of a fit may be large
         array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -374,11 +374,11 @@ def stored_charges(journal: Journal) -> list[tuple[Release, bool]]:
             release = Release.from_dict(json.loads(terms))
         except (ValueError, PrivacyError) as error:
             raise DamagedFile(
-                f"The charge of '{name}' in the journal is damaged: restore it from a copy."
+                f"The charge of '{name}' in the journal is damaged. Restore it from a copy."
             ) from error
         if release.name != name:
             raise DamagedFile(
-                f"The charge of '{name}' in the journal is that of another: restore it from a copy."
+                f"The charge of '{name}' in the journal is that of another. Restore it from a copy."
             )
         charges.append((release, unsafe))
     return charges

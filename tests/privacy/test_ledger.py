@@ -193,7 +193,7 @@ def test_what_a_draw_that_fails_says_of_a_record_is_not_passed_on():
         raise ValueError("record 17 has the value 3.5")
 
     with pytest.raises(
-        PrivacyError, match=r"^Release 'histogram/1' was not drawn \(ValueError\): the log"
+        PrivacyError, match=r"^Release 'histogram/1' was not drawn \(ValueError\)\. The log"
     ) as raised:
         opened(MemoryStore()).release(FIRST, draw)
     assert raised.value.__cause__ is raised.value.__context__ is None

@@ -181,15 +181,13 @@ def test_a_damaged_envelope_is_one_sentence(signed, text):
 def test_what_is_not_as_certified_or_has_a_confidential_side_is_neither_signed_nor_verified(signed):
     (signed / "confidential").mkdir()
     with pytest.raises(
-        RunError, match="has a confidential/, of which no signature speaks: sign an export"
+        RunError, match="has a confidential/, which no signature covers. Sign an export"
     ):
         sign(signed, signed.parent / "key", no_passphrase)
-    assert problems(signed) == [
-        "'confidential' is there, and no signature speaks of what is in it."
-    ]
+    assert problems(signed) == ["'confidential' is there, but no signature covers what is in it."]
     (signed / "confidential").rmdir()
     (signed / "synthetic.npz").write_bytes(b"others")
-    with pytest.raises(RunError, match=r"cannot be signed: 'synthetic\.npz' was changed"):
+    with pytest.raises(RunError, match=r"cannot be signed, because it is not as it was certified: 'synthetic\.npz' was changed"):
         sign(signed, signed.parent / "key", no_passphrase)
 
 
@@ -229,14 +227,14 @@ def test_other_keys_are_refused(signed):
     secret = generate_private_key(SECP256R1())
     path = signed.parent / "p256"
     path.write_bytes(secret.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    with pytest.raises(RecipeError, match="p256 is no Ed25519 private key"):
+    with pytest.raises(RecipeError, match="p256 is not an Ed25519 private key"):
         sign(signed, path, no_passphrase)
-    with pytest.raises(RecipeError, match="key is no Ed25519 public key"):
+    with pytest.raises(RecipeError, match="key is not an Ed25519 public key"):
         problems(signed, signed.parent / "key")
     with pytest.raises(RecipeError, match="cannot be read: No such file"):
         problems(signed, signed.parent / "none")
     inside = shutil.copy(signed.parent / "key", signed / "key")
-    with pytest.raises(RecipeError, match="is to be handed over: move it elsewhere"):
+    with pytest.raises(RecipeError, match="is to be handed over. Move the key elsewhere"):
         sign(signed, Path(inside), no_passphrase)
 
 
