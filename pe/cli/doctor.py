@@ -73,12 +73,12 @@ def doctor(
     from pe.recipe.schema import Recipe
 
     if attack and (recipe is not None or endpoint or key_env):
-        raise click.UsageError("--attack takes no RECIPE and no endpoint: leave them out.")
+        raise click.UsageError("`--attack` needs no RECIPE and no endpoint. Leave them out.")
     if not attack and (noise or epsilon is not None or runs is not None):
-        raise click.UsageError("--noise, --epsilon and --runs belong to --attack: give it, too.")
+        raise click.UsageError("`--noise`, `--epsilon` and `--runs` work only with `--attack`.")
     if recipe is not None and (endpoint or key_env):
         raise click.UsageError(
-            "RECIPE names its endpoint and key: leave --endpoint and --key-env out."
+            "RECIPE names its endpoint and key. Leave `--endpoint` and `--key-env` out."
         )
     if attack:
         is_good = _attack_noise(as_json) if noise else _attack(epsilon, runs, as_json)

@@ -111,7 +111,7 @@ def init(
         starter_of(kind)
         if options["public"] is not None:
             raise click.UsageError(
-                "--public belongs to a generator that draws from a pool: leave --api out."
+                "`--public` is for a generator that draws from a pool. Leave `--api` out."
             )
     columns = {key: options[key] for key in ("image_column", "text_column", "label_column")}
     see: Callable[..., Seen] = look
@@ -200,16 +200,21 @@ def _confirm_header(where: Path, count: int) -> None:
         f"In the first row of {where}, {count} of the cells look like values, not like names. Is "
         "it the header?"
     )
-    try:
-        is_header = click.confirm(question)
-    except click.Abort:
-        if sys.stdin.isatty():
-            raise
-        is_header = False
-    if not is_header:
+    if not _ask(partial(click.confirm, question)):
         raise RecipeError(
             f"{question} If it is a record, write a row of column names above it. If not, type yes."
         )
+
+
+def _ask(prompt: Callable[[], Any]) -> Any:
+    """Return the answer to a prompt, or None if nobody is there to type."""
+    try:
+        return prompt()
+    except click.Abort:
+        # at a terminal, somebody pressed Ctrl-C
+        if sys.stdin.isatty():
+            raise
+        return None
 
 
 def _check_options(where: Path, records: Seen, keys: Sequence[str]) -> None:
@@ -227,22 +232,23 @@ def _check_options(where: Path, records: Seen, keys: Sequence[str]) -> None:
     for key in keys:
         if records.noun not in of_one_kind.get(key, [records.noun]):
             raise click.UsageError(
-                f"{_flag(key)} is not of {records.noun}, which {where} holds: leave it out."
+                f"`{_flag(key)}` does not apply to {records.noun}, which {where} holds. Leave it "
+                "out."
             )
 
 
 def _check_names(where: Path, records: Seen, out: Path) -> None:
     """Refuse a recipe that is there already or has no folder, and names that no recipe can hold."""
     if out.exists():
-        raise RecipeError(f"{out} exists already: name another --out, or remove it.")
+        raise RecipeError(f"{out} exists already. Name another `--out`, or remove it.")
     if not out.parent.is_dir():
-        raise RecipeError(f"--out {out}: there is no folder {out.parent}; make it first.")
+        raise RecipeError(f"`--out {out}`: there is no folder {out.parent}. Make it first.")
     for name in (str(where), *records.labels):
         try:
             name.encode()
         except UnicodeEncodeError:
             raise RecipeError(
-                f"The name {name} is not UTF-8, so no recipe can hold it: rename it."
+                f"The name {name} is not UTF-8, so no recipe can hold it. Rename it."
             ) from None
 
 
@@ -285,14 +291,11 @@ class _Owner:
                 raise click.UsageError("nothing is proposed: type what you declare")
             return proposal if text.strip() == "yes" else kind.convert(text, None, None)
 
-        try:
-            return click.prompt(f"{question} ({hint})", value_proc=read)
-        except click.Abort:
-            if sys.stdin.isatty():
-                raise
+        answer = _ask(partial(click.prompt, f"{question} ({hint})", value_proc=read))
+        if answer is None:
             click.echo()
             self.silent_on.add(key)
-            return None
+        return answer
 
 
 def _declare_column(
@@ -371,13 +374,13 @@ def _rows(
         for name in columns:
             if name == label or name not in names:
                 raise RecipeError(
-                    f"{declared}: '{name}' is the column of labels, or none; "
+                    f"{declared}: '{name}' is the column of labels, or not a column; "
                     f"{nearest_name(name, names)}"
                 )
         return TableStart(path_from(folder, declared))
     path = folder / "columns.yaml"
     if path.exists():
-        raise RecipeError(f"{path} exists already: give --columns {path}, or remove it.")
+        raise RecipeError(f"{path} exists already. Give `--columns {path}`, or remove it.")
     proposals = RowTable.propose(where, names) if is_looking else {}
     columns = dict.fromkeys(names)
     for name in names:
@@ -390,6 +393,7 @@ def _rows(
             del columns[name]
         else:
             columns[name] = _declaration(kind) if isinstance(kind, str) else kind
+    # written beside the recipe, so that its owner can read and mend what was declared
     path.write_text(columns_file(columns, is_looking), encoding="utf-8")
     return TableStart(path.name)
 
@@ -401,7 +405,8 @@ def _declaration(kind: str) -> Column:
     from pe.data.columns import Column
 
     one: dict[str, Any] = {"kind": kind}
-    with asking("--columns, a file of all columns"):
+    # each kind is asked only for what it has
+    with asking("`--columns`, a file of all columns"):
         if kind in ("category", "ordinal"):
             texts = [text.strip() for text in click.prompt("  Values, with commas").split(",")]
             one["values"] = [
@@ -456,7 +461,7 @@ def _declare_numbers(owner: _Owner, records: Seen) -> tuple[str | None, int | No
     units = owner.options["declared_units"]
     if unit == RECORD and units is not None:
         raise click.UsageError(
-            "--declared-units belongs to a --privacy-unit other than record: leave one out."
+            "`--declared-units` needs a `--privacy-unit` other than record. Leave one of them out."
         )
     if unit not in (RECORD, None):
         units = owner.declares(

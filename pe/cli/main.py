@@ -170,7 +170,7 @@ def _status_after(error: OSError | SystemExit, stdout: TextIO | None) -> int:
     else:
         place = f"{error.filename}: " if error.filename else ""
         is_full = getattr(error, "errno", 0) == errno.EMFILE
-        remedy = "raise `ulimit -n`" if is_full else "see to the disk, or the machine"
+        remedy = "raise `ulimit -n`" if is_full else "check the disk, or the machine"
         _tell(f"pe: {printable(f'{place}{error.strerror or error}')}: {remedy}.")
     return 2
 

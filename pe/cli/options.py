@@ -104,7 +104,7 @@ def asking(options: str) -> Iterator[None]:
     except click.Abort:
         if sys.stdin.isatty():
             raise
-        raise click.UsageError(f"There is no answer to read: give {options}.") from None
+        raise click.UsageError(f"Nobody is there to answer. Give {options}.") from None
 
 
 @contextmanager

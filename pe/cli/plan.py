@@ -81,7 +81,7 @@ def _measure_rate(run: Path, api: Generator | None, most: int | None) -> float:
         rate = journal.samples_per_second()
     if rate is None:
         raise RunError(
-            f"{run} has no samples yet, so it tells no rate: state --samples-per-second."
+            f"{run} has no samples yet, so its rate is unknown. Give `--samples-per-second`."
         )
     concurrency = 1 if api is None else api.capabilities.concurrency
     return rate * min(concurrency, most or concurrency)

@@ -53,7 +53,7 @@ def epsilon(
             "noise_multiplier": noise_multiplier_for(budget, iterations, Relation(relation)),
         }
     else:
-        raise click.UsageError("Give either --noise-multiplier or --epsilon.")
+        raise click.UsageError("Give either `--noise-multiplier` or `--epsilon`.")
     print_result(values, "epsilon", as_json)
 
 
@@ -100,7 +100,8 @@ def ledger(
     from pe.privacy.ledger import Budget
 
     if (cap_epsilon is None) != (cap_delta is None) or (no_cap and cap_epsilon is not None):
-        raise click.UsageError("Give --cap-epsilon and --cap-delta together, or --no-cap.")
+        raise click.UsageError("Give `--cap-epsilon` and `--cap-delta` together, or `--no-cap`.")
+    # a cap, or the runs of another file, are what a new ledger may begin with
     file = _open(data, place, may_be_new=cap_epsilon is not None or add is not None)
     if add is not None:
         file.add(DataSetLedger(add))
@@ -127,7 +128,7 @@ def _open(data: Path | None, place: Path | None, may_be_new: bool) -> DataSetLed
             return DataSetLedger.beside(data)
         raise click.UsageError(f"{data} does not exist.")
     if place is None or data is not None:
-        raise click.UsageError("Name DATA, the private records, or --file, their ledger file.")
+        raise click.UsageError("Name either DATA, the private records, or `--file`, their ledger.")
     if place.exists() or may_be_new:
         return DataSetLedger(place)
     raise click.UsageError(f"{place} does not exist.")
@@ -146,16 +147,16 @@ def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
         deltas = [cap["delta"]] if cap else [content.get("deltas", {}).get(run) for run in runs]
         if None in deltas:
             raise click.UsageError(
-                f"{file.path} does not say at which δ its runs were made: give --delta."
+                f"{file.path} does not say at which δ its runs were made. Give `--delta`."
             )
         delta = min(deltas, default=None)
     total = 0.0 if delta is None else total_epsilon(runs, delta)
     place = str(file.path) if file.path.exists() else None
     if place is None:
         click.echo(
-            f"There is no ledger file {file.path}, so no run is counted and there is no cap: see "
-            "that DATA is the private records, as private.path names them, or name the file that "
-            "private.ledger_file names by --file.",
+            f"There is no ledger file {file.path}, so no run is counted and there is no cap. Check "
+            "that DATA is what `private.path` names, or give `--file` what `private.ledger_file` "
+            "names.",
             err=as_json,
         )
     if as_json or place is not None:

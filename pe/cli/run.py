@@ -76,8 +76,8 @@ def run(
     if what.is_dir():
         if out is not None or go_on:
             raise click.UsageError(
-                f"{what} is a folder: `pe run {quoted(what)}` goes on with the run in it, without "
-                "--out."
+                f"{what} is a folder, so `pe run {quoted(what)}` goes on with the run in it. Leave "
+                "`--out` and `--resume` out."
             )
         content = stored_recipe(what, changes)
         out = what
@@ -85,9 +85,9 @@ def run(
     else:
         content = Recipe.load(what, changes)
     if go_on and out is None:
-        raise click.UsageError("--resume needs --out, the directory of the run to go on with.")
+        raise click.UsageError("`--resume` needs `--out`, the directory of the run to go on with.")
     if view and out is None:
-        raise click.UsageError("--view needs --out, the directory of the run to show.")
+        raise click.UsageError("`--view` needs `--out`, the directory of the run to show.")
 
     if go_on and out is not None and (out / CERTIFICATE).is_file():
         _tell(f"{out} is finished already, so it is checked, and nothing is asked.")

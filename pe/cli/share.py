@@ -66,10 +66,11 @@ def export(
 
     if to is None and (form is not None or (key is None and repository is None)):
         raise click.UsageError(
-            "Name TO, a new folder; only --sign-with and --push work on an export that is there."
+            "Name TO, a new folder. Only `--sign-with` and `--push` work without it, on an export."
         )
     if public and repository is None:
-        raise click.UsageError("--public belongs to --push: give it, too.")
+        raise click.UsageError("`--public` works only with `--push`.")
+    # what is signed or pushed is the copy that was just made, if one is made
     whole = _open(run)
     folder = run if to is None else whole.export(to, form or "npz")
     if to is not None:
@@ -111,23 +112,24 @@ def purge(run: Path, yes: bool) -> None:
 
     whole = Run.open(run)
     if not yes:
-        with asking("--yes"):
+        with asking("`--yes`"):
             yes = click.confirm(
-                f"Delete {whole.confidential} for good, audit-record.json too, of which a copy "
-                "should be filed?"
+                f"Delete {whole.confidential} for good? File a copy of its audit-record.json first."
             )
     if not yes:
         click.echo("Nothing was deleted.")
         raise click.exceptions.Exit(1)
+    # asked before the purge deletes what tells it
     own = is_ours(run)
     purge_run(whole)
     click.echo(
-        f"Deleted {whole.confidential}. What disks, snapshots and backups still hold is not erased "
-        "by this."
+        f"Deleted {whole.confidential}. This does not erase what disks, snapshots and backups "
+        "still hold."
     )
     if not own:
         click.echo(
-            f"No list of unreadable private files was looked for, as {run} {ELSEWHERE}.", err=True
+            f"A list of unreadable private files was not searched, since {run} {ELSEWHERE}.",
+            err=True,
         )
 
 
@@ -137,8 +139,8 @@ def tell_if_purged(folder: Path) -> None:
 
     if (folder / PURGED).is_file():
         click.echo(
-            f"{folder} was purged before, and has a confidential/ again: `pe purge "
-            f"{quoted(folder)}` deletes it.",
+            f"{folder} was purged before, but has a confidential/ again. Delete it by `pe purge "
+            f"{quoted(folder)}`.",
             err=True,
         )
 
@@ -157,8 +159,8 @@ def tell_if_unsigned(folder: Path) -> Iterator[None]:
     finally:
         if has_signature and not (folder / SIGNED).is_file():
             click.echo(
-                f"{folder} is no longer signed, since its certificate was issued anew: sign what "
-                "you hand on again, by `pe export`.",
+                f"{folder} is no longer signed, since its certificate was issued anew. Sign again "
+                "what you hand on, by `pe export`.",
                 err=True,
             )
 

@@ -117,14 +117,14 @@ def _write(
     if file is None:
         if len(runs) > 1:
             raise click.UsageError(
-                "--write writes one run's report: name a FILE for the comparison by --html."
+                "`--write` writes the report of one run. For a comparison, give `--html` a FILE."
             )
         with tell_if_unsigned(runs[0].folder):
             return write_report(runs[0].folder, confidential=confidential)
     # a file that no certificate covers would make the run look changed
     if any(file.resolve().is_relative_to(run.folder.resolve()) for run in runs):
         raise click.UsageError(
-            f"{file} lies inside a run, whose certificate would not cover it: --write does that."
+            f"{file} lies inside a run, whose certificate would not cover it. Use `--write`."
         )
     if comparison is not None:
         page = comparison_page(comparison)

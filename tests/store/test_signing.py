@@ -88,10 +88,10 @@ def test_an_export_is_signed_as_it_is_made_or_later(plain, tmp_path):
     for words, sentence in (
         (
             ["out"],
-            "Name TO, a new folder; only --sign-with and --push work on an export that is there",
+            "Name TO, a new folder. Only `--sign-with` and `--push` work without it, on an export",
         ),
         (["out", "--push", "a/b", "--format", "csv"], "Name TO, a new folder"),
-        (["out", "two", "--public"], "--public belongs to --push"),
+        (["out", "two", "--public"], "`--public` works only with `--push`"),
     ):
         assert sentence in command("export", *words, cwd=tmp_path).stderr
 
@@ -187,7 +187,10 @@ def test_what_is_not_as_certified_or_has_a_confidential_side_is_neither_signed_n
     assert problems(signed) == ["'confidential' is there, but no signature covers what is in it."]
     (signed / "confidential").rmdir()
     (signed / "synthetic.npz").write_bytes(b"others")
-    with pytest.raises(RunError, match=r"cannot be signed, because it is not as it was certified: 'synthetic\.npz' was changed"):
+    with pytest.raises(
+        RunError,
+        match=r"cannot be signed, because it is not as it was certified: 'synthetic\.npz' was changed",
+    ):
         sign(signed, signed.parent / "key", no_passphrase)
 
 
