@@ -61,7 +61,7 @@ def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) ->
     def exactly(z: float, quick: bool = False) -> float:
         return epsilon_of(releases(z), budget.delta, quick=quick)
 
-    if sort_parts(releases(1.0)).has_closed_form:
+    if not sort_parts(releases(1.0)).samplings:
         return _least(exactly, budget, 1.0, 4.0, _CLOSED_TOLERANCE)
     try:
         near = _least(partial(exactly, quick=True), budget, 1.0, 4.0, _NEAR)

@@ -30,9 +30,6 @@ MARGIN = 1e-10
 FLOOR = 1e-15
 """Absolute rounding to the safe side. It also covers the pure-DP excess of 10^18 discrete draws."""
 
-_EXACT_BELOW = 64.0
-_MAX_UNIT_SHIFTS = 3
-
 
 @dataclass(frozen=True)
 class Laplace:
@@ -57,33 +54,13 @@ class Sampled:
 
 
 @dataclass(frozen=True)
-class Lattice:
-    """Discrete Gaussian of scale `scale` steps, with `count` shifts of one step each.
-
-    It occurs with a grid of 1 and few records.
-    """
-
-    scale: float
-    count: int
-
-
-@dataclass(frozen=True)
 class Parts:
     """A composition, its releases sorted by how they are accounted."""
 
-    gaussian: float  # μ² of all unsampled Gaussians that follow from continuous ones
+    gaussian: float  # μ² of the continuous Gaussians from which all unsampled ones follow
     laplace: tuple[Laplace, ...]
     samplings: tuple[Sampled, ...]
-    lattice: tuple[Lattice, ...]  # coarse discrete Gaussians accounted exactly
-    rho: float  # zCDP of coarse discrete Gaussians that only zCDP bounds
-    # μ² of all unsampled Gaussians as if continuous; no ε may be below its closed form
-    floor: float
     noiseless: bool = False  # something is released without noise, so that no ε holds
-
-    @property
-    def has_closed_form(self) -> bool:
-        """True if the closed forms of Gaussian and Laplace cover everything."""
-        return not (self.samplings or self.lattice or self.rho)
 
     @property
     def without_sampling(self) -> float:
@@ -100,7 +77,8 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
     one or as a count.
 
     Raises:
-        PrivacyError: relations or units differ, or a mechanism is unknown.
+        PrivacyError: relations or units differ, a mechanism is unknown, or Gaussian noise has fewer
+            grid steps than CONVOLVED_FROM.
     """
     releases = list(releases)
     kinds = {(release.relation, release.unit) for release in releases}
@@ -111,14 +89,10 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
         )
 
     gaussian = Counter[float]()
-    floor = Counter[float]()
-    lattice = Counter[float]()
-    zcdp = Counter[float]()
     laplace = Counter[tuple[int, float]]()
     by_coins = Counter[tuple[float, float, bool]]()
     # docs/proofs.md says for each sort which bound holds; what has no sort is refused
     for release in releases:
-        z = release.noise_multiplier
         count = release.count
         if not release.has_noise:
             continue
@@ -135,24 +109,19 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
                 release.sampling.rate,
                 release.relation is Relation.REPLACE_ONE,
             ] += count
+        elif release.scale < CONVOLVED_FROM:
+            raise PrivacyError(
+                f"Release '{release.name}' has noise of {release.scale:.3g} grid steps, too few "
+                f"for this accountant. Use a grid on which it has {CONVOLVED_FROM:g} or more."
+            )
         else:
-            floor[z] += count
-            unit_shifts = _unit_shifts(release)
-            if unit_shifts and release.scale < _EXACT_BELOW:
-                lattice[release.scale] += count * unit_shifts
-            elif release.scale >= CONVOLVED_FROM:
-                gaussian[_continuous(release)] += count
-            else:
-                zcdp[z] += count
+            gaussian[_continuous(release)] += count
     return Parts(
         gaussian=_squares(gaussian),
         laplace=tuple(Laplace(*key, count) for key, count in sorted(laplace.items())),
         samplings=tuple(
             Sampled(z, rate, count, two) for (z, rate, two), count in sorted(by_coins.items())
         ),
-        lattice=tuple(Lattice(scale, count) for scale, count in sorted(lattice.items())),
-        rho=_squares(zcdp) / 2,
-        floor=_squares(floor),
         noiseless=not all(release.has_noise for release in releases),
     )
 
@@ -163,17 +132,6 @@ def _continuous(release: Release) -> float:
     The release has a scale of at least CONVOLVED_FROM.
     """
     return release.noise_multiplier * math.sqrt(1 - (CONVOLVED / release.scale) ** 2)
-
-
-def _unit_shifts(release: Release) -> int:
-    """Return how many one-step shifts cover every integer vector within the sensitivity.
-
-    0 unless that is 1, 2 or 3.
-    """
-    # an integer vector with squared norm K ≤ 3 has only entries −1, 0 and 1, K of them not 0
-    square = (release.grid * release.sensitivity) ** 2
-    shifts = round(square) if abs(square - round(square)) < 1e-9 else math.floor(square)
-    return shifts if 1 <= shifts <= _MAX_UNIT_SHIFTS else 0
 
 
 def _squares(counts: Counter[float]) -> float:
@@ -393,8 +351,7 @@ def rdp_curve(parts: Parts) -> tuple[Float64Array, Float64Array]:
     """Return orders α > 1 and the Rényi divergence of the composition at each."""
     any_coins = any(not part.replace for part in parts.samplings)
     orders = _SAMPLED_ORDERS if any_coins else _ORDERS
-    coarse = math.fsum(part.count / (2 * part.scale**2) for part in parts.lattice)
-    divergence = orders * (parts.gaussian / 2 + parts.rho + coarse)
+    divergence = orders * (parts.gaussian / 2)
     for laplace in parts.laplace:
         # of any ε0-DP mechanism min(ε0, α·ε0²/2): Bun and Steinke 2016, Prop. 3.3
         pure = laplace.shift / laplace.scale
@@ -481,8 +438,7 @@ def _log_binomial(order: Float64Array | float, i: Float64Array) -> Float64Array:
     return np.asarray(gammaln(order + 1) - gammaln(i + 1) - gammaln(order - i + 1))
 
 
-# Privacy loss distributions, by dp-accounting, for what has no closed form: sampling and coarse
-# grids.
+# Privacy loss distributions, by dp-accounting, for what has no closed form: sampling.
 #
 # dp-accounting's traps (0.6.0) are met here: under replace-one it doubles sensitivities, so shifts
 # are given in units of the declared sensitivity; the discretisation follows ε, in both directions;
@@ -495,8 +451,7 @@ _MOST_POINTS = 100_000
 def pld_epsilon(parts: Parts, delta: float, guess: float) -> float:
     """Return the smallest ε of the composition's PLD at `delta`, rounded up, or ∞.
 
-    It is ∞ where it cannot be computed. `parts` has nothing that only zCDP bounds (rho = 0).
-    `guess`, an upper bound of ε, sets the discretisation.
+    It is ∞ where it cannot be computed. `guess`, an upper bound of ε, sets the discretisation.
     """
     goal = delta - _slack(parts)
     if goal < delta / 2:
@@ -513,8 +468,7 @@ def pld_delta(parts: Parts, epsilon: float) -> float:
 
 def _slack(parts: Parts) -> float:
     """Return the error that a PLD's δ may hide: about 1e-16 per composition, times ten."""
-    count = sum(part.count for part in parts.samplings)
-    return 1e-14 + 1e-15 * (count + sum(part.count for part in parts.lattice))
+    return 1e-14 + 1e-15 * sum(part.count for part in parts.samplings)
 
 
 def _compose(parts: Parts, guess: float) -> Any:
@@ -532,13 +486,13 @@ def _compose(parts: Parts, guess: float) -> Any:
         total = total.compose(
             pld.PrivacyLossDistribution.create_from_rounded_probability(masses, 0.0, interval)
         )
-    for part in (*parts.samplings, *parts.lattice):
+    for part in parts.samplings:
         total = total.compose(_distribution(part, interval))
     return total
 
 
 @lru_cache(maxsize=32)
-def _distribution(part: float | Sampled | Lattice, interval: float) -> Any:
+def _distribution(part: float | Sampled, interval: float) -> Any:
     """Return the PLD of a part with its repetitions.
 
     A number stands for the noise multiplier of all unsampled Gaussians together.
@@ -546,10 +500,6 @@ def _distribution(part: float | Sampled | Lattice, interval: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as pld
     from dp_accounting.privacy_accountant import NeighboringRelation
 
-    if isinstance(part, Lattice):
-        return pld.from_discrete_gaussian_mechanism(
-            part.scale, sensitivity=1, value_discretization_interval=interval, use_connect_dots=True
-        ).self_compose(part.count)
     if isinstance(part, Sampled):
         relation = (
             NeighboringRelation.REPLACE_ONE
@@ -574,7 +524,6 @@ def _interval(parts: Parts, guess: float) -> float:
     ranges = [
         10 / part.noise_multiplier + 0.5 / part.noise_multiplier**2 for part in parts.samplings
     ]
-    ranges += [24 / lattice.scale + 0.5 / lattice.scale**2 for lattice in parts.lattice]
     mu = math.sqrt(parts.gaussian)
     ranges += [20 * mu + mu**2]
     interval = max(min(1e-4, guess / 1e4), max(ranges) / _MOST_POINTS, guess / _MOST_POINTS, 1e-9)

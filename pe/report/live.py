@@ -104,6 +104,7 @@ def arriving(
         or plan.class_counts is not None
     ):
         return None
+    # the newest answers come first, and no more is read than a picture needs
     labels = by_label(plan.sizes_at(t))
     missing = np.full(len(plan.classes), _NEWEST)
     room = _BYTES
@@ -188,42 +189,31 @@ class LivePage:
                 if journal.has_event("started"):  # else it was written after a purge
                     progress = public_progress(self.plan, journal)
                     newest = arriving(self.run, self.plan, progress.now, journal, count)
-        figures = {f"S{t}": self._generation(one, t, "") for t, one in enumerate(populations)}
-        if newest is not None and progress.now is not None:
-            note = (
-                f"; arriving, {progress.now.done:,} of {progress.now.phase.most:,}: the newest of "
-                "each label"
-            )
-            figures[f"S{count}"] = self._generation(newest, count, note)
-        votes = (
-            len(self.plan.steps)
-            if self.run.is_finished and progress.totals is None
-            else progress.votes
-        )
-        pieces = {
-            "standing": self._standing(progress, state, waits),
-            **figures,
-            "votes": self._votes(min(votes, count), count),
-        }
+        pieces = {"standing": self._standing(progress, state, waits)}
+        for t, one in enumerate(populations):
+            pieces[f"S{t}"] = self._generation(one, t, "")
+        now = progress.now
+        if newest is not None and now is not None:
+            note = f"; arriving, {now.done:,} of {now.phase.most:,}: the newest of each label"
+            pieces[f"S{count}"] = self._generation(newest, count, note)
+        votes = progress.votes
+        # after a purge no journal tells it, but a finished run has all of its votes
+        if self.run.is_finished and progress.totals is None:
+            votes = len(self.plan.steps)
+        pieces["votes"] = self._votes(min(votes, count), count)
         if self.confidential:
             values = costs(self.run) if has_journal(self.run) else {}
             pieces["private"] = render("live_private.html", values | {"stands": stands or {}})
         return pieces
 
     def _standing(self, progress: PublicProgress, state: str, waits: str) -> str:
-        price = price_of(self.recipe)
         values = {
             "state": state,
             "progress": progress,
-            "now": progress.now,
-            "cost": None
-            if progress.totals is None or price.free
-            else price.of(progress.totals.usage),
-            "price": price,
-            "limits": self.recipe.limits,
+            "price": price_of(self.recipe),
+            "recipe": self.recipe,
             "plan": self.plan,
             "epsilon": finite(self._epsilon),
-            "delta": self.recipe.privacy.delta,
             "waits": waits,
         }
         return render("live_standing.html", values)

@@ -257,7 +257,7 @@ def test_a_run_is_struck_out_only_before_it_begins_to_draw_and_draws_only_after_
     for run, sentence in (("one", "does not list this run"), ("two", "has begun to draw noise")):
         with pytest.raises(PrivacyError, match=sentence):
             budget.strike(run)
-    with pytest.raises(PrivacyError, match="Nothing is drawn, because .* does not list the run"):
+    with pytest.raises(PrivacyError, match=r"Nothing is drawn, because .* does not list the run"):
         budget.drew("one", 0)
     assert budget.enter("one", RUN, 1e-5)["runs"] == 2
     budget.drew("one", 1)

@@ -110,12 +110,12 @@ def test_a_repository_holds_what_the_export_does_and_is_private(out, hub):
     push(out, "owner/open", public=True)
     assert hub.visible["owner/open"] == "public"
     del hub.files["owner/open"]["README.md"]
-    with pytest.raises(APIError, match="owner/open is public already. Add `--public`"):
+    with pytest.raises(APIError, match=r"owner/open is public already. Add `--public`"):
         push(out, "owner/open")
 
 
 def test_nothing_else_goes_there(plain, out, hub):
-    with pytest.raises(RunError, match="run is not an export. Make one by `pe export RUN"):
+    with pytest.raises(RunError, match=r"run is not an export. Make one by `pe export RUN"):
         push(plain.folder, "owner/scans")
     (out / "notes.txt").write_text("patient 7")
     with pytest.raises(
@@ -134,10 +134,10 @@ def test_what_the_hub_refuses_is_one_sentence(out, hub, monkeypatch):
     hub.refuses = ""
     push(out, "owner/scans")  # nothing of the first attempt is in its way
     with pytest.raises(
-        RecipeError, match="'a/b/c' is not the name of a repository. Give owner/name"
+        RecipeError, match=r"'a/b/c' is not the name of a repository. Give owner/name"
     ):
         push(out, "a/b/c")
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
-    with pytest.raises(RecipeError, match="There is no token for the hub. Set HF_TOKEN"):
+    with pytest.raises(RecipeError, match=r"There is no token for the hub. Set HF_TOKEN"):
         push(out, "owner/scans")

@@ -181,7 +181,7 @@ def test_a_damaged_envelope_is_one_sentence(signed, text):
 def test_what_is_not_as_certified_or_has_a_confidential_side_is_neither_signed_nor_verified(signed):
     (signed / "confidential").mkdir()
     with pytest.raises(
-        RunError, match="has a confidential/, which no signature covers. Sign an export"
+        RunError, match=r"has a confidential/, which no signature covers. Sign an export"
     ):
         sign(signed, signed.parent / "key", no_passphrase)
     assert problems(signed) == ["'confidential' is there, but no signature covers what is in it."]
@@ -237,7 +237,7 @@ def test_other_keys_are_refused(signed):
     with pytest.raises(RecipeError, match="cannot be read: No such file"):
         problems(signed, signed.parent / "none")
     inside = shutil.copy(signed.parent / "key", signed / "key")
-    with pytest.raises(RecipeError, match="is to be handed over. Move the key elsewhere"):
+    with pytest.raises(RecipeError, match=r"is to be handed over. Move the key elsewhere"):
         sign(signed, Path(inside), no_passphrase)
 
 
