@@ -181,7 +181,7 @@ class Ledger:
         self.unit = unit
         self.plan = tuple(plan)
         self._store = store
-        self._noise: Noise = SystemNoise() if noise is None else noise
+        self._noise = SystemNoise() if noise is None else noise
         self.clock = PublicClock()
         self._lock = threading.RLock()
         if len({release.name for release in self.plan}) < len(self.plan):

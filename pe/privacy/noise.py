@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -32,28 +32,15 @@ and brings the discrete noise to within a relative 5e-10 of continuous noise (do
 _COIN_BITS = 53
 
 
-class Noise(Protocol):
-    """Draws of noise, and coins."""
-
-    @property
-    def unsafe(self) -> bool:
-        """True if the draws can be foretold. Then the certificate says "no guarantee"."""
-
-    def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
-        """Return independent draws with P(x) ∝ exp(−x²/(2·scale²)), x integer. `scale` > 0."""
-
-    def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
-        """Return independent draws with P(x) ∝ exp(−|x|/scale), x integer. `scale` > 0."""
-
-    def coins(self, count: int, rate: float) -> BoolArray:
-        """Return independent coins, bool (count,), True with probability `rate`."""
-
-
 class SystemNoise:
     """Noise that protects: exact discrete draws from the operating system's entropy.
 
-    Every draw of every bin, call and process is independent; there is no seed. A scale is at most
-    2^56.
+    Every draw of every bin, call and process is independent; there is no seed. A scale is above 0
+    and at most 2^56.
+
+    Attributes:
+        unsafe: True if the draws can be foretold, as those of some tests can. Then the certificate
+            says "no guarantee".
     """
 
     unsafe = False
@@ -67,10 +54,16 @@ class SystemNoise:
         return discrete_draws(int(np.prod(shape)), check_scale(scale), "laplace").reshape(shape)
 
     def coins(self, count: int, rate: float) -> BoolArray:
-        """Return independent coins, each True with probability `rate` rounded down to 53 bits."""
-        return random_words(count) >> np.uint64(64 - _COIN_BITS) < np.uint64(
-            math.floor(rate * 2.0**_COIN_BITS)
-        )
+        """Return independent coins for Poisson sampling, bool (count,).
+
+        Each is True with probability `rate`, rounded down to 53 bits.
+        """
+        threshold = np.uint64(math.floor(rate * 2.0**_COIN_BITS))
+        return random_words(count) >> np.uint64(64 - _COIN_BITS) < threshold
+
+
+Noise = SystemNoise
+"""What a draw takes its noise from. Tests have others with the same methods."""
 
 
 def grid_for(noise_multiplier: float, sensitivity: float = 1.0, fractional: bool = False) -> int:

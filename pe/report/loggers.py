@@ -62,19 +62,16 @@ class Logged:
 
         Names hold letters, digits, spaces, `_`, `-`, `.` and `/`.
         """
-        names = (re.sub(r"[^\w .-]", "_", name).strip() for name in self.sizes)
-        sizes = {
-            f"size/{i} {name}": n
-            for i, (name, n) in enumerate(zip(names, self.sizes.values(), strict=True))
-        }
-        votes = {f"votes/{name}": value for name, value in self.votes.items()}
-        others = {"privacy/epsilon": self.epsilon, "privacy/delta": self.delta}
-        others |= {"billed/images": self.images, "billed/cost": self.cost}
-        return (
-            sizes
-            | votes
-            | {name: float(value) for name, value in others.items() if value is not None}
-        )
+        numbers: dict[str, float | None] = {}
+        for i, (label, size) in enumerate(self.sizes.items()):
+            # numbered, since names may differ only in what is replaced
+            name = re.sub(r"[^\w .-]", "_", label).strip()
+            numbers[f"size/{i} {name}"] = size
+        for name, value in self.votes.items():
+            numbers[f"votes/{name}"] = value
+        numbers |= {"privacy/epsilon": self.epsilon, "privacy/delta": self.delta}
+        numbers |= {"billed/images": self.images, "billed/cost": self.cost}
+        return {name: float(value) for name, value in numbers.items() if value is not None}
 
 
 class Logger(Protocol):
@@ -101,18 +98,19 @@ def make_entry(
 ) -> Logged:
     """Return the shareable values of S_t, which is finished."""
     population = run.population(t)
-    step = plan.steps[t - 1] if t else None
     assert population is not None
     counts = np.bincount(population.labels, minlength=len(plan.classes)).tolist()
-    votes = None if step is None else released_votes(run, step)
-    numbers = dict[str, float]()
-    if step is not None and votes is not None:
-        over = float(np.mean(votes > step.threshold))
-        numbers = {
-            "highest": float(votes.max()),
-            "mean": float(votes.mean()),
-            "over the threshold": over,
-        }
+    numbers = {}
+    # S_0 has no votes before it
+    if t:
+        step = plan.steps[t - 1]
+        votes = released_votes(run, step)
+        if votes is not None:
+            numbers = {
+                "highest": float(votes.max()),
+                "mean": float(votes.mean()),
+                "over the threshold": float(np.mean(votes > step.threshold)),
+            }
     return Logged(
         run=run.name,
         t=t,

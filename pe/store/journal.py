@@ -317,7 +317,7 @@ class Journal:
             [(*counts, megapixels, cost)] = self.read(f"SELECT {sums} FROM chunks")  # noqa: S608
             answers, *usage = map(int, counts)
             [(refusals,)] = self.read("SELECT COUNT(*) FROM misses WHERE outcome = 'refused'")
-            billed = Usage(*usage, megapixels=megapixels, cost=cost)
+            billed = Usage(*usage, megapixels, cost)
             self._totals = Totals(billed, refusals, answers)
         return self._totals
 
