@@ -10,7 +10,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
@@ -317,7 +317,7 @@ class Journal:
             [(*counts, megapixels, cost)] = self.read(f"SELECT {sums} FROM chunks")  # noqa: S608
             answers, *usage = map(int, counts)
             [(refusals,)] = self.read("SELECT COUNT(*) FROM misses WHERE outcome = 'refused'")
-            billed = Usage(*usage, megapixels, cost)
+            billed = replace(Usage(*usage), megapixels=megapixels, cost=cost)
             self._totals = Totals(billed, refusals, answers)
         return self._totals
 
