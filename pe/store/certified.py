@@ -11,7 +11,7 @@ from pe.data.bounded import read_bytes
 from pe.data.population import Population
 from pe.data.strict_json import json_object
 from pe.errors import RunError, quoted
-from pe.privacy.covered import SIGNED, hash_files, sha256
+from pe.privacy.covered import SIGNED, sha256
 from pe.privacy.words import certificate_files
 from pe.store.durable import folder_lock, level_times, write_durably
 from pe.store.places import CERTIFICATE, CONFIDENTIAL, PURGED, RECIPE, SYNTHETIC, extension_place
@@ -96,20 +96,15 @@ def write_certificate(
         write_durably(folder / name, content)
 
 
-def reissue(folder: Path, names: Collection[str] | None = None) -> None:
-    """Issue a finished run's certificate anew for files that were added to it.
+def reissue(folder: Path, names: Collection[str]) -> None:
+    """Issue a finished run's certificate anew for the files `names` that were added to it.
 
-    Works in one process at a time. `names` are files that are post-processing of the releases; None
-    means all files that are not covered yet. Any other covered file keeps its hash, so that a
-    change to it is noticed.
+    Works in one process at a time. The files are post-processing of the releases. Any other covered
+    file keeps its hash, so that a change to it is noticed.
     """
     with folder_lock(folder):
         certificate = read_certificate(folder)
-        files = digests(certificate)
-        if names is None:
-            files = hash_files(folder) | files
-        else:
-            files |= {name: sha256(folder / name) for name in names}
+        files = digests(certificate) | {name: sha256(folder / name) for name in names}
         write_certificate(folder, certificate, files)
         level_times(folder)
 
