@@ -144,7 +144,7 @@ def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
     runs = content["runs"]
     if delta is None:
         # at the smallest δ no run promises more than it does at its own
-        deltas = [cap["delta"]] if cap else [content.get("deltas", {}).get(run) for run in runs]
+        deltas = [cap["delta"]] if cap else [content["deltas"].get(run) for run in runs]
         if None in deltas:
             raise click.UsageError(
                 f"{file.path} does not say at which δ its runs were made. Give `--delta`."

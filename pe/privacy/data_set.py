@@ -73,7 +73,7 @@ class DataSetLedger:
         """
         with self._open() as (content, save):
             runs = self._runs_with(content, run, releases)
-            save(content | {"runs": runs, "deltas": {**content.get("deltas", {}), run: delta}})
+            save(content | {"runs": runs, "deltas": {**content["deltas"], run: delta}})
             return _total(runs, delta)
 
     def drew(self, run: str, releases: int) -> None:
@@ -92,7 +92,7 @@ class DataSetLedger:
                     f"Nothing is drawn, because {self.path} does not list the run, or no longer. "
                     "Resume the run to enter it again."
                 )
-            save(content | {"drawn": {**content.get("drawn", {}), run: releases}})
+            save(content | {"drawn": {**content["drawn"], run: releases}})
 
     def strike(self, run: str) -> None:
         """Strike out a run that has drawn nothing, durably.
@@ -106,17 +106,17 @@ class DataSetLedger:
         with self._open() as (content, save):
             if run not in content["runs"]:
                 raise PrivacyError(f"{self.path} does not list this run. Name the file that does.")
-            if run in content.get("drawn", {}):
+            if run in content["drawn"]:
                 raise PrivacyError(
                     f"This run has begun to draw noise, so its entry stays in {self.path}."
                 )
-            for entries in (content["runs"], content.setdefault("deltas", {})):
-                entries.pop(run, None)
+            del content["runs"][run]
+            content["deltas"].pop(run, None)
             save(content)
 
     def draw_count(self, run: str) -> int:
         """Return how many releases the run has drawn and kept, as far as the file notes it."""
-        return int(self.read().get("drawn", {}).get(run, 0))
+        return int(self.read()["drawn"].get(run, 0))
 
     def total(self, delta: float, releases: Sequence[Release] = ()) -> dict[str, Any]:
         """Return the data set's total, as `enter` does, also with one more run of `releases`."""
@@ -152,26 +152,21 @@ class DataSetLedger:
         """
         theirs = other.read()
         with self._open() as (content, save):
-            both = {
-                name: theirs.get(name, {}) | content.get(name, {})
-                for name in ("runs", "deltas", "drawn")
-            }
-            for run in (
-                theirs["runs"].keys() & content["runs"].keys()
-            ):  # at any δ the larger plan costs more
+            both = {name: theirs[name] | content[name] for name in ("runs", "deltas", "drawn")}
+            for run in theirs["runs"].keys() & content["runs"].keys():
+                # at any δ the larger plan costs more
                 plans = theirs["runs"][run], content["runs"][run]
                 both["runs"][run] = max(plans, key=lambda plan: total_epsilon({"": plan}, 1e-6))
-            both["drawn"] |= {
-                run: max(count, both["drawn"][run])
-                for run, count in theirs.get("drawn", {}).items()
-            }
+            for run, count in theirs["drawn"].items():
+                both["drawn"][run] = max(count, both["drawn"][run])
             save(content | both)
 
     def read(self) -> Content:
         """Return the file's content as JSON values.
 
-        It has format, cap ({epsilon, delta} or None) and runs (identity → releases). Some files
-        also have deltas (identity → the run's δ) and drawn (identity → releases kept; see `drew`).
+        It has format, cap ({epsilon, delta} or None), runs (identity → releases), deltas (identity
+        → the run's δ) and drawn (identity → releases kept; see `drew`). Old files do not know each
+        run's δ.
         """
         try:
             return self._parse(read_bytes(self.path) if self.path.exists() else b"")
@@ -220,26 +215,22 @@ class DataSetLedger:
         return runs
 
     def _parse(self, text: bytes) -> Content:
+        empty: Content = {"deltas": {}, "drawn": {}}  # which files of earlier versions may lack
         if not text:
-            return {"format": FORMAT, "cap": None, "runs": {}}
+            return {"format": FORMAT, "cap": None, "runs": {}, **empty}
         try:
-            content = json_object(text.decode())
-            cap = content["cap"]
-            runs = content["runs"]
-            drawn, deltas = (content.get(name, {}) for name in ("drawn", "deltas"))
-            if content["format"] != FORMAT or not all(
-                isinstance(one, dict) for one in (runs, drawn, deltas)
-            ):
+            content = empty | json_object(text.decode())
+            if content["format"] != FORMAT:
                 raise ValueError("another format")
-            for releases in runs.values():
+            for releases in content["runs"].values():
                 for release in releases:
                     Release.from_dict(release)
-            for delta in deltas.values():
+            for delta in content["deltas"].values():
                 check_delta(delta)
-            sum(drawn.values())  # fails unless all are numbers
-            if cap is not None:
-                Budget(**cap)
-        except (ValueError, KeyError, TypeError, PrivacyError) as error:
+            sum(content["drawn"].values())  # fails unless all are numbers
+            if content["cap"] is not None:
+                Budget(**content["cap"])
+        except (ValueError, KeyError, TypeError, AttributeError, PrivacyError) as error:
             raise PrivacyError(
                 f"{self.path} is not a ledger file of this software. Restore it from a copy."
             ) from error

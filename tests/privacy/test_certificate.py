@@ -118,7 +118,7 @@ def test_a_changed_a_missing_and_a_new_file_are_named(folder):
         (lambda c: c.pop("releases"), "damaged"),
         (
             lambda c: c["covered"].append({"file": "../secret", "sha256": "0"}),
-            "not the name of a file inside",
+            "'../secret' is covered but missing",
         ),
     ],
 )

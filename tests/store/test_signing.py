@@ -202,7 +202,7 @@ def test_names_that_are_none_and_files_that_are_no_files_are_problems_and_forge_
     (signed / "certificate.json").write_text(json.dumps(certificate))
     found = problems(signed)
     assert "'pipe' is there but not covered." in found
-    assert f"'{'n' * 300}' is covered but cannot be read." in found
+    assert f"'{'n' * 300}' is covered but missing." in found
     result = command("verify", "out", "--key", "key.pub", cwd=signed.parent)
     assert (result.returncode, result.stderr) == (1, "")
     assert not any(line.startswith("✓") for line in result.stdout.splitlines())
