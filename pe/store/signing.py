@@ -196,41 +196,27 @@ def _load_key(
     from cryptography.hazmat.primitives.asymmetric import ed25519
 
     named = f"{'--key' if half == 'public' else '--sign-with'}: {path}"
-
-    def refusal(why: str) -> RecipeError:
-        return RecipeError(
-            f"{named} is not an Ed25519 {half} key, {why}. docs/handing-on.md says how to make one."
-        )
-
     try:
         data = path.read_bytes()
     except OSError as error:
         raise RecipeError(f"{named} cannot be read: {error.strerror}.") from error
+    form = "ssh" if data.startswith(b"ssh-") or b"BEGIN OPENSSH" in data else "pem"
+    load = getattr(serialization, f"load_{form}_{half}_key")
+    refusal = f"{named} is not an Ed25519 {half} key"
+    remedy = "docs/handing-on.md says how to make one."
     try:
-        key: object
         if half == "public":
-            is_ssh = data.startswith(b"ssh-")
-            key = (
-                serialization.load_ssh_public_key if is_ssh else serialization.load_pem_public_key
-            )(data)
+            key = load(data)
         else:
-            is_ssh = b"BEGIN OPENSSH" in data
-            load = (
-                serialization.load_ssh_private_key if is_ssh else serialization.load_pem_private_key
-            )
             try:
                 key = load(data, None)
             except TypeError:  # it has a passphrase
                 key = load(data, passphrase().encode())
     except (ValueError, UnsupportedAlgorithm) as error:
-        remedy = (
-            "in PEM or OpenSSH's form" if half == "public" else "or its passphrase is another one"
-        )
-        raise refusal(remedy) from error
-    if not isinstance(
-        key, ed25519.Ed25519PublicKey if half == "public" else ed25519.Ed25519PrivateKey
-    ):
-        raise refusal(f"but {type(key).__name__.lstrip('_')}")
+        why = "in PEM or OpenSSH's form" if half == "public" else "or its passphrase is another one"
+        raise RecipeError(f"{refusal}, {why}. {remedy}") from error
+    if not isinstance(key, ed25519.Ed25519PublicKey | ed25519.Ed25519PrivateKey):
+        raise RecipeError(f"{refusal}, but {type(key).__name__.lstrip('_')}. {remedy}")
     return key
 
 
@@ -264,19 +250,14 @@ def push(folder: Path, to: str, *, public: bool = False) -> str:
         raise RunError(
             f"{folder} is not pushed, because it is not as it was certified: {problems[0]}"
         )
-    names = [
-        *digests(certificate),
-        *CERTIFICATES,
-        *([SIGNED] if (folder / SIGNED).is_file() else []),
-    ]
-    total = (
-        guarantee(certificate["epsilon"], certificate["delta"])
-        if certificate["holds"]
-        else "no guarantee"
-    )
-    httpx2, hub_client = (
-        import_library(name, "http", "Pushing to the hub") for name in ("httpx2", "huggingface_hub")
-    )
+    names = {*digests(certificate), *CERTIFICATES}
+    if (folder / SIGNED).is_file():
+        names.add(SIGNED)
+    total = "no guarantee"
+    if certificate["holds"]:
+        total = guarantee(certificate["epsilon"], certificate["delta"])
+    httpx2 = import_library("httpx2", "http", "Pushing to the hub")
+    hub_client = import_library("huggingface_hub", "http", "Pushing to the hub")
     token = hub_client.get_token()
     if token is None:
         raise RecipeError("There is no token for the hub. Set HF_TOKEN, or call `hf auth login`.")
@@ -292,10 +273,7 @@ def push(folder: Path, to: str, *, public: bool = False) -> str:
                 f"{address} has files already ({printable(sorted(there)[0])}). Name a new "
                 "repository."
             )
-        add = hub_client.CommitOperationAdd
-        additions = [
-            add(path_in_repo=name, path_or_fileobj=folder / name) for name in sorted(names)
-        ]
+        additions = [hub_client.CommitOperationAdd(name, folder / name) for name in sorted(names)]
         message = f"Add {printable(certificate['run'])} ({total})"
         hub.create_commit(to, additions, commit_message=message, repo_type="dataset")
     # of names and of the card's head: ValueError; of answers, and of HF_HUB_OFFLINE: OSError; of
