@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pe.data.population import NO_PARENT, Population, parse_columns
+from pe.data.population import NO_PARENT, Population
 from pe.dispatch.answers import decode
 from pe.planning.notices import notices, sentences
 from pe.planning.parts import price_of
@@ -118,23 +118,17 @@ def arriving(
         room -= content.size
         columns = decode(content)
         own = labels[columns.pop("items")]
-        newest = [
-            np.flatnonzero(own == label)[::-1][: missing[label]] for label in range(len(missing))
-        ]
-        missing -= [len(each) for each in newest]
-        rows = np.concatenate(newest)
-        samples, conditions = parse_columns(columns)
-        nobody = np.full(len(rows), NO_PARENT, np.int64)
-        parts.append(
-            Population.columns(
-                samples.take(rows), conditions.take(rows), labels=own[rows], parents=nobody
-            )
+        newest = np.concatenate(
+            [np.flatnonzero(own == label)[::-1][:most] for label, most in enumerate(missing)]
         )
+        missing -= np.bincount(own[newest], minlength=len(missing))
+        parts.append({name: column[newest] for name, column in columns.items()})
+        parts[-1]["labels"] = own[newest]
     if not parts:
         return None
-    return Population.from_columns(
-        {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}
-    )
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    whole["parents"] = np.full(len(whole["labels"]), NO_PARENT, np.int64)
+    return Population.from_columns(whole)
 
 
 class LivePage:

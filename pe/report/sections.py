@@ -77,7 +77,7 @@ def shareable_report(run: Run) -> str:
     values = evolution(run)
     plan = values["plan"]
     history = values["found"]
-    populations = run.populations(len(values["plan"].classes))
+    populations = run.populations(len(plan.classes))
     certificate = certificate_of(run)
     last = populations[-1]
     t = len(populations) - 1
@@ -86,6 +86,7 @@ def shareable_report(run: Run) -> str:
     if certificate:
         warnings = certificate["warnings"]
     else:
+        # what a certificate will warn of, as far as it is known
         recipe = Recipe.load(run.folder / RECIPE)
         told = notices(recipe, plan, epsilon(plan.releases, recipe.privacy.delta))
         warnings = sentences(told, "guarantee", "votes")
@@ -120,17 +121,11 @@ def internal_report(run: Run) -> str:
     if not run.confidential.is_dir():
         raise RunError(f"{run.folder} has no confidential side: it was purged, or is a copy.")
     metrics = read_metrics(run)
-    values: dict[str, Any] = (
-        evolution(run)
-        | costs(run)
-        | ({"metrics": None} if metrics is None else quality(run, metrics))
-    )
-    values |= columns_on_page(
-        run,
-        run.populations(),
-        values["plan"].classes,
-        (metrics or {}).get("table", {}).get("reference"),
-    )
+    values: dict[str, Any] = evolution(run) | costs(run) | {"metrics": None}
+    if metrics is not None:
+        values |= quality(run, metrics)
+    real = (metrics or {}).get("table", {}).get("reference")
+    values |= columns_on_page(run, run.populations(), values["plan"].classes, real)
     return render("confidential.html", values)
 
 
@@ -211,9 +206,8 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
         before = populations[step.t - 1]
         weights = np.maximum(votes - step.threshold, 0.0)
         square = float(np.square(weights).sum())
-        signal = signal_of(
-            recipe, plan, step, np.bincount(before.labels, minlength=len(plan.classes)).tolist()
-        )
+        sizes = np.bincount(before.labels, minlength=len(plan.classes)).tolist()
+        signal = signal_of(recipe, plan, step, sizes)
         one = Generation(
             t=step.t,
             degree=step.degree,
@@ -224,6 +218,7 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
             passing=float(np.mean(votes > step.threshold)),
             effective=float(weights.sum() ** 2 / square) if square else 0.0,
         )
+        # the votes are there before the population that they choose
         if len(populations) > step.t:
             after = populations[step.t]
             lineage = lineage[after.parents]
@@ -245,14 +240,12 @@ def released_votes(run: Run, step: Step) -> Float64Array | None:
     if not path.is_file():
         return None
     try:
-        votes = (
-            np.asarray(np.lib.format.open_memmap(path, mode="r"), dtype=np.float64)
-            / step.release.grid
-        )
+        steps = np.lib.format.open_memmap(path, mode="r")
+        votes = np.asarray(steps, dtype=np.float64) / step.release.grid
+        if votes.ndim != 1 or not np.isfinite(votes).all():
+            raise ValueError("these are no votes")
     except (EOFError, OSError, TypeError, ValueError) as error:
-        raise DamagedFile(f"{path} is damaged: restore it from a copy.") from error
-    if votes.ndim != 1 or not np.isfinite(votes).all():
-        raise DamagedFile(f"{path} is damaged: restore it from a copy.")
+        raise DamagedFile(f"{path} is damaged. Restore it from a copy.") from error
     return votes
 
 
