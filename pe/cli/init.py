@@ -19,7 +19,7 @@ from pe.errors import RecipeError
 if TYPE_CHECKING:
     from pe.data.columns import Column
     from pe.private.naming import Seen
-    from pe.recipe.starting import ImageStart, TableStart, TextStart
+    from pe.recipe.starting import ImageStart, Pool, TableStart, TextStart
 
 _NONE = "-"
 _OR_NONE = {"label_column": f"; {_NONE} for none", "text_column": "", "image_column": ""}
@@ -92,13 +92,11 @@ def init(
     texts. With --table each row is a record: it asks for each column, whose name alone it reads,
     and writes columns.yaml beside the recipe.
     """
-    from pe.planning.checks import check_apart
     from pe.private.look import cells_in_header, look
     from pe.private.source import RECORD
     from pe.private.tables import RowTable
     from pe.recipe.starting import (
         UNDECLARED,
-        ImageStart,
         Start,
         TableStart,
         TextStart,
@@ -119,6 +117,7 @@ def init(
         columns = {"label_column": options["label_column"]}
         kind = kind or "max_entropy"
         see = partial(RowTable.find, is_looking=is_looking)
+    # before anything is asked: a header that is a record would become names in the recipe
     _confirm_header(where, cells_in_header(where))
     records = see(where, **columns)
     _check_options(where, records, [key for key, value in options.items() if value is not None])
@@ -131,16 +130,7 @@ def init(
         records = _declare_column(owner, partial(see, where), columns, key, records)
     names = _declare_classes(owner, records)
     unit, number, units = _declare_numbers(owner, records)
-    begin = TextStart if records.noun == TextStart.noun else ImageStart
-    pool = None
-    if kind is None:
-        path = (
-            owner.declares("public", f"Public {begin.noun} to draw from, {begin.pools}", "public")
-            or "public"
-        )
-        owner.silent_on.discard("public")  # whose usual place tells nothing
-        pool = begin.pool(Path(path).expanduser())
-        check_apart(where, [pool.path], begin.noun)
+    pool = _declare_pool(owner, where, records.noun) if kind is None else None
     source = records.settings | {"classes": names or [], "privacy_unit": unit or RECORD}
     start: ImageStart | TextStart | TableStart
     if records.noun == TableStart.noun:
@@ -182,6 +172,20 @@ def init(
     click.echo(page("init", written))
     to_try = [["doctor", out], *([] if isinstance(start, TableStart) else [["probe", out]])]
     tell_next(*(to_try if pool is None else []), ["plan", out])
+
+
+def _declare_pool(owner: _Owner, where: Path, noun: str) -> Pool:
+    """Return the public samples to draw from, which must not be among the private ones."""
+    from pe.planning.checks import check_apart
+    from pe.recipe.starting import ImageStart, TextStart
+
+    begin = TextStart if noun == TextStart.noun else ImageStart
+    path = owner.declares("public", f"Public {begin.noun} to draw from, {begin.pools}", "public")
+    # where nobody answers, the usual place is named, which tells nothing of the records
+    owner.silent_on.discard("public")
+    pool = begin.pool(Path(path or "public").expanduser())
+    check_apart(where, [pool.path], begin.noun)
+    return pool
 
 
 def _flag(key: str) -> str:

@@ -321,6 +321,7 @@ def costs(run: Run) -> dict[str, object]:
     They are events, and what was asked, refused and billed by phase and in all.
     """
     phases = []
+    # read in one transaction, since the run may go on meanwhile
     with read_journal(run) as journal:
         for name in journal.phases():
             chunks = journal.chunks(name)
