@@ -329,8 +329,10 @@ def _images(owner: _Owner, source: dict[str, Any]) -> ImageStart:
     from pe.recipe.starting import UNDECLARED, ImageStart
 
     dataset = read_source(source | {"size": 1}, str(source["path"])).open()
-    is_declared = None not in (owner.options["size"], owner.options["channels"])
-    side, shape = (None, None) if is_declared else look_at_shape(dataset)
+    side = None
+    shape = None
+    if owner.options["size"] is None or owner.options["channels"] is None:
+        side, shape = look_at_shape(dataset)
     of = f", from looking at {LOOKED_AT} images at most"
     size = owner.declares("size", f"Height and width in pixels{of}", side, SIDE)
     channels = owner.declares("channels", f"Channels, 3 = colour, 1 = grey{of}", shape, CHANNELS)
@@ -436,7 +438,7 @@ def _declaration(kind: str) -> Column:
 
 
 def _declare_classes(owner: _Owner, records: Seen) -> list[str] | None:
-    """Return the classes, by the option or the owner's answer. None if nobody declares them."""
+    """Return the classes, by the option or the owner, or None if nobody declares them."""
     has_labels = records.settings.get("label_column", _NONE) not in ("", None)
     classes: str | None = _NONE
     if has_labels or "label_column" in owner.silent_on or owner.options["classes"] is not None:
@@ -450,7 +452,7 @@ def _declare_classes(owner: _Owner, records: Seen) -> list[str] | None:
 def _declare_numbers(owner: _Owner, records: Seen) -> tuple[str | None, int | None, int | None]:
     """Return the privacy unit and the numbers of records and of units.
 
-    None for what nobody has declared.
+    Returns None for what nobody has declared.
     """
     from pe.private.source import RECORD
 

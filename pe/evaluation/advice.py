@@ -152,7 +152,7 @@ def _pool_labels(e: Evidence) -> str:
 def _records_needed(e: Evidence) -> float:
     """Return how many records (of as many units) a label needs for ENOUGH times the noise.
 
-    0 without noise.
+    The result is 0 without noise.
     """
     return ENOUGH * whole_noise(e.signals)
 

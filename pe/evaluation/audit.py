@@ -87,14 +87,14 @@ class Rates:
     def mu(self) -> float:
         """The least μ of μ-GDP that allows these error rates.
 
-        0 if even a mechanism that reveals nothing does.
+        The result is 0 if even a mechanism that reveals nothing does.
         """
         return max(0.0, float(ndtri(self.true_positive) - ndtri(self.false_positive)))
 
     def epsilon(self, delta: float) -> float:
         """Return the least ε that allows these error rates, by the likelihood ratio.
 
-        0 if even ε = 0 allows them.
+        The result is 0 if even ε = 0 allows them.
         """
         return max(0.0, float(_log_ratio(self.true_positive, self.false_positive, delta)))
 

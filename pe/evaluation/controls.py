@@ -77,8 +77,8 @@ def make_unevolved(api: Generator, labels: Labels, classes: tuple[str, ...], see
 def label_pool(recipe: Recipe, labels: Labels) -> Labelled | None:
     """Return a sample of the run's pool by the pool's own labels for each of `labels`, int32 (n,).
 
-    None if the generator is no pool, draws by these labels already, or has none that match the
-    run's.
+    Returns None if the generator is no pool, draws by these labels already, or has none that match
+    the run's.
     """
     kind = recipe.api.kind
     settings = recipe.api.settings

@@ -99,7 +99,7 @@ class Usefulness:
 def usefulness(by_set: BySet, labels: Labels, between: float) -> Usefulness | None:
     """Grade the synthetic data by one classifier's results.
 
-    None if it was not trained on the private records.
+    Returns None if it was not trained on the private records.
 
     `between` is the standard deviation between runs. The interval is that of the linearised ratio,
     as in `compare_with_controls`.
@@ -148,14 +148,14 @@ class Beside:
 
     @property
     def value(self) -> float | None:
-        """The share by that of the private records, in [0, BEST]. None without them."""
+        """The share by that of the private records, in [0, BEST], or None without them."""
         return BEST * min(self.synthetic / self.real, 1.0) if self.real else None
 
 
 def fidelity_of(measures: Values) -> Beside | None:
     """Return the coverages among one embedding's measures in metrics.json.
 
-    None if there are too few samples.
+    Returns None if there are too few samples.
     """
     if "coverage" not in measures:
         return None

@@ -135,7 +135,7 @@ class Methods:
     ) -> PrivateSource:
         """Return a source for the real samples at `place`, read as the run's records are.
 
-        RecipeError if none exist.
+        Raises RecipeError if none exist.
 
         A source of the run's kind has the run's declarations, a source of another kind the defaults
         of that kind (columns of tables: image, text, label). Units and budgets do not matter in an

@@ -414,7 +414,7 @@ def _label(population: Population) -> Labelled:
 def _as_many(founders: Labelled, labels: Labels) -> Labelled | None:
     """Return the first founders of each label, as many as `labels` has of that label.
 
-    None if there are too few.
+    Returns None if there are too few.
     """
     rows = []
     for label, count in zip(*np.unique(labels, return_counts=True), strict=True):

@@ -253,16 +253,14 @@ def total_epsilon(runs: Runs, delta: float) -> float:
 def whom(runs: Runs) -> str:
     """Return the neighbours for which a total over several relations or units holds.
 
-    Empty if the runs share one relation and one unit.
+    The result is empty if the runs share one relation and one unit.
     """
-    units, relations = (
-        sorted({values[key] for run in runs.values() for values in run})
-        for key in ("unit", "relation")
-    )
+    releases = [values for run in runs.values() for values in run]
+    units = sorted({values["unit"] for values in releases})
     if len(units) > 1:
         reason = f"since the runs protect different units ({', '.join(units)})"
         return f"for one record replaced by another, of the same unit or not, {reason}"
-    if len(relations) > 1:
+    if len({values["relation"] for values in releases}) > 1:
         return f"for one {units[0]} replaced by another, since the runs protect different relations"
     return ""
 
@@ -302,9 +300,10 @@ def _for_a_replacement(release: Release) -> Release:
 
 
 def _total(runs: Runs, delta: float) -> dict[str, Any]:
-    total = finite(total_epsilon(runs, delta))
-    total_text = {"epsilon": total, "delta": None if total is None else delta, "runs": len(runs)}
-    return total_text | ({"for": whom(runs)} if whom(runs) else {})
+    epsilon = finite(total_epsilon(runs, delta))
+    total = {"epsilon": epsilon, "delta": None if epsilon is None else delta, "runs": len(runs)}
+    neighbours = whom(runs)
+    return total | {"for": neighbours} if neighbours else total
 
 
 @contextmanager

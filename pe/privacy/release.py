@@ -150,9 +150,11 @@ class Release:
         """
         try:
             fields = dict(values)
-            sampling, relation, unit = (fields.pop(key) for key in ("sampling", "relation", "unit"))
-            poisson = None if sampling is None else Poisson(float(sampling["poisson_rate"]))
-            return cls(**fields, relation=relation, unit=unit, sampling=poisson)
+            if not fields.keys() >= {"relation", "unit"}:  # which have no default in a file
+                raise KeyError("relation or unit")
+            if fields["sampling"] is not None:
+                fields["sampling"] = Poisson(float(fields["sampling"]["poisson_rate"]))
+            return cls(**fields)
         except (TypeError, KeyError, ValueError, AttributeError, ArithmeticError) as error:
             raise PrivacyError(
                 f"This is not a release as the toolkit writes it: {values!r}."

@@ -142,8 +142,10 @@ def _not_covered(numbers: Certificate) -> list[str]:
 
 
 def voided_by(noiseless: bool, unsafe: bool) -> list[str]:
-    """Return the reasons why nothing is promised. Empty if the guarantee holds."""
-    return [NO_NOISE] if noiseless else [UNSAFE] if unsafe else []
+    """Return the reasons why nothing is promised, or an empty list."""
+    if noiseless:
+        return [NO_NOISE]
+    return [UNSAFE] if unsafe else []
 
 
 def guarantee(
@@ -240,9 +242,11 @@ def warnings(
     sentences: list[str] = []
     if epsilon is None or delta is None:
         return sentences
-    size, noun = (
-        (declared_size, "record") if declared_units is None else (declared_units, "privacy unit")
-    )
+    size = declared_size
+    noun = "record"
+    if declared_units is not None:
+        size = declared_units
+        noun = "privacy unit"
     # such a δ lets a mechanism give one of them away entirely
     if size is not None and delta * size >= 1:
         sentences.append(

@@ -192,7 +192,9 @@ def _in_words(value: object) -> str:
     if isinstance(value, list):
         words = ", ".join(map(_in_words, value)) or "none"
         return words if len(words) <= _MOST else f"{words[:_MOST]}… ({len(value):,} in all)"
-    return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    if value is None:
+        return "–"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _sheet(run: Run) -> tuple[str, list[str], list[list[Strip | None]]]:

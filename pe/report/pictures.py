@@ -121,7 +121,7 @@ def mosaic(population: Population, label: int) -> Image.Image | None:
     """Draw up to _PER_CELL members of a label, spread evenly over them, in a square.
 
     Its empty places are transparent. For texts, draw the beginnings of up to _CARDS of them, below
-    each other. None if the label has no member.
+    each other. Returns None if the label has no member.
     """
     is_text = population.samples.is_text
     members = _spread(population, label, _CARDS if is_text else _PER_CELL)
@@ -150,7 +150,7 @@ def _grid(tiles: Sequence[Image.Image], columns: int, rows: int, gap: int = 0) -
 def sample_cell(population: Population, label: int) -> Strip | None:
     """Return members of a label for a table's cell: texts, or a square of pictures.
 
-    None if it has no member.
+    Returns None if it has no member.
     """
     samples = population.samples
     if samples.is_text:
@@ -250,7 +250,7 @@ def whole(by_label: dict[str, Variety]) -> Variety:
 def usual_distance(population: Population, seed: int) -> float:
     """Return the median distance between random pairs of one label, in the modality's unit.
 
-    0 without a pair.
+    The result is 0 without a pair.
     """
     rng = generator(seed, "variety/pairs")
     one = rng.integers(len(population), size=PAIRS)

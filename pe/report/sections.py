@@ -171,7 +171,7 @@ def public_plan(run: Run) -> tuple[Recipe, Plan]:
 
 
 def certificate_of(run: Run) -> dict[str, Any] | None:
-    """Return the run's certificate. None while the run is not finished."""
+    """Return the run's certificate, or None while the run is not finished."""
     return run.guarantee if run.is_finished else None
 
 
@@ -345,7 +345,7 @@ def costs(run: Run) -> dict[str, object]:
 
 
 def read_metrics(run: Run) -> dict[str, Any] | None:
-    """Load the result of `pe evaluate`. None if there is none."""
+    """Load the result of `pe evaluate`, or return None if there is none."""
     path = run.folder / METRICS
     if not path.is_file():
         return None

@@ -153,7 +153,7 @@ class Table:
     def dictionary(self) -> list[dict[str, Any]]:
         """Return what is declared in public of each column of rows, and of the label.
 
-        Empty for other samples.
+        The result is empty for other samples.
         """
         if self.columns is None:
             return []

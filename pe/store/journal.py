@@ -324,7 +324,7 @@ class Journal:
     def samples_per_second(self) -> float | None:
         """Return the samples per second if requests are made one at a time.
 
-        None if nothing was answered yet.
+        Returns None if nothing was answered yet.
         """
         [(images, seconds)] = self.read("SELECT TOTAL(images), TOTAL(seconds) FROM chunks")
         return images / seconds if images and seconds else None

@@ -35,7 +35,7 @@ _BYTES = 32
 def bind(*recipes: bytes) -> bytes:
     """Return a line for each recipe, by which this machine knows it as its own.
 
-    Empty if no secret can be kept.
+    The result is empty if no secret can be kept.
     """
     with suppress(OSError, RuntimeError):
         path = _secret_file()
@@ -86,7 +86,7 @@ def _secret_file() -> Path:
 
 
 def _line(recipe: bytes) -> bytes:
-    """Return the hash of a recipe, keyed by the secret. Empty without a whole secret."""
+    """Return the hash of a recipe, keyed by the secret, or b"" without a whole secret."""
     secret = b""
     with suppress(OSError, RuntimeError):
         secret = _secret_file().read_bytes()

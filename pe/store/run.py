@@ -90,7 +90,7 @@ class Run:
         return (self.folder / places.BANNER).exists()
 
     def population(self, t: int) -> Population | None:
-        """Load S_t, memory-mapped. None while it is not finished."""
+        """Load S_t, memory-mapped, or return None while it is not finished."""
         folder = self.folder / places.population_place(t)
         return Population.load(folder) if folder.is_dir() else None
 

@@ -133,7 +133,7 @@ class RunWriter:
         write_durably(self.folder / name, data.encode() if isinstance(data, str) else data)
 
     def set_waiting(self, words: str) -> None:
-        """Note for `pe view` what the run waits for. Empty if it waits for nothing."""
+        """Note for `pe view` what the run waits for, or with "" that it waits no longer."""
         if words:
             self.write(places.WAITING, words)
         else:
