@@ -25,10 +25,19 @@ def hash_files(folder: Path) -> dict[str, str]:
     """Return name → SHA-256 of every file below `folder` that a certificate can cover.
 
     Confidential files, the certificate and its signature are left out. Names are relative, with
-    `/`, sorted. Symbolic links are neither followed nor listed.
+    `/`, sorted.
+    """
+    return {name: sha256(path) for name, path in coverable(folder).items()}
+
+
+def coverable(folder: Path) -> dict[str, Path]:
+    """Return name → path of every file below `folder` that a certificate can cover.
+
+    Files are found by walking, never opened by a name: a certificate may name any file of this
+    machine. Symbolic links are not followed.
     """
     return {
-        name: sha256(path)
+        name: path
         for name, path in _entries(folder).items()
         if path.is_file() and not path.is_symlink()
     }
@@ -42,18 +51,17 @@ def compare_files(folder: Path, digests: Mapping[str, str]) -> list[str]:
         digests: name → SHA-256 of every covered file.
     """
     problems = []
-    entries = _entries(folder)
+    files = coverable(folder)
     for name, digest in sorted(digests.items()):
-        # looked up, never opened by its name: a certificate may name any file of this machine
-        path = entries.get(name)
         try:
-            if path is None or path.is_symlink() or not path.is_file():
+            if name not in files:
                 problems.append(f"'{name}' is covered but missing.")
-            elif sha256(path) != digest:
+            elif sha256(files[name]) != digest:
                 problems.append(f"'{name}' was changed: its SHA-256 is not the certificate's.")
         except OSError:
             problems.append(f"'{name}' is covered but cannot be read.")
-    extra = sorted(entries.keys() - digests.keys())
+    # links and pipes, too
+    extra = sorted(_entries(folder).keys() - digests.keys())
     return problems + [f"'{name}' is there but not covered." for name in extra]
 
 
@@ -64,7 +72,7 @@ def sha256(path: Path) -> str:
 
 
 def _entries(folder: Path) -> dict[str, Path]:
-    """Return name → path of every file and link that a certificate can cover."""
+    """Return name → path of all files, links and pipes but confidential ones and certificates."""
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
     return {
         name: path

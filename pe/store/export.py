@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, get_args
 
 from pe.data.bounded import read_bytes
 from pe.errors import RecipeError, RunError
 from pe.privacy.certificate import verify
-from pe.privacy.covered import hash_files, sha256
+from pe.privacy.covered import coverable, hash_files, sha256
 from pe.privacy.words import certificate_files
 from pe.store.certified import (
     PAGE,
@@ -26,7 +26,6 @@ from pe.store.durable import folder_beside, publish_folder
 from pe.store.formats import Format, convert
 from pe.store.places import (
     CERTIFICATE,
-    CONFIDENTIAL,
     FITTED,
     PURGED,
     RECIPE,
@@ -111,13 +110,11 @@ def examine(folder: Path) -> tuple[dict[str, Any], list[str]]:
 def _copy(folder: Path, target: Path, certificate: Mapping[str, Any]) -> None:
     """Copy all covered files, without their time stamps, and check the copies."""
     files = digests(certificate)
-    for name in files:
-        path = folder / name
-        parts = PurePosixPath(name).parts
-        is_inside = not path.is_symlink() and path.resolve().is_relative_to(folder.resolve())
-        if is_inside and ".." not in parts and parts[:1] != (CONFIDENTIAL,) and path.is_file():
+    for name, path in coverable(folder).items():
+        if name in files:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target / name)
+    # a file that was not found is missing here
     problems = verify(certificate, target)
     if problems:
         raise RunError(
