@@ -61,23 +61,19 @@ class PluginGroup(click.Group):
         """Write the commands, a section for each group. Those of other packages come last."""
         names = self.list_commands(ctx)
         own = {name for _, members in _GROUPS for name in members}
+        others = [name for name in names if name not in own]
         width = max(map(len, names), default=0)
-        for title, members in (
-            *_GROUPS,
-            ("Of other packages", [name for name in names if name not in own]),
-        ):
-            commands = [
-                (name, command) for name in members if (command := self.get_command(ctx, name))
-            ]
-            if commands:
+        for title, members in (*_GROUPS, ("Of other packages", others)):
+            rows = []
+            for name in members:
+                command = self.get_command(ctx, name)
+                # an installation may lack some of them
+                if command is not None:
+                    text = command.get_short_help_str(formatter.width - 6 - width)
+                    rows.append((name.ljust(width), text))
+            if rows:
                 with formatter.section(title):
-                    room = formatter.width - 6 - width
-                    formatter.write_dl(
-                        [
-                            (name.ljust(width), one.get_short_help_str(room))
-                            for name, one in commands
-                        ]
-                    )
+                    formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -110,9 +106,8 @@ def _show_warning(message: Warning | str, *_place: object, **_more: object) -> N
 
 def main() -> None:
     """Run the command line. For an error print one sentence and exit with the error's status."""
-    if not hasattr(
-        sys.modules["pe"], "__version__"
-    ):  # another library's `pe/__init__.py` has replaced ours
+    # another library's `pe/__init__.py` may have replaced ours
+    if not hasattr(sys.modules["pe"], "__version__"):
         _tell(f"pe: {MIXED}")
         sys.exit(2)
     stdout = sys.stdout
