@@ -123,7 +123,11 @@ def test_it_asks_nothing_that_its_flags_answer(scans):
 @pytest.mark.parametrize(
     ("where", "flags", "sentence"),
     [
-        ("a.jsonl", ["--size", 32], "--size is not of texts, which a.jsonl holds: leave it out"),
+        (
+            "a.jsonl",
+            ["--size", 32],
+            "`--size` does not apply to texts, which a.jsonl holds. Leave it out",
+        ),
         ("a.jsonl", [*STATED, "--public", "a.pdf"], "a.pdf is no file of public texts"),
         (
             "a.jsonl",
@@ -138,12 +142,12 @@ def test_it_asks_nothing_that_its_flags_answer(scans):
         (
             "scans",
             ["--api", "sdapi", "--public", "p"],
-            "--public belongs to a generator that draws from a pool",
+            "`--public` is for a generator that draws from a pool",
         ),
         (
             "scans",
             ["--declared-units", 4, *STATED],
-            "--declared-units belongs to a --privacy-unit other than record",
+            "`--declared-units` needs a `--privacy-unit` other than record",
         ),
     ],
 )

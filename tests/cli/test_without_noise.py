@@ -169,7 +169,7 @@ def test_the_data_set_has_no_total_any_more_and_a_cap_refuses_such_a_run(data, t
     file = DataSetLedger.beside(tmp_path / "private.npz")
     file.cap(Budget(1000.0, 1e-5))
     with pytest.raises(
-        BudgetExceeded, match=r"adds no noise \(privacy: none\).* has a cap of ε = 1000"
+        BudgetExceeded, match=r"adds no noise \(`privacy: none`\).* has a cap of ε = 1000"
     ):
         evolved(data, tmp_path / "refused", noise="none")
     assert not (tmp_path / "refused").exists()
@@ -184,7 +184,7 @@ def test_the_data_set_has_no_total_any_more_and_a_cap_refuses_such_a_run(data, t
     )
     assert verify(later.guarantee, later.folder) == []
     file.cap(Budget(1000.0, 1e-5))
-    with pytest.raises(BudgetExceeded, match="one before it adds no noise"):
+    with pytest.raises(BudgetExceeded, match="an earlier one adds no noise"):
         evolved(data, tmp_path / "refused", epsilon=5, delta=1e-5)
 
 

@@ -135,7 +135,7 @@ def test_an_export_is_not_written_into_unless_whoever_received_it_wants_so(run, 
         (received.folder / "confidential").mkdir(0o700)
     assert extend(out, 4).is_file()
     with pytest.raises(
-        RunError, match="folder is an export in another form than npz, or has lost synthetic"
+        RunError, match=r"folder has no synthetic.npz: it is an export in another form, or has lost"
     ):
         extend(other, 4)
 

@@ -290,6 +290,6 @@ def test_a_run_s_data_are_handed_to_torch_datasets_and_pandas_which_evolve_again
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(
         MissingDependency,
-        match=re.escape("run.to_pandas() needs pandas, which is not installed: pip"),
+        match=re.escape("`run.to_pandas()` needs pandas, which is not installed. Call `pip"),
     ):
         run.to_pandas()

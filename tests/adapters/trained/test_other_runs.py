@@ -20,11 +20,11 @@ from pe.planning.other_runs import check_other_runs
 from pe.privacy.accounting import epsilon
 from pe.privacy.certificate import certified_releases, verify
 from pe.privacy.covered import sha256
-from pe.privacy.noise import UnsafeSeededNoise
 from pe.recipe.schema import Recipe
 from pe.store.certified import reissue
 from tests.adapters.trained.diffusion.small import PLAIN, SHAPE, TRAINING, api, images_file
 from tests.adapters.trained.diffusion.small import recipe as common
+from tests.seeded_noise import UnsafeSeededNoise
 
 DELTA = 1e-3
 MERF = {"kind": "dp_merf", "features": 40, "steps": 5, "batch": 32}

@@ -11,10 +11,11 @@ import torch
 from adapters.trained.diffusion import DPDM
 from adapters.trained.dp_sgd.training import Training
 from pe.errors import RecipeError
-from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
+from pe.privacy.noise import SystemNoise
 from tests.adapters.trained.dp_sgd.models import Showing, Weights, images_of, labels_of, plain
 from tests.adapters.trained.dp_sgd.test_gradients import student
 from tests.fake_cards import fake_cards
+from tests.seeded_noise import UnsafeSeededNoise
 
 CPU = torch.device("cpu")
 

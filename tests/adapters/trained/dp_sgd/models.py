@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from adapters.trained import diffusion_networks
 from adapters.trained.settings import DPSGD, NetworkSize
-from pe.privacy.noise import Shape, UnsafeSeededNoise
+from pe.privacy.noise import Shape
+from tests.seeded_noise import UnsafeSeededNoise
 
 SIDE = 8
 SHAPE = (SIDE, SIDE, 1)

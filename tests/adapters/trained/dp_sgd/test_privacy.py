@@ -16,7 +16,7 @@ from adapters.trained.dp_sgd.gradients import clipped_sum
 from adapters.trained.dp_sgd.training import Training
 from adapters.trained.settings import GRID
 from adapters.trained.trainings import block_releases
-from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
+from pe.privacy.noise import SystemNoise
 from pe.privacy.release import Relation
 from tests.adapters.trained.dp_sgd.models import (
     SIDE,
@@ -27,6 +27,7 @@ from tests.adapters.trained.dp_sgd.models import (
     images_of,
     plain,
 )
+from tests.seeded_noise import UnsafeSeededNoise
 
 FALSE_ALARM = 1e-10
 COUNT = 2 * SIDE * SIDE

@@ -16,7 +16,7 @@ from adapters.trained.trainings import block_releases, calibrate_training
 from pe.errors import PluginError, PrivacyError, PrivateDataError, RecipeError, RunError
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget
-from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
+from pe.privacy.noise import SystemNoise
 from pe.privacy.release import Poisson, Relation, Release
 from tests.adapters.trained.dp_sgd.models import (
     SHAPE,
@@ -31,6 +31,7 @@ from tests.adapters.trained.dp_sgd.models import (
     resnet,
     unet,
 )
+from tests.seeded_noise import UnsafeSeededNoise
 
 
 def test_more_records_in_a_step_than_there_are_are_refused():
@@ -84,7 +85,7 @@ def test_a_budget_too_small_for_a_single_useful_step_is_refused_with_the_number(
     # is large.
     enough = calibrate_training(open_noise, Budget(0.05, 1e-5), Relation.ADD_REMOVE)
     assert enough.noise_multiplier > 64
-    with pytest.raises(PrivacyError, match="takes all of it"):
+    with pytest.raises(PrivacyError, match="use it up"):
         calibrate_training(open_noise, Budget(0.01, 1e-5), Relation.ADD_REMOVE, (OTHER,))
 
 
