@@ -1,8 +1,7 @@
-"""RANDOM_API and VARIATION_API of generators that make an image from a label and a standard normal
-code z.
+"""RANDOM_API and VARIATION_API of generators that make an image from a label and a code.
 
-A sample carries its code z. A variation of degree d carries √(1−d²)·z + d·ξ with a new code ξ: 0
-keeps z, 1 gives ξ.
+The code z is standard normal, and each sample carries its own. A variation of degree d carries
+√(1−d²)·z + d·ξ with a new code ξ: 0 keeps z, 1 gives ξ.
 """
 
 from __future__ import annotations
@@ -65,8 +64,9 @@ class CodedModel(Protocol):
         ...
 
     def images(self, codes: Codes, labels: Int64Array) -> UInt8Array:
-        """Return an image for each code and its label, uint8 (n, h, w, c), which depends on these
-        two alone.
+        """Return an image for each code and its label, uint8 (n, h, w, c).
+
+        An image depends on its own code and label alone.
         """
         ...
 

@@ -1,5 +1,4 @@
-"""A start near the private texts: how often each value of each public attribute fits them, asked
-once under DP.
+"""A start near the private texts: they vote once, under DP, for values of public attributes.
 
 After DP-KPS (Wu et al. 2025) and MAPLE (Xie et al. 2026), which draw a language model's prompts
 from a DP histogram.
@@ -64,8 +63,9 @@ _VALUES = """\
 def noisy_attribute_votes(
     records: PrivateRecords, votes: Places, classes: int, cells: int, release: Release, noise: Noise
 ) -> Places:
-    """Return noisy votes by label, int64 (classes, cells), in grid steps: see `noisy_sums`, whose
-    guarantee it has.
+    """Return noisy votes by label, int64 (classes, cells), in grid steps.
+
+    It has the guarantee of `noisy_sums`.
 
     `votes`, (n, k), holds the different cells that each record votes for, and −1 for none: each has
     1/√k of a vote.
@@ -96,8 +96,7 @@ class VoteSettings(Settings):
 
 
 class VotesForAttributes(FittedMethod):
-    """RANDOM_API draws each attribute's values as often as the private texts of the label voted for
-    them.
+    """A generator that draws each attribute's values as often as the private texts voted for them.
 
     A text votes for the values that are nearest to it under the encoder; counts by label are
     released once, with noise. Variations keep their attributes.
@@ -168,13 +167,11 @@ class VotesForAttributes(FittedMethod):
         return encoder
 
     def public_paths(self) -> tuple[Path, ...]:
-        """See `ReadsPublicSamples`: the encoder's, on which no private text may have an
-        influence.
-        """
+        """Return the files of the recipe's encoder, which must hold no private text."""
         return paths_of(self._own_encoder)
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
-        """See `ReadsPublicSamples`."""
+        """Yield the samples of the recipe's encoder: see `ReadsPublicSamples`."""
         return samples_of(self._own_encoder, shape, rule)
 
     @property
@@ -218,8 +215,9 @@ class VotesForAttributes(FittedMethod):
         )
 
     def dry_run(self, terms: FitTerms, measured: bool = True) -> Sequence[DryRun]:
-        """See `Rehearsing.dry_run`: made-up texts stand for the private ones, a tenth more than are
-        declared.
+        """Measure how long embedding the texts takes: see `Rehearsing`.
+
+        Made-up texts stand for the private ones, a tenth more than are declared.
         """
         if not measured:
             return []
@@ -281,8 +279,9 @@ def _votes(
 
 
 def _embed(embedding: Embedding, texts: Texts) -> Float64Array:
-    """Return the texts' vectors as whole numbers, float64 (n, d) of length about GRID, NaN where
-    that fails.
+    """Return the texts' vectors in whole numbers, float64 (n, d), NaN where embedding fails.
+
+    Their length is about GRID.
 
     They are embedded in blocks of one size, the last one filled up with empty texts.
     """
@@ -300,8 +299,7 @@ def _embed(embedding: Embedding, texts: Texts) -> Float64Array:
 
 
 def _split(counts: Float64Array, values: list[list[str]], deviation: float) -> list[Float64Array]:
-    """Return each label's counts of its values without numbers below 0, by noisy counts (labels,
-    values).
+    """Return each label's counts of its values, none below 0, from noisy counts (labels, values).
 
     Where all labels have the same values, a label's counts are drawn to those of all; see `split`.
     """
@@ -316,8 +314,9 @@ def _split(counts: Float64Array, values: list[list[str]], deviation: float) -> l
 
 
 def _correct(votes: Float64Array, vectors: Float64Array) -> Float64Array:
-    """Return the shares of values that explain the votes best, if some texts vote for a value like
-    their own (ASTRAY).
+    """Return the shares of values that explain the votes best.
+
+    It is assumed that some texts vote for a value that is like their own (ASTRAY).
 
     By expectation and maximisation from even shares (Richardson 1972; Lucy 1974). Post-processing.
     """
@@ -344,8 +343,7 @@ class FittedChatSettings(ChatSettings, VoteSettings):
 
 
 class FittedChat(VotesForAttributes, Chat):
-    """As `chat`, with attributes drawn as often as the private texts voted for them, once, under
-    DP.
+    """As `chat`, but the private texts vote once, under DP, how often each attribute is drawn.
 
     Args:
         settings: see `FittedChatSettings`.
@@ -366,8 +364,7 @@ class FittedCausalSettings(CausalSettings, VoteSettings):
 
 
 class FittedCausalLM(VotesForAttributes, CausalLM):
-    """As `causal_lm`, with attributes drawn as often as the private texts voted for them, once,
-    under DP.
+    """As `causal_lm`, but the private texts vote once, under DP, how often each attribute is drawn.
 
     Args:
         settings: see `FittedCausalSettings`.

@@ -1,5 +1,6 @@
-"""Central images, the first stage of DP-FETA: noisy mean images of each label in random subsets of
-the records.
+"""Central images, the first stage of DP-FETA.
+
+They are noisy mean images of each label in random subsets of the records.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ class Reading:
         return -(-height // self.shrink), -(-width // self.shrink), channels
 
     def __call__(self, image: Pixels) -> Float64Array:
-        """Return float64 (D + 1,), of L2 norm ≤ 1: the shrunken, centred and cut image's D values,
-        then COUNTING.
+        """Return an image's vector, float64 (D + 1,), of L2 norm ≤ 1.
+
+        It holds the D values of the shrunken, centred and cut image, then COUNTING.
         """
         height, width, _ = self.small(image.shape)
         wide = (
@@ -172,8 +174,9 @@ class CentralImages(FittedMethod):
         self._classes = classes
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Return, for each seed and label, a bent copy of one of the label's central images, drawn
-        by the seed.
+        """Return a bent copy of a central image for each label.
+
+        The seed draws which of the label's images is bent, and how.
         """
         if self._centres is None:
             raise not_fitted("central_images")

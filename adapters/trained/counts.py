@@ -1,6 +1,4 @@
-"""Noisy counts of a table's rows, by label: of values in ranges, of pairs of values, and of nearest
-rows.
-"""
+"""Noisy counts of a table's rows by label: of values, pairs of values, and nearest rows."""
 
 from __future__ import annotations
 
@@ -34,10 +32,9 @@ def noisy_counts(
     release: Release,
     noise: Noise,
 ) -> Integers:
-    """Return noisy counts of cells, int64 (number,), to each of which a record adds 1 if `cells`
-    names it.
+    """Return noisy counts of cells, int64 (number,).
 
-    A count of 1 is grid / norm steps.
+    A record adds 1 to each cell that `cells` names for it. A count of 1 is grid / norm steps.
 
     Guarantee: the release's. Each record adds to at most norm² cells, which follow from it and from
     public values; a unit's n records weigh 1/n each, rounded toward zero on the grid. So adding or
@@ -63,9 +60,7 @@ def label_cells(codes: Codes, labels: Integers) -> tuple[Integers, Integers]:
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Pairs of columns, each value in one of GROUPS groups of its column, with about the same
-    number of records.
-    """
+    """Pairs of columns, each column's values in GROUPS groups of about equally many records."""
 
     bins: Bins
     group: list[Integers]  # of each bin of each column
@@ -109,8 +104,9 @@ class Groups:
 
 
 def nearest_cells(columns: Columns, candidates: Sequence[Codes]) -> Cells:
-    """Return the cells label × candidate: the nearest one of the row's label, of which each label
-    has as many.
+    """Return the cells label × candidate: a row adds to the candidate of its label that is nearest.
+
+    Each label has equally many candidates.
     """
     vectors = [columns.whole_vectors(one) for one in candidates]
 
@@ -125,8 +121,9 @@ def nearest_cells(columns: Columns, candidates: Sequence[Codes]) -> Cells:
 
 
 def nearest_rows(vectors: Floats, candidates: Floats) -> Integers:
-    """Return the exact nearest candidate of each vector of whole numbers, the first of equals,
-    int64 (n,).
+    """Return the exact nearest candidate of each vector, int64 (n,).
+
+    Vectors and candidates hold whole numbers. Of equals, the first one is taken.
     """
     squares = np.square(candidates).sum(axis=1)
     blocks = (vectors[start : start + _BLOCK] for start in range(0, len(vectors), _BLOCK))

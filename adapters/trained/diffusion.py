@@ -35,10 +35,9 @@ if TYPE_CHECKING:
 
 @plugin
 class DPDM(OwnNetwork, FittedDiffusion):
-    """If neither a generator nor public images are like yours: diffusion by DP-SGD alone (Dockhorn
-    et al. 2023).
+    """If neither a generator nor public images are like yours: diffusion by DP-SGD alone.
 
-    For the arguments see `FittedDiffusion`.
+    Dockhorn et al. 2023. For the arguments see `FittedDiffusion`.
     """
 
     def _fit(self, fit: Fit) -> None:
@@ -81,12 +80,11 @@ class LearnsFromPublic(ReadsPublic, OwnNetwork):
 
 @plugin
 class PDPDiffusion(LearnsFromPublic, FittedDiffusion):
-    """If public images of the same kind exist: diffusion trained on them, then by DP-SGD
-    (Ghalebikesabi et al. 2023).
+    """If public images of the same kind exist: diffusion trained on them, then by DP-SGD.
 
-    The public labels, if there are any, are its classes at first. Before DP-SGD the network gets a
-    new class embedding, for the private labels, and keeps its other weights. For the other
-    arguments see `FittedDiffusion`.
+    Ghalebikesabi et al. 2023. The public labels, if there are any, are its classes at first. Before
+    DP-SGD the network gets a new class embedding, for the private labels, and keeps its other
+    weights. For the other arguments see `FittedDiffusion`.
     """
 
     def _fit(self, fit: Fit) -> None:
@@ -97,10 +95,10 @@ class PDPDiffusion(LearnsFromPublic, FittedDiffusion):
 
 @plugin
 class DPLDM(LearnsFromPublic, FittedDiffusion):
-    """As `pdp_diffusion`, but DP-SGD trains the attention and the class embedding alone (Liu et al.
-    2023).
+    """As `pdp_diffusion`, but DP-SGD trains the attention and the class embedding alone.
 
-    It works on pixels, as all models of this module do, and not on an autoencoder's latents.
+    Liu et al. 2023. It works on pixels, as all models of this module do, and not on an
+    autoencoder's latents.
     """
 
     def _fit(self, fit: Fit) -> None:
@@ -126,8 +124,7 @@ class Easy(PartSpec):
 
 @plugin
 class LearnsFromEasy(ReadsPublic, OwnNetwork):
-    """A diffusion model that learns from images of generators that are cheaper to fit, then by
-    DP-SGD.
+    """A diffusion model that learns from images of cheaper generators first, then by DP-SGD.
 
     Each entry of `easy` is a generator that is fitted with a share of the budget. The network is
     trained on the images of each, in the order of the list. For the other arguments see
@@ -229,8 +226,7 @@ class DPFETA(LearnsFromEasy, FittedDiffusion):
 
 @plugin
 class PrivImage(SelectsPublic, LearnsFromEasy, FittedDiffusion):
-    """If you do not know which public images are like yours: DP picks them, then diffusion learns
-    by DP-SGD.
+    """If you do not know which public images are like yours: DP picks them, then diffusion learns.
 
     Semantics are the public labels. A classifier of them, the semantic query function, names the k
     most probable semantics of each private image; the counts of each semantic under each private

@@ -1,6 +1,4 @@
-"""A diffusion model in pixel space that answers once it is fitted, and the network that most
-methods fit.
-"""
+"""A diffusion model in pixel space that answers once it is fitted, and the usual network."""
 
 from __future__ import annotations
 
@@ -53,8 +51,7 @@ class Sampling(Settings):
 
 @plugin
 class FittedDiffusion(ByDPSGD, FittedMethod):
-    """A class-conditional diffusion model in pixel space, fine-tuned on the private records by
-    DP-SGD.
+    """A class-conditional diffusion model in pixel space, fitted by DP-SGD.
 
     Its classes are the private labels. RANDOM_API samples the class of each label; VARIATION_API
     noises the parent and denoises it again (SDEdit), as `pixel_diffusion` does. Both use the moving
@@ -124,8 +121,9 @@ class FittedDiffusion(ByDPSGD, FittedMethod):
     def record_losses(
         self, folder: Path, samples: UInt8Array, labels: Sequence[str]
     ) -> Float64Array:
-        """Return the denoising loss of each image, float64 (n,), averaged over fixed, public noise
-        and timesteps.
+        """Return the denoising loss of each image, float64 (n,).
+
+        It is averaged over fixed, public noise and timesteps.
         """
         from adapters.trained.diffusion_networks import mean_losses, stored_loss, stored_network
 

@@ -1,5 +1,6 @@
-"""The network of the fitted diffusion models (diffusers' UNet2DModel, conditioned on the class),
-its loss and files.
+"""The network of the fitted diffusion models, its loss and its files.
+
+It is diffusers' UNet2DModel, conditioned on the class.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ _HEAD = 8
 def unet(
     network: NetworkSize, shape: ImageShape, classes: int, seed: int, phase: str
 ) -> UNet2DModel:
-    """Return a new network for images of h×w×c, with weights drawn from `seed` (the recipe's) and
-    the name `phase`.
+    """Return a new network for images of h×w×c.
+
+    Its weights are drawn from `seed` (the recipe's) and the name `phase`.
 
     Raises RecipeError if the images are too small for it.
     """
@@ -63,8 +65,9 @@ def unet(
 
 
 def scheduler() -> DDIMScheduler:
-    """Return the noise schedule: a cosine that ends in pure noise, for predicted velocities
-    (Salimans and Ho 2022).
+    """Return the noise schedule, a cosine that ends in pure noise.
+
+    The network predicts velocities (Salimans and Ho 2022).
     """
     return DDIMScheduler(
         num_train_timesteps=TIMESTEPS,
@@ -77,9 +80,7 @@ def scheduler() -> DDIMScheduler:
 
 
 def with_new_classes(model: UNet2DModel, classes: int, seed: int) -> UNet2DModel:
-    """Return `model` after replacing its class embedding by a new, untrained one for `classes`
-    classes.
-    """
+    """Return `model` with a new, untrained class embedding for `classes` classes."""
     with drawing_by(seed, "classes"):
         embedding = nn.Embedding(classes, model.class_embedding.weight.shape[1])
     model.class_embedding = embedding.to(model.class_embedding.weight.device)
@@ -88,9 +89,7 @@ def with_new_classes(model: UNet2DModel, classes: int, seed: int) -> UNet2DModel
 
 
 def only_attention_and_classes(model: UNet2DModel) -> UNet2DModel:
-    """Return `model`, after freezing all parameters but those of attention layers and class
-    embedding (DP-LDM).
-    """
+    """Return `model` with all parameters frozen but attention and class embedding (DP-LDM)."""
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(".attentions." in name or name.startswith("class_embedding."))
     return model
@@ -132,16 +131,15 @@ class Denoising:
 
     @classmethod
     def of(cls, schedule: DDPMScheduler | DDIMScheduler) -> Denoising:
-        """Return the loss of a network by its noise schedule, whose `prediction_type` is one of
-        PREDICTIONS.
-        """
+        """Return the loss for a noise schedule, whose `prediction_type` is one of PREDICTIONS."""
         return cls(levels=schedule.alphas_cumprod, predicts=schedule.config.prediction_type)
 
     def draw(
         self, records: int, draws: int, shape: ImageShape, generator: torch.Generator
     ) -> Randomness:
-        """Return timesteps, int64, their ᾱ, float32, (records, draws), and noise, float32 (records,
-        draws, c, h, w).
+        """Return timesteps, int64, their ᾱ, float32, both (records, draws), and noise.
+
+        Noise is float32 (records, draws, c, h, w).
 
         For a network that is to be guided, also bool (records, draws): True for a draw without a
         class. A record's timesteps are spread: one from each of `draws` equal parts of the
@@ -176,8 +174,9 @@ class Denoising:
     def add_noise(
         self, image: Tensor, label: Tensor, randomness: Randomness
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the network's inputs, targets and classes, one per draw, for one image or for one
-        image per draw.
+        """Return the network's inputs, targets and classes, one for each draw.
+
+        There is one image, or one for each draw.
         """
         steps, level, noise, *label_draws = randomness
         share = level[:, None, None, None]
@@ -200,9 +199,7 @@ def square(difference: Tensor) -> Tensor:
 
 
 def check_prediction(prediction: str) -> None:
-    """Raise RecipeError unless `prediction`, diffusers' word for what a network predicts, is in
-    PREDICTIONS.
-    """
+    """Raise RecipeError unless `prediction`, what a network predicts, is in PREDICTIONS."""
     if prediction not in PREDICTIONS:
         words = ", ".join(PREDICTIONS)
         raise RecipeError(
@@ -259,8 +256,9 @@ def write_model(
     folder: Path,
     schedule: DDIMScheduler | DDPMScheduler | None = None,
 ) -> None:
-    """Write unet/ and scheduler/ in diffusers' format, and classes.json: the name and the label of
-    each class.
+    """Write unet/ and scheduler/ in diffusers' format, and the label of each class.
+
+    The labels go to classes.json.
 
     `schedule`: the noise schedule; None: the one that `scheduler` returns.
     """

@@ -1,5 +1,4 @@
-"""DP-Gaussian: a Gaussian per label, from one noisy sum of the clipped images' moments up to the
-second.
+"""DP-Gaussian: a Gaussian per label, from one noisy sum of first and second moments.
 
 An image x in [0, 1]^d becomes u = (x − c)/r, cut to ‖u‖ ≤ 1, with a public centre c and a public
 radius r. It adds v = (√a, √b·u, √s·uuᵀ) to the sum, a + b + s = 1. Of the symmetric uuᵀ, v holds
@@ -79,8 +78,9 @@ class Ball:
         return cls(centre, max(float(np.quantile(distances, quantile)), 1 / 255))
 
     def inside(self, images: UInt8Array) -> Float64Array:
-        """Return vectors u, ‖u‖ ≤ 1, float64 (n, d), each a function of its own image alone, to the
-        last bit.
+        """Return vectors u with ‖u‖ ≤ 1, float64 (n, d).
+
+        Each is a function of its own image alone, to the last bit.
         """
         u = (images.reshape(len(images), -1) / 255.0 - self.centre) / self.radius
         norms = np.sqrt(np.square(u).sum(axis=1, keepdims=True))
@@ -111,8 +111,12 @@ class Layout:
     def split(
         self, total: Int64Array
     ) -> tuple[Int64Array, Int64Array, Int64Array, list[Int64Array]]:
-        """Return views: counts, sums (classes, d), squares (groups, d), and, per group, products
-        above the diagonal.
+        """Return views of the four parts of the vector.
+
+        They are the counts, the sums (classes, d), the squares (groups, d) and, for each group, the
+        products above the diagonal.
+
+        Products are those above the diagonal, for each group.
         """
         k = self.classes
         d = self.dimensions
@@ -161,9 +165,7 @@ def noisy_sum(
 
 
 def _blocks(records: PrivateRecords) -> Iterator[tuple[slice, Float64Array]]:
-    """Yield slices of the records and, for each record of a slice, the number of records in its
-    privacy unit.
-    """
+    """Yield slices of the records, with the size of the privacy unit of each record."""
     _, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
     unit_sizes = of_unit[unit].astype(np.float64)
     for rows in slices(len(unit_sizes), _BLOCK):
@@ -174,8 +176,9 @@ def _blocks(records: PrivateRecords) -> Iterator[tuple[slice, Float64Array]]:
 
 
 def edge(layout: Layout, deviation: float, records: float) -> float:
-    """Return, from public or released numbers, about the largest eigenvalue that noise alone gives
-    a covariance.
+    """Return about the largest eigenvalue that noise alone gives a covariance.
+
+    It follows from public or released numbers.
 
     The noise on the mean of uuᵀ over `records` records is a symmetric matrix. Its numbers off the
     diagonal have the standard deviation t = deviation/(√2·√s·records), so its largest eigenvalue is
@@ -304,8 +307,9 @@ def gaussians_of(
 
 
 def _directions(factor: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """Return the r' directions, unit vectors float64 (d, r'), in which F·Fᵀ has variance above 0,
-    and the variances.
+    """Return the r' directions in which F·Fᵀ has a variance above 0, and these variances.
+
+    The directions are unit vectors, float64 (d, r').
     """
     along, deviations, _ = np.linalg.svd(factor, full_matrices=False)
     columns = deviations > 1e-9
@@ -396,8 +400,9 @@ class DPGaussian(ReadsPublic, AnswersByCodes, FittedMethod):
     def record_losses(
         self, folder: Path, samples: UInt8Array, labels: Sequence[str]
     ) -> Float64Array:
-        """Return −2·log density of each image under its label's Gaussian, up to a constant: float64
-        (n,).
+        """Return −2·log density of each image under its label's Gaussian, float64 (n,).
+
+        A constant is left out.
         """
         self.load(folder)
         assert isinstance(self._model, Gaussians)

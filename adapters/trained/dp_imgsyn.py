@@ -1,6 +1,4 @@
-"""DP-ImgSyn: public images, changed until a classifier sees in them the moments that it saw in the
-private images.
-"""
+"""DP-ImgSyn: public images, changed until a classifier finds the private moments in them."""
 
 from __future__ import annotations
 
@@ -64,10 +62,9 @@ class TeacherTraining(FineTuning):
 
 @plugin
 class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
-    """For training sets that must not look private: public images, changed for a classifier (Roy et
-    al. 2024).
+    """For training sets that must not look private: public images, changed for a classifier.
 
-    The guarantee is one that the published code lacks.
+    Roy et al. 2024, with a guarantee, which the published code lacks.
 
     A classifier, the teacher, is trained on the private images by DP-SGD. The moments of the
     channels that enter its GroupNorm layers are released once, as a noisy sum. The pixels of public
@@ -178,9 +175,7 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         write_json(state, fit.folder / _STATE)
 
     def _check(self, terms: FitTerms) -> None:
-        """Raise an error for terms that the method cannot serve, and for a teacher that does not
-        serve.
-        """
+        """Raise an error if these terms, or this teacher, cannot be served."""
         if len(terms.classes) < 2:
             raise RecipeError(
                 "`dp_imgsyn` needs two labels or more, which its teacher learns to tell apart. Set "
@@ -235,9 +230,7 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         return self._answer(request, [None] * len(request), np.full(len(request), -1), 1.0)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Add noise to each parent and align it again, or align another public image in its
-        place.
-        """
+        """Add noise to each parent and align it again, or align another public image instead."""
         if not isinstance(request.samples, Images):
             raise APIError("DP-ImgSyn varies images, and the parents are none.")
         places = request.conditions.get(_PUBLIC, np.full(len(request), -1))
@@ -276,8 +269,9 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         )
 
     def _digest(self, images: UInt8Array) -> str:
-        """Return a SHA-256 of the images, or of their shape if they are drawn, as fonts differ
-        between machines.
+        """Return a SHA-256 of the images, or of their shape if they are drawn.
+
+        Fonts differ between machines, so drawn images differ, too.
         """
         content = np.ascontiguousarray(images).tobytes() if self.public.paths else b"made"
         return hashlib.sha256(repr(images.shape).encode() + content).hexdigest()

@@ -1,6 +1,4 @@
-"""DP-ImgSyn's networks: the teacher, the moments that it sees in images, and the alignment of
-public images.
-"""
+"""DP-ImgSyn's networks: the teacher, the moments that it sees, and the alignment of images."""
 
 from __future__ import annotations
 
@@ -52,8 +50,7 @@ LEAST_VARIANCE = 1e-6
 
 
 def factors_of(means: Float64Array, squares: Float64Array, widths: tuple[int, ...]) -> Float64Array:
-    """Return factors that weigh the moments of layers alike and bring most vectors of moments to a
-    norm below 1.
+    """Return factors that weigh layers alike and bring most vectors of moments to a norm below 1.
 
     They are computed by the released classifier from the moments of public images, float64 (m, d):
     float64 (2·d,), for the means, then for the mean squares; equal within a layer.
@@ -94,9 +91,7 @@ class Reader:
         self.widths = tuple(layer.num_channels for layer in self._layers)
 
     def __call__(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return logits (n, classes), means (n, d) and mean squares (n, d) of all channels, layer
-        by layer.
-        """
+        """Return logits (n, classes), means (n, d) and mean squares (n, d), layer by layer."""
         inputs: list[Tensor] = []
         hooks = [
             layer.register_forward_pre_hook(
@@ -132,8 +127,9 @@ class Reader:
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """Moments of the companions (public images aligned together) before each step, with which
-    others are aligned.
+    """Moments of the companions before each step, with which other images are aligned.
+
+    Companions are public images that were aligned together.
     """
 
     means: Tensor  # of each of d channels before each of k steps, float32 (k, d)
@@ -244,8 +240,9 @@ def _distance(means: Tensor, squares: Tensor, aim: Aim) -> Tensor:
 
 
 def _others(pixels: Tensor, logits: Tensor, targets: Tensor, settings: Alignment) -> Tensor:
-    """Return the loss of Equations 2 to 4 for each image, (n,), weighted as in a batch of
-    `companions` + 1 images.
+    """Return the loss of Equations 2 to 4 for each image, (n,).
+
+    It is weighted as in a batch of `companions` + 1 images.
     """
     size = settings.companions + 1
     prior = settings.total_variation * pixel_variation(
@@ -320,8 +317,7 @@ class AlignedModel:
     def start(
         self, parent: UInt8Array | None, place: int, degree: float, seed: int
     ) -> tuple[Pixels, np.int64, np.int64]:
-        """Return the image that a sample starts from, its alignment's first step, and its public
-        image's place.
+        """Return a sample's first image, its first step of alignment, and its public image's place.
 
         A new sample, which has no parent, starts from a public image that is drawn by `seed`.
         """
@@ -341,8 +337,9 @@ class AlignedModel:
     def align_batch(
         self, images: Pixels, labels: Int64Array, begin: Int64Array
     ) -> tuple[UInt8Array, Pixels]:
-        """Return aligned images, uint8 n×h×w×c, and the teacher's probabilities for them, float32
-        (n, classes).
+        """Return aligned images, uint8 n×h×w×c, and the teacher's probabilities for them.
+
+        The probabilities are float32 (n, classes).
         """
         device = self.aim.reader.device
         pixels = torch.from_numpy(images).to(device).permute(0, 3, 1, 2)
@@ -386,8 +383,7 @@ def make_teacher(kind: str, channels: int, classes: int, seed: int) -> nn.Module
 
 
 def check_own(kind: str, shape: ImageShape, classes: int, loss: CrossEntropy) -> None:
-    """Check, on noise images of h×w×c, that a user's teacher can be trained and read as the
-    guarantee demands.
+    """Check, on noise images of h×w×c, that a user's teacher allows the guarantee.
 
     Raises PluginError if it cannot be trained by DP-SGD, keeps state, or makes no logits of such
     images.

@@ -1,6 +1,4 @@
-"""DP-SAD: a student diffusion model that learns from the records, a teacher and a discriminator
-(Liu et al. 2024).
-"""
+"""DP-SAD: a student model learns from records, teacher and discriminator (Liu et al. 2024)."""
 
 from __future__ import annotations
 
@@ -51,11 +49,10 @@ class Learning(FineTuning):
 
 @plugin
 class DPSAD(ReadsPublic, OwnNetwork, FittedDiffusion):
-    """If public images have your labels' names: a student learns by DP-SGD from records and a
-    teacher.
+    """If public images have your labels' names: a student learns from records and a teacher.
 
-    A diffusion model, the student, that DP-SGD trains to match the records and a teacher, judged by
-    a discriminator.
+    DP-SGD trains a diffusion model, the student, to match the records and a teacher, judged by a
+    discriminator.
 
     The teacher is a diffusion model, trained by DP-SGD on the records with a share of the budget,
     or on public images alone. The discriminator learns between the student's blocks, from images

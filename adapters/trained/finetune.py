@@ -1,6 +1,4 @@
-"""A diffusion checkpoint of the user's, fitted by DP-SGD on LoRA matrices beside some layers, or on
-whole layers.
-"""
+"""A user's diffusion checkpoint, fitted by DP-SGD on LoRA matrices or on whole layers."""
 
 from __future__ import annotations
 
@@ -115,8 +113,7 @@ def _layers(model: nn.Module, setting: str, endings: tuple[str, ...]) -> list[st
 
 @plugin
 class FineTune(FittedDiffusion):
-    """If you have a checkpoint whose images are like yours: DP-SGD on LoRA matrices, or on layers
-    you choose.
+    """If you have a checkpoint whose images are like yours: DP-SGD on LoRA matrices or layers.
 
     It is a UNet2DModel in pixel space, whose classes become the private labels, or a pipeline of
     Stable Diffusion 1 or 2, fitted through its latents, with a prompt for each private label. The
@@ -211,8 +208,9 @@ class FineTune(FittedDiffusion):
     def record_losses(
         self, folder: Path, samples: UInt8Array, labels: Sequence[str]
     ) -> Float64Array:
-        """Return each image's loss, float64 (n,), as the fit computed it, averaged over fixed,
-        public draws.
+        """Return each image's loss, float64 (n,), as the fit computed it.
+
+        It is averaged over fixed, public draws.
         """
         if not (folder / INDEX).is_file():
             return super().record_losses(folder, samples, labels)
@@ -252,9 +250,7 @@ class FineTune(FittedDiffusion):
         return PixelCheckpoint(files, terms.classes, terms.image_shape, self.classes)
 
     def _check_pipeline(self) -> None:
-        """Raise RecipeError if a setting that a pipeline needs is missing, or one that it does not
-        take is given.
-        """
+        """Raise RecipeError if settings are missing for a pipeline, or do not suit it."""
         if self.prompts is None:
             raise RecipeError(
                 "`api.prompts` is missing: `api.model` draws from text. Write one for each label."

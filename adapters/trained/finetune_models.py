@@ -1,6 +1,4 @@
-"""A user's checkpoint, in pixel space or of Stable Diffusion, and LoRA matrices beside its
-layers.
-"""
+"""A user's checkpoint, in pixel space or of Stable Diffusion, and LoRA matrices in it."""
 
 from __future__ import annotations
 
@@ -101,8 +99,9 @@ class PixelCheckpoint:
         (folder / CHECKPOINT).write_text(self.digest() + "\n", encoding="utf-8")
 
     def digest(self) -> str:
-        """Return JSON: SHA-256 of the weights, and of the settings of network, schedule and
-        classes.
+        """Return JSON with the SHA-256 of weights and settings.
+
+        The settings are those of network, schedule and classes.
         """
         settings = json.dumps(
             [self.files.unet, self.files.scheduler, self.files.classes], sort_keys=True
@@ -163,8 +162,9 @@ def check_same(checkpoint: Checkpoint, fit: Fit) -> None:
 
 @dataclass(frozen=True)
 class LatentCheckpoint:
-    """A pipeline of Stable Diffusion 1 or 2, fitted through its latents, with a prompt for each
-    private label.
+    """A pipeline of Stable Diffusion 1 or 2, fitted through its latents.
+
+    Each private label has a prompt.
 
     The autoencoder and the text encoder stay as they are. A record's latent is computed within that
     record's gradient, under `vmap`, where no record sees another: the latent depends on that record
@@ -303,8 +303,9 @@ class Latent:
         return square(output - target)
 
     def _encode(self, image: Tensor) -> Tensor:
-        """Return the mean of one image's latent, c×h×w, shifted and scaled as the checkpoint's
-        settings say.
+        """Return the mean of one image's latent, c×h×w.
+
+        The checkpoint's settings shift and scale it.
         """
         mean = self._vae.encode(image.expand(3, -1, -1)[None]).latent_dist.mode()[0]
         config = self._vae.config
@@ -351,8 +352,9 @@ def stored_latent(folder: Path) -> LatentCheckpoint:
 
 
 class LowRank(nn.Module):
-    """A Linear or Conv2d layer plus scale·B·A: A (r×in) random, B (out×r) zero, so that the layer
-    begins as it was.
+    """A Linear or Conv2d layer plus scale·B·A.
+
+    A (r×in) begins random and B (out×r) zero, so the layer begins as it was.
 
     A convolution must have no groups; its A has the kernel size of the layer. `scale`: α/r.
     """
@@ -405,9 +407,7 @@ def add_matrices(model: nn.Module, names: list[str], rank: int, scale: float) ->
 
 
 def merge_matrices(model: nn.Module) -> None:
-    """Add each pair of matrices, as scale·B·A, to the weights of its layer, and take the pair out
-    of `model`.
-    """
+    """Add each pair of matrices to the weights of its layer, and remove the pair."""
     for name, module in list(model.named_modules()):
         if isinstance(module, LowRank):
             _replace(model, name, module.merge())

@@ -1,5 +1,6 @@
-"""A fitted method is one function, `_fit`, which is run to fit it, and run to plan what it releases
-and costs.
+"""The tools of fitted methods, each of which is one function, `_fit`.
+
+The function runs to fit the method, and to plan what it releases and costs.
 
 It gets the tools of a `Fit`. A plan gives it a `Recording` in their place, which notes the releases
 that are declared.
@@ -46,8 +47,9 @@ BELOW_ONE = 1 - 1e-9
 
 
 def on_grid(vector: Float64Array, grid: int) -> Int64Array:
-    """Return `vector`, of L2 norm ≤ 1, in integer grid steps, rounded toward zero, so that its norm
-    does not grow.
+    """Return `vector`, of L2 norm ≤ 1, in integer grid steps.
+
+    It is rounded toward zero, so its norm does not grow.
     """
     return np.trunc(vector * (grid * BELOW_ONE)).astype(np.int64)
 
@@ -60,8 +62,9 @@ def noisy_sums(
     release: Release,
     noise: Noise,
 ) -> Int64Array:
-    """Return noisy sums of vectors over each drawn subset and label, int64 (subsets, classes,
-    length), in grid steps.
+    """Return noisy sums of vectors by subset and label, in grid steps.
+
+    The sums are int64 (subsets, classes, length).
 
     Guarantee: the release's, over all `count` subsets, if the vector of an image, float64
     (length,), has an L2 norm of at most 1 and depends on that image and on public values alone, to
@@ -90,8 +93,9 @@ def with_share(terms: FitTerms, share: float) -> FitTerms:
 
 @lru_cache(maxsize=64)
 def _calibrated(release: Release, budget: Budget, fractional: bool | None) -> Release:
-    """Return `release` with the least noise that meets the budget, and the grid for it, unless
-    `fractional` is None.
+    """Return `release` with the least noise that meets the budget, and with the grid for it.
+
+    The grid stays if `fractional` is None.
 
     Raises PrivacyError if no noise suffices. Cached: where records are sampled, the search takes
     seconds.
@@ -109,8 +113,9 @@ def _calibrated(release: Release, budget: Budget, fractional: bool | None) -> Re
 
 
 class Fit:
-    """The tools of a fitted method: they declare releases, draw them, and give nothing else that
-    depends on records.
+    """The tools of a fitted method: they declare releases, and draw them.
+
+    They give nothing else that depends on records.
 
     A method declares all that it releases, calls `begin`, and only then computes; trainings.py has
     tools for DP-SGD.
@@ -150,8 +155,9 @@ class Fit:
         count: int = 1,
         grid: int | None = None,
     ) -> Release:
-        """Declare a noisy sum, or several over drawn subsets, to which a privacy unit adds a vector
-        of bounded L2 norm.
+        """Declare a noisy sum, or several over drawn subsets.
+
+        A privacy unit adds a vector of bounded L2 norm to each.
 
         Args:
             name: of the release, without the prefix FIT.
@@ -184,8 +190,9 @@ class Fit:
         return release
 
     def declare(self, *releases: Release) -> None:
-        """Declare releases whose noise is known, such as those of another method that is fitted
-        within this one.
+        """Declare releases whose noise is known.
+
+        They may be those of another method that is fitted within this one.
         """
         if self._has_begun:
             raise PrivacyError(
@@ -217,8 +224,7 @@ class Fit:
         return cast(Array, array)
 
     def sums(self, release: Release, vector: Vector, shape: tuple[int, ...]) -> Int64Array:
-        """Return the noisy sums of the records' vectors in the release's grid steps: see
-        `noisy_sums`.
+        """Return the noisy sums of the records' vectors, in grid steps: see `noisy_sums`.
 
         Args:
             release: what `sum` returned.
@@ -238,15 +244,14 @@ class Fit:
     # What is computed from public values and releases alone.
 
     def kept(self, name: str, compute: Callable[[], bytes]) -> bytes:
-        """Return what an interrupted fit kept under `name`, or compute it and keep it: see
-        `Cache.get`.
-        """
+        """Return what an interrupted fit kept under `name`, or compute and keep it: see `Cache`."""
         return self.fitting.cache.get(name, compute)
 
     @contextmanager
     def steps(self, task: str, steps: int) -> Iterator[Callable[[], None]]:
-        """Yield a function to call after each of `steps` steps: it raises Interrupted if a stop was
-        requested.
+        """Yield a function to call after each of `steps` steps.
+
+        It raises Interrupted if a stop was requested.
         """
         with self.fitting.progress.task(task, steps) as progress:
 

@@ -1,6 +1,4 @@
-"""The generator of images from codes, fitted to a noisy mean or against a discriminator, and the
-discriminator.
-"""
+"""The networks of the GANs, and the generator that is fitted to a noisy mean."""
 
 from __future__ import annotations
 
@@ -140,8 +138,10 @@ _GROUPS = 4
 
 
 class Discriminator(nn.Module):
-    """Two strided convolutions with GroupNorm, and a dense layer whose weights the label shifts:
-    logit of "real".
+    """A classifier of images: its logit says "real".
+
+    It has two strided convolutions with GroupNorm, and a dense layer whose weights the label
+    shifts.
     """
 
     def __init__(self, classes: int, shape: ImageShape) -> None:
@@ -185,8 +185,9 @@ class DiscriminatorLoss:
     def draw(
         self, records: int, draws: int, shape: ImageShape, generator: torch.Generator
     ) -> Randomness:
-        """Return generated images, float32 (records, draws, c, h, w) in [−1, 1], and their random
-        labels.
+        """Return generated images, float32 (records, draws, c, h, w) in [−1, 1], and their labels.
+
+        The labels are random.
         """
         count = records * draws
         codes = torch.randn((count, CODE), generator=generator)
@@ -197,9 +198,7 @@ class DiscriminatorLoss:
     def __call__(
         self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness
     ) -> Tensor:
-        """Return, for each draw, the record's loss plus the loss of the draw's generated image:
-        (draws,).
-        """
+        """Return, for each draw, the record's loss plus the generated image's loss, (draws,)."""
         images, labels = randomness
         real = model(image[None], label[None])
         return functional.softplus(-real) + functional.softplus(model(images, labels))
@@ -274,8 +273,9 @@ class Learner:
         )
 
     def learn(self, discriminator: nn.Module, steps: int | None = None) -> None:
-        """Train the generator against `discriminator`, for `steps` steps, or as many as the
-        settings say.
+        """Train the generator against `discriminator`.
+
+        `steps`: None: as many as the settings say.
         """
         discriminator.requires_grad_(False)
         self.generator.train()
@@ -302,9 +302,7 @@ class Learner:
         return codes, torch.randint(self._classes, (batch,), generator=self._random, device=device)
 
     def _follow(self) -> None:
-        """Update the moving average of the weights, and copy BatchNorm's latest statistics
-        into it.
-        """
+        """Update the moving average of the weights, and copy BatchNorm's latest statistics."""
         with torch.no_grad():
             for mean, value in zip(
                 self.average.parameters(), self.generator.parameters(), strict=True

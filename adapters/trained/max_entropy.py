@@ -1,5 +1,4 @@
-"""Rows weighted so that they agree with noisy counts of the private rows: of values, of pairs, of
-nearest rows.
+"""Made-up rows, weighted until they agree with noisy counts of the private rows.
 
 A pool of made-up rows of each label gets the weights of largest entropy that agree, as far as noise
 tells, with the noisy counts (Jaynes 1957; McKenna et al. 2019). Values and pairs are counted as
@@ -96,8 +95,9 @@ def max_entropy(matrix: Any, values: Floats, variances: Floats, total: float) ->
 
 
 def systematic(weights: Floats, count: int, rng: np.random.Generator) -> Integers:
-    """Return `count` places, each as often as its weight says, rounded up or down at random
-    (Kitagawa 1996).
+    """Return `count` places, each as often as its weight says (Kitagawa 1996).
+
+    Fractions are rounded up or down at random.
     """
     order = rng.permutation(len(weights))
     ends = np.cumsum(weights[order])
@@ -144,8 +144,7 @@ class _Pool:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MaxEntropy(FittedMethod, MakesRows):
-    """The first to try for a table: rows that agree with noisy counts of values, of pairs and of
-    nearest rows.
+    """The first to try for a table: rows that agree with noisy counts of the private rows.
 
     It releases, by label: how many records there are, the counts of each column's values (numbers
     in ranges, finer where there is much), the counts of pairs of values, and in each of `rounds`
@@ -202,9 +201,7 @@ class MaxEntropy(FittedMethod, MakesRows):
         return [one for one in levels if one]
 
     def _parts(self) -> dict[str, tuple[float, float]]:
-        """Return for each release its share of 1/σ², and the L2 norm of what a record adds to its
-        counts.
-        """
+        """Return each release's share of 1/σ², and the L2 norm of what a record adds."""
         levels = self._levels
         d = len(self._declared)
         rounds = self._rounds
@@ -240,7 +237,7 @@ class MaxEntropy(FittedMethod, MakesRows):
         return dict(zip(self._parts(), releases(calibrate(releases, terms.budget)), strict=True))
 
     def dry_run(self, terms: FitTerms, measured: bool = True) -> Sequence[DryRun]:
-        """Foretell memory and time from columns, values and labels, by what others took.
+        """Forecast memory and time from the numbers of columns, values and labels.
 
         See `Rehearsing`.
         """
@@ -268,9 +265,7 @@ class MaxEntropy(FittedMethod, MakesRows):
         self.dry_run(fit.terms)  # refuses if memory does not suffice
 
         def draw(name: str, cells: Cells, number: int) -> tuple[Floats, float]:
-            """Return noisy counts of cells, float64 (labels, number), and the noise's standard
-            deviation.
-            """
+            """Return noisy counts, float64 (labels, number), and their noise's deviation."""
             release = releases[name]
             norm = self._parts()[name][1]
             labels = len(fit.terms.classes)
@@ -381,8 +376,9 @@ class MaxEntropy(FittedMethod, MakesRows):
             self._model = codes, np.cumsum(weights, axis=1)
 
     def _places(self, labels: Sequence[str], numbers: Floats) -> tuple[Codes, Integers, Integers]:
-        """Return the model's codes and, for each label and number in [0, 1), its index and a place
-        in its pool.
+        """Return the model's codes, and each label's index and a place in its pool.
+
+        Places follow from `numbers` in [0, 1).
         """
         if self._model is None:
             raise not_fitted("This generator")
@@ -395,8 +391,7 @@ class MaxEntropy(FittedMethod, MakesRows):
         return codes, of, places
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """Spread the samples of each label evenly over its weighted rows, so that few rows come
-        twice.
+        """Spread the samples of each label evenly over its weighted rows.
 
         Of n rows that are drawn by chance among m, about n²/2m would be copies.
         """
@@ -424,8 +419,9 @@ class MaxEntropy(FittedMethod, MakesRows):
 
 
 def _keep(fit: Fit, name: str, arrays: list[Integers]) -> list[Integers]:
-    """Return the arrays, or those kept when the fit was here before: counts that are stored are of
-    these.
+    """Return the arrays, or those that an interrupted fit kept.
+
+    Stored counts are of the kept ones.
     """
     file = io.BytesIO()
     np.savez(file, *arrays)
@@ -435,8 +431,7 @@ def _keep(fit: Fit, name: str, arrays: list[Integers]) -> list[Integers]:
 
 
 class Independent(MaxEntropy):
-    """The baseline of all fits of tables: each column by itself, by label, from noisy counts of its
-    values.
+    """The baseline for tables: each column by itself, by label, from noisy counts of its values.
 
     Args:
         columns: each column's kind and values; by default the private table's.

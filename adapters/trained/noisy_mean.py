@@ -1,6 +1,4 @@
-"""DP-MERF and DP-MEPF: one noisy sum of the records' features, and a small generator that is fitted
-to this sum.
-"""
+"""DP-MERF and DP-MEPF: a small generator is fitted to one noisy sum of features."""
 
 from __future__ import annotations
 
@@ -45,16 +43,16 @@ class RecordFeatures(Protocol):
         ...
 
     def of_batch(self, images: Tensor) -> Tensor:
-        """Return c·φ(x), (n, D), differentiable, of images, float32 (n, h, w, c) in [0, 1], with
-        one c > 0 for all.
+        """Return c·φ(x), (n, D), differentiable, with one c > 0 for all images.
+
+        Images are float32 (n, h, w, c) in [0, 1].
         """
         ...
 
 
 @plugin
 class NoisyMean(AnswersByCodes):
-    """A generator of images from a code and a label, fitted to one noisy sum of the records'
-    features.
+    """A generator of images that is fitted to one noisy sum of the records' features.
 
     Args:
         steps: of fitting the generator.
@@ -67,9 +65,7 @@ class NoisyMean(AnswersByCodes):
     rate: Rate = 1e-2
 
     def fit_to_mean(self, fit: Fit, features_of: Callable[[FitTerms], RecordFeatures]) -> None:
-        """Release the sum of the records' features, and write a generator that is fitted to match
-        it.
-        """
+        """Release the sum of the records' features, then fit a generator to it and write it."""
         terms = fit.terms
         classes = len(fit.terms.classes)
         if self.batch < max(2, classes):
@@ -100,8 +96,9 @@ class NoisyMean(AnswersByCodes):
 
 @plugin
 class DPMERF(NoisyMean, FittedMethod):
-    """Small, simple images in a minute: one noisy mean of random features (Harder et al., AISTATS
-    2021).
+    """Small, simple images in a minute: one noisy mean of random features.
+
+    Harder et al., AISTATS 2021.
 
     Every private image becomes a vector of random features of norm 1. The vectors' sum per label is
     released once, with noise, and a small generator is fitted to the sum without seeing the images
@@ -195,8 +192,9 @@ _CENTRED = 100
 
 @plugin
 class DPMEPF(NoisyMean, FittedMethod):
-    """To compare with `dp_merf`: one noisy mean of a pretrained network's features (Harder et al.,
-    TMLR 2023).
+    """To compare with `dp_merf`: one noisy mean of a pretrained network's features.
+
+    Harder et al., TMLR 2023.
 
     Every private image becomes a vector of norm at most 1: the values after some stages of
     EfficientNet-Lite0, trained on ImageNet, and their squares. The vectors' sum per label is
@@ -267,8 +265,9 @@ class Perceptual:
         seed: int,
         images: int,
     ) -> Perceptual:
-        """Return features by the published network, centred by the means over `images` public noise
-        images of h×w×c.
+        """Return features of the published network for images of h×w×c.
+
+        The means over `images` public noise images centre them.
         """
         import torch
 
@@ -319,8 +318,9 @@ class Perceptual:
         ]
 
     def _blocks(self, images: Tensor) -> list[Tensor]:
-        """Return the blocks b_j, each float32 (n, d_j), of float32 images (n, h, w, c) in
-        [0, 1].
+        """Return the blocks b_j, each float32 (n, d_j).
+
+        Images are float32 (n, h, w, c) in [0, 1].
         """
         stages = _stage_values(self.module, images.permute(0, 3, 1, 2), self.side, self.stages)
         values = [value.flatten(1) for value in stages]

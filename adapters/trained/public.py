@@ -1,6 +1,4 @@
-"""The public images that a model is trained on before it sees a private record, and that
-training.
-"""
+"""The public images that a model is trained on first, and that training."""
 
 from __future__ import annotations
 
@@ -57,8 +55,9 @@ class PublicSet:
 
     @classmethod
     def of_names(cls, images: Pixels, names: Sequence[str]) -> PublicSet:
-        """Return a set of `images`, with the label name of each in `names`, which is empty if they
-        are not labelled.
+        """Return a set of `images`, with the label name of each in `names`.
+
+        `names` is empty if they have no labels.
         """
         if not names:
             return cls(images, np.zeros(len(images), dtype=np.int64), ())
@@ -85,8 +84,9 @@ class PublicSet:
     def draw(
         self, rng: np.random.Generator, size: int, device: torch.device
     ) -> tuple[Tensor, Tensor]:
-        """Return `size` images drawn by `rng`, float32 n×c×h×w in [−1, 1], and their labels, int64
-        (n,).
+        """Return `size` images drawn by `rng`, and their labels, int64 (n,).
+
+        The images are float32 n×c×h×w in [−1, 1].
         """
         import torch
 
@@ -234,8 +234,9 @@ _PLACE = Field(description="where the folder or the .npz file of public images i
 
 
 class Folder(Source):
-    """A folder of image files, where `labels.csv`, or the subfolder that an image lies in, names
-    the image's label.
+    """A folder of image files.
+
+    An image's label stands in `labels.csv`, or is the name of its subfolder.
 
     Attributes:
         resize: how images get the size of the private ones.
@@ -367,12 +368,11 @@ def train(
     phase: str,
     step_done: Callable[[], None],
 ) -> Model:
-    """Train `model`.
+    """Train `model`, and give it the moving average of its weights.
 
-    Return it with the moving average of its weights. On a CPU, the arguments determine every bit.
-
-    `seed` and the training's name `phase` give its randomness. `step_done` is called after every
-    step, and may end the training by an exception. Raises RecipeError if memory does not suffice.
+    On a CPU, the arguments determine every bit. `seed` and the training's name `phase` give its
+    randomness. `step_done` is called after every step, and may end the training by an exception.
+    Raises RecipeError if memory does not suffice.
     """
     import torch
 
@@ -448,8 +448,9 @@ def drawing_by(seed: int, phase: str) -> Iterator[None]:
 
 
 def rate_at(step: int, steps: int) -> float:
-    """Return the learning rate at a step, as a share of the highest: it rises, then falls as a
-    cosine.
+    """Return the learning rate at a step, as a share of the highest.
+
+    It rises, then falls as a cosine.
     """
     return min(1.0, (step + 1) * _RISING / steps) * 0.5 * (1 + math.cos(math.pi * step / steps))
 

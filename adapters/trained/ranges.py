@@ -1,5 +1,6 @@
-"""Ranges of a table's columns, finer where there is much, and the noisy number of records
-in each.
+"""Ranges of a table's columns, and the noisy number of records in each range.
+
+Ranges are finer where there are many records.
 """
 
 from __future__ import annotations
@@ -33,16 +34,15 @@ LEAST = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Bins:
-    """Ranges of codes in each column: bin b of column j holds edges[j][b] ≤ code <
-    edges[j][b + 1].
-    """
+    """Ranges of codes: bin b of column j holds edges[j][b] ≤ code < edges[j][b + 1]."""
 
     edges: list[Integers]
 
     @classmethod
     def of(cls, columns: Columns) -> Bins:
-        """Return a bin for each category, at most BINS for an ordered column, and one for missing
-        values, if any.
+        """Return a bin for each category and for missing values.
+
+        An ordered column has at most BINS bins, and one for missing values.
         """
         edges = []
         for one in columns.values():
@@ -74,8 +74,9 @@ class Bins:
         return cells
 
     def draw(self, shares: Sequence[Floats], count: int, rng: np.random.Generator) -> Codes:
-        """Return codes, int64 (count, d): a bin by `shares`, (bins,) of each column, and a value
-        within it evenly.
+        """Return codes, int64 (count, d): a bin by its share, and a value evenly within it.
+
+        `shares` has the bins' shares for each column, (bins,).
         """
         bins, numbers = np.empty((2, count, len(self.edges)))
         for j, share in enumerate(shares):
@@ -87,8 +88,9 @@ class Bins:
         return self.codes(bins.astype(np.int64), numbers)
 
     def codes(self, bins: Integers, numbers: Floats) -> Codes:
-        """Return codes of these bins, int64 (n, d), each the value at a place in [0, 1) of
-        its bin.
+        """Return codes of these bins, int64 (n, d).
+
+        `numbers` in [0, 1) give each value's place within its bin.
         """
         columns = zip(self.edges, bins.T, numbers.T, strict=True)
         codes = [
@@ -101,8 +103,9 @@ class Bins:
 def count_values(
     columns: Columns, levels: list[list[int]], sizes: Floats, draw: Draw, keep: Keep
 ) -> tuple[Bins, list[Floats]]:
-    """Return the ranges of each column, and each label's records there, float64 (labels, bins) for
-    each column.
+    """Return the ranges of each column, and each label's number of records in them.
+
+    The numbers are float64 (labels, bins) for each column.
 
     Guarantee: post-processing of the counts that `draw` releases.
 
@@ -140,8 +143,9 @@ def count_values(
 
 
 def _are_held(columns: Columns, j: int, counts: Floats, even: Floats, noise: float) -> Mask:
-    """Mark the bins of column j that hold records, bool (bins,): for a number or date see
-    `occupied`, otherwise all.
+    """Mark the bins of column j that hold records, bool (bins,).
+
+    Numbers and dates are marked by `occupied`; of other columns all bins are.
     """
     column = [*columns.values()][j]
     marks = np.ones(len(counts), bool)
@@ -154,8 +158,9 @@ def _are_held(columns: Columns, j: int, counts: Floats, even: Floats, noise: flo
 def narrow(
     columns: Columns, bins: Bins, shares: list[Floats], whole: Collection[int], keep: Keep
 ) -> tuple[Bins, list[Floats], Integers]:
-    """Return bins and shares with each number and date restricted to the bins that hold records,
-    and those ends.
+    """Return bins and shares without the ends that hold no records, and the new ends.
+
+    Numbers and dates are restricted.
 
     The columns at `whole` stay as they are. The ends are each column's first and last code, int64
     (d, 2); in the bins, codes begin anew at the first one.
@@ -183,7 +188,7 @@ def narrow(
 
 
 def occupied(counts: Floats, even: Floats, deviation: float) -> Mask:
-    """Mark the run of bins outside of which counts are hardly more than noise, bool (bins,).
+    """Mark the run of bins that hold more than noise, bool (bins,).
 
     It is the run with the largest sum of what each count is above half an even share of its range,
     or half the noise.
@@ -202,8 +207,7 @@ def occupied(counts: Floats, even: Floats, deviation: float) -> Mask:
 def split_all(
     noisy: Floats, totals: Floats, parents: Integers, are_held: Mask, noise: float
 ) -> Floats:
-    """Return each label's totals, float64 (labels, ranges), split by `split` into the bins that
-    hold records.
+    """Return each label's totals, float64 (labels, ranges), split into the bins that hold records.
 
     `parents`: the range of each bin. `noise`: the counts' standard deviation.
     """

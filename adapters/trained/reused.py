@@ -1,6 +1,4 @@
-"""A generator that another run fitted: the model answers in this run, and the fit's cost counts in
-this run, too.
-"""
+"""A generator that another run fitted answers in this run, and its cost counts in this run, too."""
 
 from __future__ import annotations
 
@@ -72,18 +70,20 @@ class Trained(Generator):
         return self._generator().describe_degree(degree, iteration)
 
     def public_paths(self) -> tuple[Path, ...]:
-        """See `ReadsPublicSamples`: the fitted generator's, as this run's records may be among its
-        public samples.
+        """Return the public files of the fitted generator.
+
+        This run's records may be among its public samples.
         """
         return paths_of([self._generator()])
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
-        """See `ReadsPublicSamples`."""
+        """Yield the public samples of the fitted generator."""
         return samples_of([self._generator()], shape, rule)
 
     def check_machine(self) -> None:
-        """Raise PEError if the model cannot answer here: its device, or something that it reads, is
-        missing.
+        """Raise PEError if the model cannot answer here.
+
+        Its device, or something that it reads, may be missing.
         """
         generator = self._generator()
         generator.check_machine()
@@ -132,8 +132,9 @@ class Trained(Generator):
         shutil.copytree(self._path / MODEL, fitting.folder, dirs_exist_ok=True)
 
     def load(self, folder: Path) -> None:
-        """Answer from the model in `folder`; raise RecipeError if there is none, or it is
-        damaged.
+        """Answer from the model in `folder`.
+
+        Raise RecipeError if there is none, or it is damaged.
         """
         self._record = Fitted.read(folder)
         self._api = None
@@ -166,8 +167,7 @@ class Trained(Generator):
         return self._api
 
     def _check_named(self, record: Fitted, run: Path) -> None:
-        """Raise RecipeError if the model in `run` names code to be run that this recipe does not
-        name, too.
+        """Raise RecipeError if the model in `run` names code that this recipe does not name, too.
 
         Likewise an address, a key or a file, if the run was made elsewhere.
         """
@@ -186,9 +186,7 @@ class Trained(Generator):
 
 
 def _with_own_names(releases: Sequence[Release]) -> tuple[Release, ...]:
-    """Return the releases under different names: where a name occurs again, a number is added to
-    it.
-    """
+    """Return the releases under different names: a number is added to a name that occurs again."""
     by_name: dict[str, Release] = {}
     for release in releases:
         name = release.name
@@ -201,8 +199,9 @@ def _with_own_names(releases: Sequence[Release]) -> tuple[Release, ...]:
 
 
 def _merge(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `settings` with the values of `changes`; in a section, only the keys that `changes`
-    names are replaced.
+    """Return `settings` with the values of `changes`.
+
+    In a section, only the keys that `changes` names are replaced.
     """
     union = dict(settings)
     for key, value in changes.items():

@@ -1,5 +1,6 @@
-"""PrivImage's private query: how often each label's records have each public semantic (Li et al.
-2024, §3.3).
+"""PrivImage's private query: how often each label's records have each public semantic.
+
+Li et al. 2024, §3.3.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ _GRID = 3
 
 
 class QueryTraining(PlainTraining):
-    """Training of PrivImage's semantic query function, which names the most probable public labels
-    of an image.
+    """Training of PrivImage's semantic query function.
+
+    The function names the most probable public labels of an image.
     """
 
     steps: Count = 1000
@@ -91,8 +93,7 @@ def train_query(
     device: torch.device,
     step_done: Callable[[], None],
 ) -> Tops:
-    """Return the semantic query function: it names the k most probable public labels, the
-    semantics, of an image.
+    """Return the semantic query function, which names an image's k most probable public labels.
 
     It is a classifier that is trained on a labelled public set: three convolutions with GroupNorm,
     and a dense layer.
@@ -146,8 +147,9 @@ def declared_semantics(fit: Fit, k: int, share: float) -> Release:
 
 @plugin
 class SelectsPublic(ReadsPublic):
-    """A fit that asks once, under DP, which public images are most like the private ones (Li et
-    al., USENIX 2024).
+    """A fit that asks once, under DP, which public images are most like the private ones.
+
+    Li et al., USENIX 2024.
 
     Semantics are the public labels. A classifier of them, the semantic query function, names the k
     most probable semantics of each private image; the counts of each semantic under each private

@@ -1,5 +1,6 @@
-"""Sections of a recipe that fitted generators share: public values, fixed before a private record
-is seen.
+"""Sections of a recipe that fitted generators share.
+
+They hold public values, fixed before a private record is seen.
 """
 
 from __future__ import annotations
@@ -194,8 +195,7 @@ class DPSGD(FineTuning):
         return max(0, min(self.block, self.steps - step))
 
     def rounds(self, micro_batch: int, devices: int = 1) -> float:
-        """Return how many micro-batches each device computes in a step, one after the other, on
-        average.
+        """Return how many micro-batches each device computes in a step, on average.
 
         On average, the last micro-batch is half full, and meanwhile half of the other devices have
         no micro-batch.
@@ -203,8 +203,9 @@ class DPSGD(FineTuning):
         return (self.expected_batch / micro_batch + 0.5) / devices + (1 - 1 / devices) / 2
 
     def rate_at(self, step: int) -> float:
-        """Return the learning rate of step `step`, counted from 0: a schedule that no data can
-        change.
+        """Return the learning rate of step `step`, counted from 0.
+
+        No data can change this schedule.
         """
         return self.learning_rate * min(1.0, (step + 1) / (self.warm_up + 1))
 

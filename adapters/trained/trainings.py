@@ -1,5 +1,4 @@
-"""Trainings within a fit: DP-SGD on the private records, whose releases are declared, and training
-on public images.
+"""Trainings within a fit: DP-SGD on the private records, and training on public images.
 
 A `Recording` in place of a `Fit` measures them on made-up images.
 """
@@ -71,8 +70,7 @@ def block_releases(settings: DPSGD, name: str, relation: Relation) -> tuple[Rele
 def calibrate_training(
     settings: DPSGD, budget: Budget, relation: Relation, others: tuple[Release, ...] = ()
 ) -> DPSGD:
-    """Return `settings` with the least noise for which the training and `others` together meet
-    `budget`.
+    """Return `settings` with the least noise that meets `budget` together with `others`.
 
     Raises PrivacyError if `others` take all of the budget, or leave too little for one useful step.
     Cached: where records are sampled, the search takes many seconds.
@@ -201,8 +199,7 @@ def pretrain(
     settings: PlainTraining,
     name: str = PUBLIC_IMAGES,
 ) -> None:
-    """Train `model` on public images, or load the weights that an interrupted fit kept after this
-    training.
+    """Train `model` on public images, or load the weights that an interrupted fit kept.
 
     Args:
         fit: of which it is a part. A `Recording` measures it.
@@ -232,7 +229,7 @@ def pretrain(
 def _measured(
     model: nn.Module, train: Train, settings: PlainTraining, name: str, shape: ImageShape
 ) -> DryRun:
-    """Return a training's cost by three steps on random images.
+    """Return what a training costs, by three steps on random images.
 
     Raise RecipeError if memory does not suffice.
     """
@@ -271,8 +268,9 @@ class ByDPSGD:
         choose_devices(self.device)
 
     def places(self) -> list[torch.device]:
-        """Return the devices that share each step: the CPU in place of MPS, as DP-SGD needs
-        float64.
+        """Return the devices that share each step.
+
+        The CPU takes the place of MPS, as DP-SGD needs float64.
         """
         import torch
 

@@ -1,4 +1,4 @@
-"""Trainer: a generator that is fitted on the private records, under a budget, before it answers.
+"""A generator that is fitted on the private records, under a budget, before it answers.
 
 Any class with the methods of `Trainer` and of a generator (pe/plugins/protocols.py) works if an
 entry point of `pe.adapters` names it. It belongs to the private side: only releases through the
@@ -42,8 +42,9 @@ _BLOCK = 256
 
 
 class Cache:
-    """Intermediate results of a fit, computed from public values and releases alone, which spare a
-    resumed fit work.
+    """Intermediate results that spare a resumed fit work.
+
+    They are computed from public values and releases alone.
 
     Args:
         folder: holds them until the fit is done; None: nothing is kept.
@@ -128,7 +129,7 @@ class Fitting:
 
 @dataclass(frozen=True, eq=False)
 class PrivateRecords:
-    """CONFIDENTIAL: the private records that can be read, in memory.
+    """CONFIDENTIAL: the readable private records, in memory.
 
     Their number is confidential, too.
 
@@ -167,8 +168,9 @@ class Trainer(Protocol):
         ...
 
     def fit(self, fitting: Fitting) -> None:
-        """Draw the planned releases through the ledger, and write the model that follows from them
-        to the folder.
+        """Draw the planned releases through the ledger, and write the model to the folder.
+
+        The model follows from the releases.
 
         A release that is stored already is not drawn again, so an interrupted fit can be resumed.
 
@@ -246,8 +248,9 @@ class HasRecordLoss(Protocol):
     """
 
     def record_losses(self, folder: Path, samples: Array, labels: Sequence[str]) -> Float64Array:
-        """Return the loss of the model in `folder` on each sample, float64 (n,): small for a sample
-        it knows well.
+        """Return the loss of the model in `folder` on each sample, float64 (n,).
+
+        It is small for a sample that the model knows well.
 
         A loss is a function of that sample, its label and the model alone; all other inputs are
         fixed and public.
@@ -264,7 +267,7 @@ class HasRecordLoss(Protocol):
 
 
 def load_model(api: object, run: Path) -> None:
-    """Let a generator answer from the model fitted in the folder `run`.
+    """Let a generator answer from the model in the folder of a run.
 
     Do nothing for one that is not fitted.
     """
@@ -333,8 +336,7 @@ class Fitted:
 
     @classmethod
     def of_run(cls, run: Path) -> Fitted:
-        """Read the fitted model of a finished run, and compare its files with the run's
-        certificate.
+        """Read the fitted model of a finished run, and compare it with the run's certificate.
 
         Raises:
             RecipeError: there is none, the run is not finished, or a file differs from the

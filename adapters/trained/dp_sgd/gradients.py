@@ -43,8 +43,9 @@ class Loss(Protocol):
     def draw(
         self, records: int, draws: int, shape: ImageShape, generator: torch.Generator
     ) -> Randomness:
-        """Return randomness for c×h×w images, on the generator's device: tensors of
-        records×draws×…, or () for none.
+        """Return randomness for c×h×w images: tensors of records×draws×…, or () for none.
+
+        They lie on the generator's device.
 
         The randomness is independent of images and labels, and comes from `generator` alone.
         """
@@ -74,8 +75,9 @@ def record_gradients(
     labels: Tensor,
     randomness: Randomness,
 ) -> list[Tensor]:
-    """Return the gradient of each record's mean loss over its draws: for each parameter, float32
-    n×its shape.
+    """Return the gradient of each record's mean loss over its draws.
+
+    For each parameter it is float32 n×its shape.
 
     Args:
         model: gives all parameters that `parameters` leaves out. Its buffers are copied for each
@@ -111,8 +113,9 @@ def record_gradients(
 def clipped_sum(
     gradients: Sequence[Tensor], is_record: Tensor, clip: float, singly: bool | None = None
 ) -> Tensor:
-    """Return the sum of the records' gradients, each cut to an L2 norm of `clip` over all
-    parameters, in integer steps.
+    """Return the sum of the records' gradients, each cut to an L2 norm of `clip`, in integer steps.
+
+    The norm is taken over all parameters.
 
     Guarantee: each record adds a vector of integers, computed from its gradient alone, of L2 norm
     at most GRID, and the sum is exact: adding or removing a record moves it by at most GRID steps
@@ -201,8 +204,9 @@ parameters."""
 
 
 def check_gradients(model: nn.Module, loss: Loss, shape: ImageShape, name: str) -> None:
-    """Check, by two noise images of h×w×c, that a record's gradient among others is the one that it
-    has alone.
+    """Check that a record has the same gradient among others as alone.
+
+    Two noise images of h×w×c are tried.
 
     `vmap` needs a rule for each operation; a model that others wrote may have operations with no
     rule or a wrong one. Raises PluginError, whose sentence begins with `name`, for a layer that

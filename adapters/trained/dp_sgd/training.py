@@ -68,8 +68,9 @@ class State:
     def from_array(
         cls, array: npt.NDArray[np.generic], count: int, moments: int, device: torch.device
     ) -> State:
-        """Return the state that `to_array` flattened, for `count` parameters and `moments` vectors
-        of moments.
+        """Return the state that `to_array` flattened.
+
+        It has `count` parameters and `moments` vectors of moments.
 
         Raises:
             RunError: the array belongs to another training.
@@ -94,9 +95,7 @@ _TINY = 1e-8
 
 
 def advance(state: State, gradient: Tensor, settings: DPSGD) -> State:
-    """Return the state after one step of optimiser and moving average, by a noised gradient,
-    float32 (p,).
-    """
+    """Return the state after one step, by a noised gradient, float32 (p,)."""
     rate = settings.rate_at(state.step)
     if settings.optimiser == "adam":
         parameters, moments = _adam(state, gradient, rate)
@@ -174,8 +173,9 @@ class Training:
         self._replicas: list[Training] = []
 
     def micro_batch(self, shape: tuple[int, ...], noise: Noise) -> int:
-        """Return how many records' gradients are held at once, of images h×w×c: as set, or found
-        with blank images.
+        """Return how many records' gradients are held at once, for images of h×w×c.
+
+        The number is the one in the settings, or it is found by trying blank images.
 
         Raises:
             RecipeError: there is no memory for the gradient of one record.
@@ -249,9 +249,7 @@ class Training:
         return now.to_array()
 
     def load(self, state: Float32Array, average: bool = True) -> nn.Module:
-        """Return the model with the moving average in `state`, or, if not `average`, with the last
-        parameters.
-        """
+        """Return the model with the moving average in `state`, or with the last parameters."""
         now = self._state(state)
         parameters = self._by_name(now.average if average else now.parameters)
         with torch.no_grad():
@@ -261,8 +259,9 @@ class Training:
         return self._model
 
     def share(self, parameters: Tensor, parts: Iterable[MicroBatch]) -> Tensor:
-        """CONFIDENTIAL: return the sum of the clipped gradients of `parts`, int64 (p,), in steps of
-        C/GRID.
+        """CONFIDENTIAL: return the sum of the clipped gradients of `parts`, int64 (p,).
+
+        It counts in steps of C/GRID.
 
         The sum is exact: the sums of several shares add up to the sum of all their parts, in any
         order.
@@ -386,8 +385,9 @@ class Training:
         ).to(self._device)
 
     def _mean(self, noisy: Tensor) -> Tensor:
-        """Return the noisy sum divided by the EXPECTED size of a batch, float64 (p,): the real size
-        is private.
+        """Return the noisy sum divided by the EXPECTED size of a batch, float64 (p,).
+
+        The real size is private.
         """
         return noisy.double() * (self.settings.clip / GRID / self.settings.expected_batch)
 
@@ -396,9 +396,7 @@ class Training:
         return np.packbits(noise.coins(64 * self._records, 0.5)).view(np.uint64)
 
     def _randomness(self, shape: ImageShape, seeds: UInt64Array) -> Randomness:
-        """Draw the loss's randomness for every place of a micro-batch, each from a seed of
-        its own.
-        """
+        """Draw the loss's randomness for every place of a micro-batch, each from its own seed."""
         generator = (
             torch.Generator()
         )  # on the processor: on a GPU each record's would be kernels of its own
