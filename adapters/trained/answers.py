@@ -107,7 +107,7 @@ class AnswersByCodes:
         """Make each variation from its parent's code, moved by `move_codes`."""
         if "code" not in request.conditions:
             raise APIError(
-                "A variation needs the parent's code: evolve samples that the fitted generator "
+                "A variation needs the parent's code. Evolve samples that the fitted generator "
                 "made itself."
             )
         return self._answer(

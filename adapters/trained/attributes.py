@@ -121,8 +121,8 @@ class VotesForAttributes(FittedMethod):
     def _check(self, terms: FitTerms) -> None:
         if not self._asking.prompts.attributes:
             raise RecipeError(
-                "api.attributes is missing: list values, such as topics, for the private texts to "
-                "vote."
+                "`api.attributes` is missing. List values, such as topics, for the private texts "
+                "to vote for."
             )
         most = max(map(len, chain.from_iterable(self._values(terms.classes))))
         if self._config.votes >= most:
@@ -135,15 +135,15 @@ class VotesForAttributes(FittedMethod):
         for name, values in self._asking.prompts.attributes.items():
             if f"{{{name}}}" not in wordings:
                 raise RecipeError(
-                    f"api.attributes.{name} is in no prompt: write {{{name}}} there, or leave it "
-                    "out."
+                    f"`api.attributes.{name}` is in no prompt. Write {{{name}}} there, or remove "
+                    "it."
                 )
             for label in terms.classes:
                 if repeated := [
                     one for one, count in Counter(values.of_label(label)).items() if count > 1
                 ]:
                     raise RecipeError(
-                        f"api.attributes.{name} lists '{repeated[0]}' more than once: list each "
+                        f"`api.attributes.{name}` lists '{repeated[0]}' more than once. List each "
                         "value once."
                     )
         # Private texts are embedded by it, so it must not send them anywhere.
@@ -151,17 +151,17 @@ class VotesForAttributes(FittedMethod):
         if encoder.hosts != ():
             hosts = ", ".join(encoder.hosts or ["hosts that it does not declare"])
             raise RecipeError(
-                f"api.encoder would send private texts to {hosts}: take one that runs here."
+                f"`api.encoder` would send private texts to {hosts}. Use one that runs here."
             )
         if encoder.modality != self.info.modality:
-            raise RecipeError(f"api.encoder embeds {encoder.modality}: name an encoder of texts.")
+            raise RecipeError(f"`api.encoder` embeds {encoder.modality}. Use an encoder of texts.")
 
     def _encoder(self, terms: FitTerms) -> Embedding:
         spec: PluginSpec | None = self._config.encoder or terms.embedding
         if spec is None:
             raise RecipeError(
-                "api.encoder is missing, and the run's embedding is an object: name an encoder of "
-                "texts."
+                "`api.encoder` is missing, and the run's embedding is an object. Name an encoder "
+                "of texts."
             )
         encoder: Embedding = construct("pe.embeddings", spec.kind, spec.settings)
         return encoder

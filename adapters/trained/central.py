@@ -146,8 +146,8 @@ class CentralImages(FittedMethod):
     def _fit(self, fit: Fit) -> None:
         if self.rate == 1 and self.subsets > 1:
             raise RecipeError(
-                f"subsets is {self.subsets}: it must be 1 where rate is 1, because all subsets "
-                "would be the same."
+                f"`subsets` is {self.subsets}, but with `rate: 1` all subsets are the same. Set "
+                "`subsets: 1`, or lower `rate`."
             )
         sampling = Poisson(self.rate) if self.rate < 1 else None
         release = fit.sum("central_images", sampling=sampling, count=self.subsets)

@@ -145,8 +145,8 @@ class LearnsFromEasy(ReadsPublic, OwnNetwork):
             generator = construct("pe.adapters", one.kind, one.settings)
             if not isinstance(generator, Trainer) or isinstance(generator, FittedDiffusion):
                 raise RecipeError(
-                    f"easy: '{one.kind}' is no cheap generator that is fitted: take central_images "
-                    "or dp_merf."
+                    f"`easy`: '{one.kind}' is not a generator that is cheap to fit. Use "
+                    "central_images or dp_merf."
                 )
             generators.append(generator)
         return generators
@@ -169,7 +169,7 @@ class LearnsFromEasy(ReadsPublic, OwnNetwork):
         if total >= 1:
             raise RecipeError(
                 f"The fits before DP-SGD have shares of ε that add up to {total:g}, which leaves "
-                "DP-SGD nothing: make api.semantics_share or the shares in api.easy smaller."
+                "DP-SGD nothing. Make `api.semantics_share` or the shares in `api.easy` smaller."
             )
         for one, generator in zip(self.easy, self._generators, strict=True):
             fit.declare(*generator.plan_releases(with_share(fit.terms, one.share)))
@@ -215,7 +215,7 @@ class DPFETA(LearnsFromEasy, FittedDiffusion):
 
     def _fit(self, fit: Fit) -> None:
         if not self.easy:
-            raise RecipeError("easy is empty: name what is fitted first, or take kind: dpdm.")
+            raise RecipeError("`easy` is empty. Name what is fitted first, or use `kind: dpdm`.")
         self.declare_easy(fit)
         training = self.declare_dp_sgd(fit)
         fit.begin()

@@ -361,16 +361,16 @@ class DPGaussian(ReadsPublic, AnswersByCodes, FittedMethod):
         layout = self._layout(terms, deviation)
         if layout.numbers > MOST_NUMBERS:
             raise RecipeError(
-                f"api.covariance is {self.covariance}: of images of {layout.dimensions:,} pixel "
-                f"values with {layout.classes} labels that takes {layout.numbers:,} numbers, more "
-                f"than {MOST_NUMBERS:,}: make private.size smaller, or take covariance: auto."
+                f"`api.covariance: {self.covariance}` takes {layout.numbers:,} numbers for these "
+                f"images and labels, more than {MOST_NUMBERS:,}. Make `private.size` smaller, or "
+                "set `api.covariance: auto`."
             )
         # With more noise than records on the counts, the means would be noise alone.
         noise_of_count = deviation / np.sqrt(layout.shares.count)
         if noise_of_count > terms.declared_size:
             raise PrivacyError(
-                f"dp_gaussian would add noise of {noise_of_count:,.0f} to the number of records, "
-                f"of which {terms.declared_size:,} are declared: raise epsilon."
+                f"`dp_gaussian` would add noise of {noise_of_count:,.0f} to the number of "
+                f"records, of which {terms.declared_size:,} are declared. Raise `privacy.epsilon`."
             )
         fit.begin()
         ball = Ball.of_public(self.public.read(terms.image_shape, terms.seed).images, CUT)

@@ -124,9 +124,9 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         noise = sum_of_moments.sensitivity * sum_of_moments.noise_multiplier
         if noise > terms.declared_size:
             raise PrivacyError(
-                f"moments_share is {self.moments_share:g}, which asks for noise of {noise:,.0f} on "
-                f"a sum to which {terms.declared_size} records add at most 1 each: take a larger "
-                "share, or raise epsilon."
+                f"`moments_share` is {self.moments_share:g}, which asks for noise of {noise:,.0f} "
+                f"on a sum to which {terms.declared_size} records add at most 1 each. Take a "
+                "larger share, or raise `privacy.epsilon`."
             )
         training = declare_training(fit, self.training)
         fit.begin()
@@ -145,14 +145,14 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         companions = self.alignment.companions
         if len(public.images) < companions:
             raise RecipeError(
-                f"alignment.companions is {companions}, and the public set has "
-                f"{len(public.images)} images: take fewer companions, or more public images."
+                f"`alignment.companions` is {companions}, but the public set has "
+                f"{len(public.images)} images. Take fewer companions, or more public images."
             )
         places = self.places()
         teacher = make_teacher(self.teacher, terms.image_shape[2], len(terms.classes), terms.seed)
         dp_sgd(fit, teacher, CrossEntropy(self.training.shift), training, places)
         reader = Reader(teacher, places[0])
-        with raising_for_memory(_too_many(f"batch_size is {self.batch_size}")):
+        with raising_for_memory(_too_many(f"`batch_size` is {self.batch_size}")):
             parts = [
                 reader.moments(public.images[part])
                 for part in slices(len(public.images), self.batch_size)
@@ -210,8 +210,8 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         public = self.public.read((height, width, channels), seed)
         if self._digest(public.images) != digest:
             raise RecipeError(
-                f"api.public: the images of {self.public.place} are not those with which {folder} "
-                "was fitted: name those."
+                f"`api.public`: the images of {self.public.place} are not those with which "
+                f"{folder} was fitted. Name those."
             )
         self._model = AlignedModel.read(
             folder, teacher, classes, public, self.alignment, self.places()[0]
@@ -232,7 +232,7 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
     def variation_api(self, request: VariationRequest) -> Answer:
         """Add noise to each parent and align it again, or align another public image instead."""
         if not isinstance(request.samples, Images):
-            raise APIError("DP-ImgSyn varies images, and the parents are none.")
+            raise APIError("DP-ImgSyn varies images only.")
         places = request.conditions.get(_PUBLIC, np.full(len(request), -1))
         return self._answer(request, list(request.samples.array), places, request.degree)
 
@@ -256,7 +256,8 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         images, begin, places = (np.stack(part) for part in zip(*starts, strict=True))
         # The teacher's hooks serve one thread at a time: see `Reader`.
         refusal = APIError(
-            f"Aligning {self.batch_size} images at once needs more memory: take less."
+            f"Memory does not suffice to align {self.batch_size} images at once. Lower "
+            "`batch_size`."
         )
         with raising_for_memory(refusal), self._lock:
             batches = [
@@ -285,5 +286,5 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
 
 def _too_many(setting: str) -> RecipeError:
     return RecipeError(
-        f"{setting}, and for so many images at once memory does not suffice: take less."
+        f"{setting}, but memory does not suffice for so many images at once. Lower it."
     )

@@ -297,8 +297,8 @@ class AlignedModel:
             means, deviations, *way = (values[name].to(device) for name in _TENSORS)
         if alignment.steps > len(way[0]):
             raise RecipeError(
-                f"alignment.steps is {alignment.steps}, and the model was fitted for "
-                f"{len(way[0])}: take at most those."
+                f"`alignment.steps` is {alignment.steps}, but the model was fitted for "
+                f"{len(way[0])}. Take at most those."
             )
         aim = Aim(Reader(teacher.to(device), device), means, deviations)
         return cls(
@@ -376,8 +376,8 @@ def make_teacher(kind: str, channels: int, classes: int, seed: int) -> nn.Module
         model = make(channels, classes)
     if not any(isinstance(module, nn.GroupNorm) for module in model.modules()):
         raise RecipeError(
-            f"teacher: '{kind}' has no GroupNorm layer, and moments of what enters such layers are "
-            "what images are aligned with: put GroupNorm where it normalises."
+            f"`teacher`: '{kind}' has no GroupNorm layer, at which moments are taken. Normalise "
+            "by GroupNorm."
         )
     return model
 
@@ -398,8 +398,8 @@ def check_own(kind: str, shape: ImageShape, classes: int, loss: CrossEntropy) ->
     logits = tuple(model(images).shape)
     if logits != (3, classes):
         raise PluginError(
-            f"teacher: '{kind}' makes {'×'.join(map(str, logits))} numbers of 3 images, not "
-            f"3×{classes} logits: let it end in one for each class."
+            f"`teacher`: '{kind}' makes {'×'.join(map(str, logits))} numbers of 3 images, not "
+            f"3×{classes} logits. Let it end in one for each class."
         )
 
 
@@ -426,13 +426,13 @@ def check_stateless(model: nn.Module, images: Tensor) -> None:
             if name not in before or not torch.equal(value, before[name]):
                 raise PluginError(
                     f"{kind} writes to '{name}' when it is called, and so would keep traces of "
-                    "private records outside the guarantee: take layers that keep no statistics, "
-                    "GroupNorm among them."
+                    "private records outside the guarantee. Use layers that keep no statistics, "
+                    "such as GroupNorm."
                 )
         if not torch.allclose(first, again):
             raise PluginError(
-                f"{kind} answers the same image otherwise when it is asked again: it must keep "
-                "nothing between calls, and draw no coins."
+                f"{kind} answers the same image differently the second time. It must keep nothing "
+                "between calls, and draw nothing at random."
             )
     model.train(mode)
 
@@ -489,6 +489,7 @@ def _own(name: str) -> Callable[[int, int], nn.Module]:
         own: Callable[[int, int], nn.Module] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise RecipeError(
-            f"teacher: '{name}' cannot be had ({error}): take small or package.module:function."
+            f"`teacher`: '{name}' cannot be imported ({error}). Use small or "
+            "package.module:function."
         ) from error
     return own

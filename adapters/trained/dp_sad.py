@@ -172,15 +172,15 @@ class DPSAD(ReadsPublic, OwnNetwork, FittedDiffusion):
                 )
             if not self.teacher.share:
                 raise RecipeError(
-                    "api.teacher.share is 0 and there is no api.public, so the teacher has nothing "
-                    "to learn from: set one of the two."
+                    "`api.teacher.share` is 0 and `api.public` is missing, so the teacher has "
+                    "nothing to learn from. Set one of the two."
                 )
             return
         self.public.check(terms.image_shape)
         missing = sorted(set(terms.classes) - set(self.public.label_names()))
         if missing and not self.teacher.share:
             raise RecipeError(
-                "teacher.share is 0, so the teacher learns the labels from public images, which "
-                f"have none named '{missing[0]}': name public labels as the private ones, or give "
-                "the teacher a share."
+                "`teacher.share` is 0, so the teacher learns the labels from public images, but "
+                f"they have none named '{missing[0]}'. Name public labels as the private ones, or "
+                "give the teacher a share."
             )

@@ -69,18 +69,19 @@ def prepare(model: nn.Module, lora: LoRA | None, layers: tuple[str, ...], seed: 
     whole = _layers(model, "layers", layers)
     if twice := sorted({*beside} & {*whole}):
         raise RecipeError(
-            f"layers: '{twice[0]}' is among lora.targets, too: name it under one of the two."
+            f"`layers`: '{twice[0]}' is in `lora.targets`, too. Name it in one of the two."
         )
     if not beside and not whole:
         raise RecipeError(
-            "lora is null and layers is empty, so nothing is trained: name layers by their endings."
+            "`lora` is null and `layers` is empty, so nothing is trained. Name layers by their "
+            "endings."
         )
     for name in whole:
         layer = model.get_submodule(name)
         if type(layer).__name__ not in COVERED:
             raise RecipeError(
-                f"layers: '{name}' is a {type(layer).__name__}, and those that can be trained here "
-                f"are {', '.join(COVERED)}: name the layers in it."
+                f"`layers`: '{name}' is a {type(layer).__name__}, but only {', '.join(COVERED)} "
+                "can be trained. Name the layers in it."
             )
         layer.requires_grad_(True)
     if lora is not None:
@@ -286,7 +287,7 @@ class FineTune(FittedDiffusion):
             and not embedding.weight.any()
         ):
             raise RecipeError(
-                "api.model: the checkpoint has no classes, so that the labels' embedding is to be "
-                "trained: add class_embedding to layers."
+                "`api.model` has no classes, so the embedding of the labels must be trained. Add "
+                "class_embedding to `layers`."
             )
         return network

@@ -59,14 +59,14 @@ class PixelCheckpoint:
                 "×".join(map(str, each)) for each in ((height, width, channels), self.shape)
             )
             raise RecipeError(
-                f"api.model makes images of {own}, and the private images are {private}: set "
-                "private.size and private.channels to what the checkpoint makes, or take another."
+                f"`api.model` makes images of {own}, but the private images are {private}. Set "
+                "`private.size` and `private.channels` to match, or use another checkpoint."
             )
         embedding = self.files.unet.get("class_embed_type")
         if embedding is not None:
             raise RecipeError(
-                f"api.model embeds classes by '{embedding}': a checkpoint is fitted whose classes "
-                "are numbers (num_class_embeds), or that has none."
+                f"`api.model` embeds classes by '{embedding}'. Use a checkpoint whose classes are "
+                "numbers (num_class_embeds), or that has none."
             )
         check_prediction(self.files.scheduler.get("prediction_type", "epsilon"))
 
@@ -134,12 +134,13 @@ class PixelCheckpoint:
         }
         if unknown := sorted(of_labels.keys() - set(labels)):
             raise RecipeError(
-                f"classes names the label '{unknown[0]}', which the private records do not have."
+                f"`classes` names the label '{unknown[0]}', which the private records do not "
+                "have. Remove it."
             )
         for number in of_labels.values():
             if isinstance(number, str) or not 0 <= number < count:
                 raise RecipeError(
-                    f"classes names '{number}', and the checkpoint has no such class: it has "
+                    f"`classes` names '{number}', but the checkpoint has no such class. It has "
                     f"{count}."
                 )
         starts = numbers | of_labels
@@ -155,8 +156,8 @@ def check_same(checkpoint: Checkpoint, fit: Fit) -> None:
     digest = checkpoint.digest().encode()
     if fit.kept(CHECKPOINT, lambda: digest) != digest:
         raise RecipeError(
-            "api.model holds another checkpoint than when this fit began: put that one back, or "
-            "begin a new run."
+            "`api.model` holds another checkpoint than when this fit began. Put that one back, "
+            "or begin a new run."
         )
 
 
@@ -180,16 +181,16 @@ class LatentCheckpoint:
         kind = read_config(self._folder / INDEX).get("_class_name")
         if kind != _PIPELINE:
             raise RecipeError(
-                f"api.model is a {kind}: those that can be fitted are UNet2DModel in pixel space "
-                f"and {_PIPELINE}."
+                f"`api.model` is a {kind}. Use a UNet2DModel in pixel space, or a {_PIPELINE}."
             )
         height, width, channels = self.shape
         unet, vae = (read_config(self._folder / part / "config.json") for part in ("unet", "vae"))
         least = 2 ** (len(vae["block_out_channels"]) + len(unet["block_out_channels"]) - 2)
         if height % least or width % least or channels not in (1, 3):
             raise RecipeError(
-                f"api.model makes images whose sides {least} divides, grey or RGB, and the private "
-                f"images are {height}×{width}×{channels}: set private.size and private.channels."
+                f"`api.model` makes grey or RGB images whose sides {least} divides, but the "
+                f"private images are {height}×{width}×{channels}. Set `private.size` and "
+                "`private.channels`."
             )
         schedule = read_config(self._folder / "scheduler" / "scheduler_config.json")
         check_prediction(str(schedule.get("prediction_type", "epsilon")))
@@ -398,9 +399,9 @@ def add_matrices(model: nn.Module, names: list[str], rank: int, scale: float) ->
         )
         if not (convolution or type(layer) is nn.Linear):
             raise RecipeError(
-                f"lora.targets: '{name}' is a {type(layer).__name__}, and LoRA matrices go beside "
-                "Linear, and beside Conv2d without groups: leave it out, or train it whole under "
-                "layers."
+                f"`lora.targets`: '{name}' is a {type(layer).__name__}, but LoRA matrices go "
+                "beside Linear, or Conv2d without groups. Leave it out, or train it whole under "
+                "`layers`."
             )
         assert isinstance(layer, nn.Linear | nn.Conv2d)
         _replace(model, name, LowRank(layer, rank, scale))

@@ -195,9 +195,7 @@ class Fit:
         They may be those of another method that is fitted within this one.
         """
         if self._has_begun:
-            raise PrivacyError(
-                "A fit declares its releases before `fit.begin()`, where a plan ends."
-            )
+            raise PrivacyError("Declare releases before `fit.begin()`, where a plan ends.")
         self.releases += releases
 
     def begin(self) -> None:
@@ -265,7 +263,7 @@ class Fit:
         """Raise Interrupted if a stop was requested."""
         if self.fitting.stop.is_set():
             raise Interrupted(
-                "Stopped as asked, with every block of the fit that was released kept; `pe run "
+                "Stopped as asked. All that the fit released is kept, and `pe run "
                 f"{quoted(self.folder.parent)}` goes on."
             )
 
@@ -368,8 +366,8 @@ def label_numbers(labels: Sequence[str], classes: Sequence[str]) -> Int64Array:
     if unknown := sorted(set(labels) - set(classes)):
         names = ", ".join(f"'{name}'" for name in sorted(set(classes)))
         raise RecipeError(
-            f"The model was fitted for the labels {names}, and '{unknown[0]}' is none of them: "
-            "sample it with the private.classes that it was fitted with."
+            f"The model was fitted for the labels {names}, but not for '{unknown[0]}'. Use the "
+            "`private.classes` that it was fitted with."
         )
     return np.array([list(classes).index(label) for label in labels], dtype=np.int64)
 
@@ -379,7 +377,7 @@ def not_fitted(kind: str) -> APIError:
 
     `kind`: its name in the message.
     """
-    return APIError(f"{kind} answers once it is fitted: `pe run` does that first.")
+    return APIError(f"{kind} is not fitted yet. `pe run` fits it first.")
 
 
 @contextmanager
@@ -394,7 +392,7 @@ def reading(folder: Path, model: str) -> Iterator[None]:
         raise
     except Exception as error:  # whatever a reader makes of a broken or foreign file
         check_whole(folder)
-        raise RecipeError(f"{folder} holds no {model}: fit it in a new run.") from error
+        raise RecipeError(f"{folder} holds no {model}. Fit it in a new run.") from error
 
 
 def rng_of(seed: int) -> np.random.Generator:

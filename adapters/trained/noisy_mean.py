@@ -121,8 +121,8 @@ class DPMERF(NoisyMean, FittedMethod):
         bandwidths = self.bandwidth if isinstance(self.bandwidth, list) else [self.bandwidth]
         if self.features < 2 * len(bandwidths):
             raise RecipeError(
-                f"features is {self.features}, too few for {len(bandwidths)} bandwidths: take at "
-                f"least {2 * len(bandwidths)}."
+                f"`features` is {self.features}, too few for {len(bandwidths)} bandwidths. Take "
+                f"at least {2 * len(bandwidths)}."
             )
 
         def features(terms: FitTerms) -> RandomFourier:
@@ -221,9 +221,7 @@ class DPMEPF(NoisyMean, FittedMethod):
     def _fit(self, fit: Fit) -> None:
         stages = [2, 3, 4, 5] if self.stages is None else self.stages
         if sorted(set(stages)) != stages:
-            raise RecipeError(
-                f"stages is {stages}: it must be a list of different numbers, ascending."
-            )
+            raise RecipeError(f"`stages` is {stages}. List different numbers, ascending.")
 
         def features(terms: FitTerms) -> Perceptual:
             return Perceptual.of(

@@ -170,8 +170,8 @@ class Characters(Source):
     def _every_one_is_drawn(self) -> Characters:
         if self.count < (most := len(self.label_names())):
             raise ValueError(
-                f"count is {self.count}, and there are {most} characters to draw: take at least as "
-                "many"
+                f"`count` is {self.count}, but there are {most} characters to draw: set it to "
+                f"{most} or more"
             )
         return self
 
@@ -193,8 +193,8 @@ class Characters(Source):
         height, width, channels = shape
         if height != width:
             raise RecipeError(
-                "public.kind is glyphs, which are square, and the private images are "
-                f"{height}×{width}: make those square, or take another public set."
+                "`public.kind` is glyphs, which are square, but the private images are "
+                f"{height}×{width}. Make those square, or use another public set."
             )
         settings = {"white_on_black": self.white_on_black, "fonts": self.fonts}
         api: GenerationAPI = load("pe.adapters", "glyphs")(
@@ -292,12 +292,13 @@ class Arrays(Source):
                 if "images" not in archive:
                     names = ", ".join(archive) or "none"
                     raise RecipeError(
-                        f"public.path: '{self.path}' has no array 'images', only {names}."
+                        f"`public.path`: '{self.path}' has no array 'images', only {names}. "
+                        "Rename the array of images."
                     )
                 return tuple(map(str, np.unique(archive["labels"]))) if "labels" in archive else ()
         except (OSError, ValueError, EOFError, BadZipFile) as error:
             raise RecipeError(
-                f"public.path: '{self.path}' is no .npz file that can be read: make it anew."
+                f"`public.path`: '{self.path}' cannot be read as an .npz file. Write it again."
             ) from error
 
     def read(self, shape: ImageShape, seed: int) -> PublicSet:
@@ -311,7 +312,7 @@ class Arrays(Source):
 
 def _missing(what: str, path: Path) -> RecipeError:
     return RecipeError(
-        f"public.path: there is no {what} at '{path}': name the public images' place."
+        f"`public.path`: there is no {what} at '{path}'. Name the place of the public images."
     )
 
 
@@ -458,9 +459,9 @@ def rate_at(step: int, steps: int) -> float:
 def _too_large(batch: int, device: torch.device) -> RecipeError:
     if batch > 1:
         return RecipeError(
-            f"A batch of {batch} public images is more than {device} has memory for: take batch: "
-            f"{batch // 2}."
+            f"{device} has no memory for a batch of {batch} public images. Set `batch: "
+            f"{batch // 2}`."
         )
     return RecipeError(
-        f"{device} has no memory to train on one public image: take a smaller network."
+        f"{device} has no memory to train on one public image. Use a smaller network."
     )

@@ -107,16 +107,16 @@ class Trained(Generator):
         ):
             if list(theirs) != list(ours):
                 raise RecipeError(
-                    f"api.path: the model of {self._path} was fitted for {what} "
-                    f"{', '.join(map(str, theirs))}, and this recipe says "
-                    f"{', '.join(map(str, ours))}: make them the same, or fit a model of your own."
+                    f"`api.path`: the model of {self._path} was fitted for {what} "
+                    f"{', '.join(map(str, theirs))}, but this recipe says "
+                    f"{', '.join(map(str, ours))}. Make them the same, or fit a model of your own."
                 )
         releases = _with_own_names(record.releases)
         budget = terms.budget
         if (cost := epsilon(releases, budget.delta)) > budget.epsilon:
             raise RecipeError(
-                f"privacy.epsilon is {budget.epsilon:g}, and the fit of {self._path} has cost ε = "
-                f"{round_up(cost)} at δ = {budget.delta:g}: raise it, or reuse a model that cost "
+                f"`privacy.epsilon` is {budget.epsilon:g}, but the fit of {self._path} cost ε = "
+                f"{round_up(cost)} at δ = {budget.delta:g}. Raise it, or reuse a model that cost "
                 "less."
             )
         return releases
@@ -160,8 +160,8 @@ class Trained(Generator):
             )
             if not isinstance(generator, Trainer) or not isinstance(generator, Generator):
                 raise PluginError(
-                    f"The adapter '{record.kind}', with which {self._path} was fitted, fits "
-                    "nothing here."
+                    f"{self._path} was fitted with '{record.kind}', which cannot be fitted here. "
+                    "Install the version that can."
                 )
             self._api = generator
         return self._api
@@ -179,9 +179,9 @@ class Trained(Generator):
             if key not in named and (key in code or not own):
                 does = "runs code" if key in code else "uses a thing of this machine"
                 raise RecipeError(
-                    f"api.path: the model of {self._path} {does} that it names itself, {key}: "
-                    f"'{value}': if you trust that, name it in api.settings, too (an address by "
-                    "base_url)."
+                    f"`api.path`: the model of {self._path} {does} that it names itself, {key}: "
+                    f"'{value}'. If you trust that, name it in `api.settings`, too (an address as "
+                    "`base_url`)."
                 )
 
 

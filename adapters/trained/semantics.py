@@ -210,13 +210,13 @@ class SelectsPublic(ReadsPublic):
         count = self.semantics * len(terms.classes)
         if not names:
             raise RecipeError(
-                f"public: '{self.public.place}' has no labels, and PrivImage selects by them: put "
-                "each label's images into a folder of its name, add 'labels' to the .npz file, or "
-                "take kind: pdp_diffusion."
+                f"`public`: '{self.public.place}' has no labels, by which PrivImage selects. Put "
+                "each label's images into a folder of its name, add `labels` to the .npz file, "
+                "or use `kind: pdp_diffusion`."
             )
         if len(names) < count:
             raise RecipeError(
-                f"semantics is {self.semantics} for each of {len(terms.classes)} labels, which "
-                f"takes {count} public labels, and the public set has {len(names)}: take fewer "
-                "semantics, or more public labels."
+                f"`semantics` is {self.semantics}: {len(terms.classes)} labels take {count} "
+                f"public labels, but the public set has {len(names)}. Take fewer semantics, or "
+                "more public labels."
             )

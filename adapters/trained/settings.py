@@ -133,8 +133,8 @@ class FineTuning(Settings):
         batch = self.expected_batch or max(1, declared_size // 8)
         if batch > declared_size:
             raise RecipeError(
-                f"{self.section}.expected_batch is {batch}: it must be at most declared_size, "
-                f"which is {declared_size}."
+                f"`{self.section}.expected_batch` is {batch}. It must be at most `declared_size`, "
+                f"{declared_size}."
             )
         values = {name: getattr(self, name) for name in FineTuning.model_fields}
         return DPSGD(**values | {"declared_size": declared_size, "expected_batch": batch})
@@ -167,7 +167,7 @@ class DPSGD(FineTuning):
         """Return σ. Raise RecipeError if it is not set yet."""
         if self.noise_multiplier is None:
             raise RecipeError(
-                "noise_multiplier is not settled: calibrate it to a budget before the training."
+                "`noise_multiplier` is not set. Calibrate it to a budget before the training."
             )
         return self.noise_multiplier
 
@@ -189,8 +189,7 @@ class DPSGD(FineTuning):
         """
         if step % self.block and step != self.steps:
             raise RecipeError(
-                f"block is {self.block}: no block begins after {step} steps; take the value it had "
-                "before."
+                f"No block begins after {step} steps. Set `block` to the value that it had before."
             )
         return max(0, min(self.block, self.steps - step))
 
@@ -261,8 +260,8 @@ class NetworkSize(Settings):
         least = _LEAST * 2**times
         if min(height, width) < least or height % 2**times or width % 2**times:
             raise RecipeError(
-                f"network.channels has {times + 1} levels, which halve an image {times} times, and "
-                f"{height}×{width} cannot be halved so often: take fewer levels, or sides of at "
-                f"least {least} pixels that {2**times} divides."
+                f"`network.channels` has {times + 1} levels, but {height}×{width} cannot be "
+                f"halved so often. Take fewer levels, or sides of at least {least} pixels that "
+                f"{2**times} divides."
             )
         return self.channels

@@ -88,10 +88,10 @@ def calibrate_training(
         single = least(settings.model_copy(update={"steps": 1}))
         if single > settings.expected_batch:
             raise PrivacyError(
-                f"What a training has of its ε = {budget.epsilon:g} asks for a noise multiplier of "
-                f"{single:,.1f} for one single step, which expects {settings.expected_batch} "
-                "records: the noise drowns even what all of them agree on; raise privacy.epsilon, "
-                "or the training's share of it."
+                f"ε = {budget.epsilon:g} is too little for this training. It asks for a noise "
+                f"multiplier of {single:,.1f} for one single step, which expects "
+                f"{settings.expected_batch} records: the noise drowns even what all of them agree "
+                "on. Raise `privacy.epsilon`, or the training's share of it."
             )
     return settings.with_noise(sigma)
 
@@ -124,8 +124,8 @@ def declare_training(
     settings = training.dp_sgd(terms.declared_size)
     if terms.unit != "record":
         raise PrivacyError(
-            f"DP-SGD clips the gradient of a record, so it protects no '{terms.unit}': set "
-            "private.privacy_unit to record."
+            f"DP-SGD clips the gradient of a record, so it protects no '{terms.unit}'. Set "
+            "`private.privacy_unit: record`."
         )
     if share is None:
         settings = calibrate_training(settings, terms.budget, relation, fit.releases)

@@ -329,10 +329,10 @@ class Fitted:
             )
         except OSError as error:
             raise RecipeError(
-                f"{folder} holds no fitted model: name a run whose generator was fitted."
+                f"{folder} holds no fitted model. Name a run whose generator was fitted."
             ) from error
         except (ValueError, KeyError, TypeError, PrivacyError) as error:
-            raise RecipeError(f"{folder / FITTED} is damaged: restore it from a copy.") from error
+            raise RecipeError(f"{folder / FITTED} is damaged. Restore it from a copy.") from error
 
     @classmethod
     def of_run(cls, run: Path) -> Fitted:
@@ -346,19 +346,19 @@ class Fitted:
             certificate = read_json(read_bytes(run / CERTIFICATE).decode(), run / CERTIFICATE)
             digests = {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
         except OSError as error:
-            lacks = "is not finished: finish it" if run.exists() else "does not exist: name one"
-            raise RecipeError(f"api.path: the run {run} {lacks}.") from error
+            lacks = "is not finished. Finish it" if run.exists() else "does not exist. Name one"
+            raise RecipeError(f"`api.path`: the run {run} {lacks}.") from error
         except (ValueError, KeyError, TypeError) as error:
-            raise RecipeError(f"{run / CERTIFICATE} is damaged: restore it from a copy.") from error
+            raise RecipeError(f"{run / CERTIFICATE} is damaged. Restore it from a copy.") from error
         origin = cls.read(run / MODEL)
         for path in sorted((run / MODEL).rglob("*")):
             name = path.relative_to(run).as_posix()
             if path.is_symlink() or (path.is_file() and digests.get(name) != sha256(path)):
                 raise RecipeError(
-                    f"{path} is not as {run}'s certificate has it: restore it from a copy."
+                    f"{path} is not as {run}'s certificate has it. Restore it from a copy."
                 )
         if not origin.holds:
             raise RecipeError(
-                f"{run} was fitted with unsafe noise, so its model has no guarantee: fit it anew."
+                f"{run} was fitted with unsafe noise, so its model has no guarantee. Fit it anew."
             )
         return origin

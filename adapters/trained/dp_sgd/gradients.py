@@ -182,14 +182,14 @@ def trained_parameters(model: nn.Module) -> dict[str, Tensor]:
     }
     if not parameters:
         raise PluginError(
-            f"{type(model).__name__} has no parameter to train: set requires_grad on those that "
-            "shall move."
+            f"{type(model).__name__} has no parameter to train. Set `requires_grad` on those to "
+            "train."
         )
     for name, value in parameters.items():
         if str(value.dtype) != "torch.float32":
             raise PluginError(
-                f"Parameter '{name}' is {value.dtype}: DP-SGD trains float32; call .float() on the "
-                "model."
+                f"Parameter '{name}' is {value.dtype}, but DP-SGD trains float32. Call `.float()` "
+                "on the model."
             )
     return parameters
 
@@ -238,7 +238,7 @@ def check_gradients(model: nn.Module, loss: Loss, shape: ImageShape, name: str) 
         why = " ".join(str(error).split())[:160].rstrip(".")
         raise PluginError(
             f"{name} cannot be trained record by record on images of {height}×{width}×{channels} "
-            f"({why}): take layers that fit them, and that torch.func.vmap can run."
+            f"({why}). Use layers that fit them, and that torch.func.vmap can run."
         ) from error
     for i, own in enumerate(alone):
         rounding = _NOTHING * float(torch.stack([each.norm() for each in own]).norm())
@@ -249,8 +249,8 @@ def check_gradients(model: nn.Module, loss: Loss, shape: ImageShape, name: str) 
             ):
                 raise PluginError(
                     f"{name}: '{key}' has another gradient for a record among others than for the "
-                    "record alone, so it may depend on the others: leave its layer out of what is "
-                    "trained."
+                    "record alone, so it may depend on the others. Leave its layer out of what "
+                    "is trained."
                 )
 
 
@@ -261,10 +261,10 @@ def _check(name: str, module: nn.Module) -> None:
     ):
         raise PluginError(
             f"Layer '{name}' is a {kind}, which keeps statistics of private records outside the "
-            "guarantee: take GroupNorm in its place."
+            "guarantee. Use GroupNorm instead."
         )
     if isinstance(module, _DropoutNd) and module.training and module.p > 0:
         raise PluginError(
-            f"Layer '{name}' is a {kind}, whose coins are no part of the loss's randomness: set "
-            "its p to 0, or draw the coins in the loss."
+            f"Layer '{name}' is a {kind}, whose coins are no part of the loss's randomness. Set "
+            "its `p` to 0, or draw the coins in the loss."
         )

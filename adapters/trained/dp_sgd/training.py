@@ -78,8 +78,8 @@ class State:
         length = 1 + (2 + moments) * count
         if array.dtype != np.float32 or array.shape != (length,):
             raise RunError(
-                f"The kept state is {array.dtype} {array.shape}, and this model and optimiser need "
-                f"float32 ({length},): it belongs to another training; start a new one."
+                f"The kept state is {array.dtype} {array.shape}, but this model and optimiser "
+                f"need float32 ({length},). It belongs to another training. Start a new one."
             )
         parts = torch.from_numpy(np.array(array[1:])).to(device).view(2 + moments, count)
         return cls(int(array[0]), parts[0], parts[1], tuple(parts[2:].unbind()))
@@ -242,7 +242,9 @@ class Training:
         now = self._state(state)
         steps = self.settings.steps_from(now.step)
         if not steps:
-            raise RecipeError(f"All {self.settings.steps} steps are done: raise steps to train on.")
+            raise RecipeError(
+                f"All {self.settings.steps} steps are done. Raise `steps` to train on."
+            )
         self._replicas = [self._replica(device) for device in self._others]
         for _ in range(steps):
             now = self._step(now, images, labels, noise)
@@ -424,12 +426,11 @@ class Training:
         device = self._device
         if size > 1:
             return RecipeError(
-                f"micro_batch is {size}, which is more than {device} has memory for: take "
-                f"{size // 2}."
+                f"`micro_batch` is {size}, for which {device} has no memory. Set it to {size // 2}."
             )
         return RecipeError(
-            f"{device} has no memory for the gradient of one record: take fewer draws or a smaller "
-            "model."
+            f"{device} has no memory for the gradient of one record. Take fewer draws, or a "
+            "smaller model."
         )
 
 

@@ -137,19 +137,19 @@ def test_the_run_holds_all_that_it_needs_to_grow(
     ("section", "changes", "said"),
     [
         ("api", {"fit": {"budget_share": 0.5}}, "is spent: leave it out"),
-        ("private", {"classes": ["oh", "ell"]}, "the labels ell, oh, and this recipe says oh, ell"),
+        ("private", {"classes": ["oh", "ell"]}, "the labels ell, oh, but this recipe says oh, ell"),
         (
             "private",
             {"size": 4, "resize": "stretch"},
-            "and channels 8, 8, 1, and this recipe says 4, 4, 1",
+            "and channels 8, 8, 1, but this recipe says 4, 4, 1",
         ),
         (
             "privacy",
             {"relation": "replace_one"},
-            "the relation add_remove, and this recipe says replace_one",
+            "the relation add_remove, but this recipe says replace_one",
         ),
         ("api", {"settings": {"devise": "cpu"}}, "unknown key 'devise'"),
-        ("api", {"path": "nowhere"}, "api.path: the run /.*/nowhere does not exist: name one"),
+        ("api", {"path": "nowhere"}, "`api.path`: the run /.*/nowhere does not exist. Name one"),
     ],
 )
 def test_a_model_of_another_kind_is_refused_in_a_sentence(

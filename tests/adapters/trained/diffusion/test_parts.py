@@ -132,7 +132,7 @@ def test_public_images_come_from_a_folder_an_npz_or_the_pen(tmp_path: Path) -> N
 def test_images_that_a_network_cannot_halve_are_refused() -> None:
     with pytest.raises(
         RecipeError,
-        match=r"10×12 cannot be halved so often: take fewer levels, or sides .* that 4 divides",
+        match=r"10×12 cannot be halved so often. Take fewer levels, or sides .* that 4 divides",
     ):
         NetworkSize(channels=(8, 8, 8)).levels(10, 12)
 

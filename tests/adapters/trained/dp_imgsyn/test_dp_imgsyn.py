@@ -74,7 +74,7 @@ def test_public_images_may_lie_elsewhere_and_must_be_those_it_was_fitted_with_an
         reused(**OWN)
     np.savez(moved, images=images_of(5)[::-1])
     with pytest.raises(
-        RecipeError, match=r"api\.public: the images of .*moved\.npz are not those with which"
+        RecipeError, match=r"api\.public`: the images of .*moved\.npz are not those with which"
     ):
         reused(public={"path": str(moved)}, **OWN)
     assert not (tmp_path / "again").exists()
@@ -177,6 +177,6 @@ def test_a_fitted_model_can_be_sampled_with_fewer_steps_of_alignment_and_not_wit
     moved = [np.abs(answer - answers[0]).mean() for answer in answers[1:]]
     assert 0 < moved[0] < moved[1]
     with pytest.raises(
-        PEError, match=r"alignment\.steps is 5, and the model was fitted for 4: take at most those"
+        PEError, match=r"alignment\.steps` is 5, but the model was fitted for 4\. Take at most those"
     ):
         loaded(steps=5)

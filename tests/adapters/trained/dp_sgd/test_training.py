@@ -35,7 +35,7 @@ from tests.adapters.trained.dp_sgd.models import (
 
 def test_more_records_in_a_step_than_there_are_are_refused():
     with pytest.raises(
-        RecipeError, match=r"training\.expected_batch is 9: it must be at most declared_size"
+        RecipeError, match=r"training\.expected_batch` is 9\. It must be at most `declared_size`"
     ):
         FineTuning(expected_batch=9).dp_sgd(8)
 
@@ -257,7 +257,7 @@ def test_a_state_of_another_training_or_of_a_finished_one_is_refused():
         training.block(training.block(training.start(), *one), *one)
     ahead = training.start()
     ahead[0] = 7
-    with pytest.raises(RecipeError, match="no block begins after 7 steps"):
+    with pytest.raises(RecipeError, match="No block begins after 7 steps"):
         Training(Weights(), Showing(), plain(steps=20, block=5)).block(ahead, *one)
 
 
@@ -300,7 +300,7 @@ def test_too_little_memory_names_the_micro_batch_to_take():
             return (torch.empty((records, 2**50)),)
 
     training = Training(Weights(), Huge(), plain(micro_batch=64))
-    with pytest.raises(RecipeError, match=r"micro_batch is 64.*take 32"):
+    with pytest.raises(RecipeError, match=r"micro_batch` is 64.*Set it to 32"):
         training.block(training.start(), images_of(1), labels_of(1), SystemNoise())
 
 
