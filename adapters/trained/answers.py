@@ -120,7 +120,7 @@ class AnswersByCodes:
 
     def _parts(self) -> CodedModel:
         if self._model is None:
-            raise not_fitted("This generator")
+            raise not_fitted()
         return self._model
 
 

@@ -179,7 +179,7 @@ class CentralImages(FittedMethod):
         The seed draws which of the label's images is bent, and how.
         """
         if self._centres is None:
-            raise not_fitted("central_images")
+            raise not_fitted()
         rngs = _generators(request.seeds)
         numbers = label_numbers(request.labels, self._classes)
         parents = [

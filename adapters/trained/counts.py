@@ -41,8 +41,8 @@ def noisy_counts(
     removing a unit changes the sum, over the grid, by at most 1 in L2 norm; replacing one by at
     most √2, as no number of either vector is below 0.
     """
-    _, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
-    weights = np.trunc(release.grid * BELOW_ONE / norm / of_unit[unit]).astype(np.int64)
+    unit, sizes = records.by_unit()
+    weights = np.trunc(release.grid * BELOW_ONE / norm / sizes[unit]).astype(np.int64)
     codes = columns.codes(Rows(records.samples))
     labels = records.labels.astype(np.int64)
     total = np.zeros(number, np.int64)

@@ -134,7 +134,7 @@ class FittedDiffusion(ByDPSGD, FittedMethod):
 
     def _answering(self, labels: Sequence[str]) -> GenerationAPI:
         if self._model is None:
-            raise not_fitted("The diffusion model")
+            raise not_fitted()
         label_numbers(labels, self._labels)
         return self._model
 

@@ -166,8 +166,8 @@ def noisy_sum(
 
 def _blocks(records: PrivateRecords) -> Iterator[tuple[slice, Float64Array]]:
     """Yield slices of the records, with the size of the privacy unit of each record."""
-    _, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
-    unit_sizes = of_unit[unit].astype(np.float64)
+    unit, sizes = records.by_unit()
+    unit_sizes = sizes[unit].astype(np.float64)
     for rows in slices(len(unit_sizes), _BLOCK):
         yield rows, unit_sizes[rows]
 

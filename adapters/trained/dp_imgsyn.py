@@ -279,7 +279,7 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
 
     def _fitted_model(self) -> AlignedModel:
         if self._model is None:
-            raise not_fitted("dp_imgsyn")
+            raise not_fitted()
         model: AlignedModel = self._model
         return model
 

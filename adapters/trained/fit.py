@@ -72,17 +72,15 @@ def noisy_sums(
     vectors are rounded toward zero on the grid. So adding or removing a unit changes a subset's
     clean sums by at most 1 in L2 norm, replacing one by at most 2. There may be no records.
     """
-    names, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
+    unit, sizes = records.by_unit()
     sums = np.zeros((release.count, classes, length), dtype=np.int64)
     rate = 1.0 if release.sampling is None else release.sampling.rate
-    subsets = [
-        noise.coins(len(names), rate) if rate < 1 else np.ones(len(names), bool) for _ in sums
-    ]
+    # All coins are tossed before a vector is computed: a row for each subset.
+    drawn = np.stack(
+        [noise.coins(len(sizes), rate) if rate < 1 else np.ones(len(sizes), bool) for _ in sums]
+    )
     for image, label, owner in zip(records.samples, records.labels, unit, strict=True):
-        part = on_grid(vector(image) / of_unit[owner], release.grid)
-        for subset_sums, subset in zip(sums, subsets, strict=True):
-            if subset[owner]:
-                subset_sums[label] += part
+        sums[drawn[:, owner], label] += on_grid(vector(image) / sizes[owner], release.grid)
     return sums + noise.discrete_gaussian(sums.shape, release.scale)
 
 
@@ -372,12 +370,9 @@ def label_numbers(labels: Sequence[str], classes: Sequence[str]) -> Int64Array:
     return np.array([list(classes).index(label) for label in labels], dtype=np.int64)
 
 
-def not_fitted(kind: str) -> APIError:
-    """Return the error for a generator that is asked before it is fitted.
-
-    `kind`: its name in the message.
-    """
-    return APIError(f"{kind} is not fitted yet. `pe run` fits it first.")
+def not_fitted() -> APIError:
+    """Return the error for a generator that is asked before it is fitted."""
+    return APIError("This generator is not fitted yet. `pe run` fits it first.")
 
 
 @contextmanager

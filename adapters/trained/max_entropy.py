@@ -22,14 +22,15 @@ from pydantic import Field
 from adapters.tables import MakesRows
 from adapters.trained.counts import GRID, Groups, label_cells, nearest_cells, noisy_counts
 from adapters.trained.fit import Fit, FittedMethod, label_numbers, not_fitted, reading
-from adapters.trained.ranges import BINS, Bins, Cells, Floats, Integers, count_values, narrow
+from adapters.trained.ranges import BINS, Bins, Cells, Draw, Floats, Integers, count_values, narrow
 from pe.data.columns import Codes, Column, Columns
 from pe.data.constraints import Constraints, Declared
 from pe.data.samples import Conditions, Seeds, generator, uniforms
-from pe.fit.trainer import FIT, DryRun, FitTerms
+from pe.fit.trainer import FIT, DryRun, FitTerms, PrivateRecords
 from pe.plugins.devices import check_memory
 from pe.plugins.protocols import Answer, PluginInfo, RandomRequest
 from pe.privacy.calibration import calibrate
+from pe.privacy.noise import Noise
 from pe.privacy.release import Relation, Release
 
 LEVELS = 3
@@ -112,6 +113,8 @@ class _Pool:
     """A label's made-up rows, their weights, and the label's noisy counts."""
 
     size: float  # the label's noisy number of records: the sum of the weights
+    shares: list[Floats]  # of the records in the bins of each column, (bins,)
+    rng: np.random.Generator
     codes: Codes
     weights: Floats
     # (cells, to which a row of the pool adds as a record does; noisy counts; standard deviation of
@@ -123,19 +126,17 @@ class _Pool:
         from scipy.sparse import csr_array, vstack
 
         count = len(self.codes)
+        label = np.zeros(count, np.int64)
         blocks = []
-        for cells, values, _ in self.counted:
-            rows, places = cells(self.codes, np.zeros(count, np.int64))
-            blocks.append(
-                csr_array((np.ones(len(places)), (places, rows)), shape=(len(values), count))
-            )
+        deviations = []
+        for cells, values, noise in self.counted:
+            rows, places = cells(self.codes, label)
+            ones = np.ones(len(places))
+            blocks.append(csr_array((ones, (places, rows)), shape=(len(values), count)))
+            deviations.append(np.full(len(values), noise))
         values = np.concatenate([values for _, values, _ in self.counted])
-        variances = np.concatenate(
-            [np.full(len(values), noise**2) for _, values, noise in self.counted]
-        )
-        self.weights = max_entropy(
-            vstack(blocks).tocsr(), values, np.maximum(variances, 1e-6), self.size
-        )
+        variances = np.maximum(np.concatenate(deviations) ** 2, 1e-6)
+        self.weights = max_entropy(vstack(blocks).tocsr(), values, variances, self.size)
 
     def draw(self, count: int, rng: np.random.Generator) -> Codes:
         """Return `count` rows, by their weights."""
@@ -263,62 +264,29 @@ class MaxEntropy(FittedMethod, MakesRows):
         fit.begin()
         self._declare(self.columns, self.constraints)
         self.dry_run(fit.terms)  # refuses if memory does not suffice
-
-        def draw(name: str, cells: Cells, number: int) -> tuple[Floats, float]:
-            """Return noisy counts, float64 (labels, number), and their noise's deviation."""
-            release = releases[name]
-            norm = self._parts()[name][1]
-            labels = len(fit.terms.classes)
-            noisy = fit.release(
-                release,
-                lambda records, noise: noisy_counts(
-                    self._columns, records, cells, labels * number, norm, release, noise
-                ),
-            )
-            counts = np.asarray(noisy * (norm / release.grid), np.float64).reshape(labels, number)
-            return counts, release.noise_multiplier * release.sensitivity * norm
-
+        draw = partial(self._draw, fit, releases)
         keep = partial(_keep, fit)
         sizes = np.maximum(draw("labels", label_cells, 1)[0], 1.0)
         bins, shares = count_values(self._columns, self._levels, sizes, draw, keep)
-        bins, shares, ends = narrow(self._columns, bins, shares, self._constraints.places, keep)
+        self._bins, shares, ends = narrow(
+            self._columns, bins, shares, self._constraints.places, keep
+        )
+        # From here on the columns are those that hold records, by the counts.
         self._restrict(*ends.T)
-        rngs = [generator(fit.terms.seed, f"max_entropy/{k}") for k in range(len(sizes))]
-        starts = [[share[k] for share in shares] for k in range(len(sizes))]
-        pools = [
-            _Pool(float(size[0]), self._new_rows(bins, start, POOL, rng), np.ones(POOL))
-            for size, start, rng in zip(sizes, starts, rngs, strict=True)
-        ]
-
-        def renew(k: int, step: float, redrawn: float) -> None:
-            anew = self._new_rows(bins, starts[k], POOL - int(STAYING * POOL), rngs[k])
-            self._renew(pools[k], anew, step, redrawn, rngs[k])
-
-        if "pairs" in self._parts():
-            groups = Groups.of(self._columns, bins, [share.sum(axis=0) for share in shares])
-            counts, deviation = draw("pairs", groups.cells, groups.number)
-            for k, pool in enumerate(pools):
-                pool.counted.append((groups.cells, counts[k], deviation))
-                pool.weigh()
-                for _ in range(RENEWALS):
-                    renew(k, 0.0, REDRAWN)
-                    pool.weigh()
+        pools = []
+        for k, (size,) in enumerate(sizes.tolist()):
+            rng = generator(fit.terms.seed, f"max_entropy/{k}")
+            of_label = [share[k] for share in shares]
+            rows = self._new_rows(of_label, POOL, rng)
+            pools.append(_Pool(size, of_label, rng, rows, np.ones(POOL)))
+        if "pairs" in releases:
+            self._count_pairs(pools, [share.sum(axis=0) for share in shares], draw)
         for i in range(1, self._rounds + 1):
             fit.check_stop()
             rng = generator(fit.terms.seed, f"max_entropy/candidates/{i}")
             candidates = keep(f"candidates-{i}", [pool.draw(CANDIDATES, rng) for pool in pools])
-            counts, deviation = draw(
-                f"votes/{i}", nearest_cells(self._columns, candidates), CANDIDATES
-            )
-            step = STEPS[0] * (STEPS[1] / STEPS[0]) ** ((i - 1) / max(self._rounds - 1, 1))
-            for k, pool in enumerate(pools):
-                pool.counted.append(
-                    (nearest_cells(self._columns, [candidates[k]]), counts[k], deviation)
-                )
-                if i > 1:
-                    renew(k, step, REDRAWN * step / STEPS[0])
-                pool.weigh()
-        edges: dict[str, Any] = {f"edges/{j}": one for j, one in enumerate(bins.edges)}
+            self._count_votes(i, pools, candidates, draw)
+        edges: dict[str, Any] = {f"edges/{j}": one for j, one in enumerate(self._bins.edges)}
         np.savez_compressed(
             fit.folder / _MODEL,
             classes=np.array(fit.terms.classes),
@@ -328,13 +296,51 @@ class MaxEntropy(FittedMethod, MakesRows):
             **edges,
         )
 
-    def _new_rows(
-        self, bins: Bins, shares: list[Floats], count: int, rng: np.random.Generator
-    ) -> Codes:
+    def _draw(
+        self, fit: Fit, releases: dict[str, Release], name: str, cells: Cells, number: int
+    ) -> tuple[Floats, float]:
+        """Return noisy counts, float64 (labels, number), and their noise's deviation."""
+        release = releases[name]
+        _, norm = self._parts()[name]
+        labels = len(fit.terms.classes)
+
+        def count(records: PrivateRecords, noise: Noise) -> Integers:
+            columns = self._columns
+            return noisy_counts(columns, records, cells, labels * number, norm, release, noise)
+
+        noisy = fit.release(release, count)
+        counts = np.asarray(noisy * (norm / release.grid), np.float64).reshape(labels, number)
+        return counts, release.noise_multiplier * release.sensitivity * norm
+
+    def _count_pairs(self, pools: list[_Pool], shares: list[Floats], draw: Draw) -> None:
+        """Weigh the rows by the counts of pairs, and renew them, so that more rows agree.
+
+        `shares`: of all labels.
+        """
+        groups = Groups.of(self._columns, self._bins, shares)
+        counts, deviation = draw("pairs", groups.cells, groups.number)
+        for own, pool in zip(counts, pools, strict=True):
+            pool.counted.append((groups.cells, own, deviation))
+            pool.weigh()
+            for _ in range(RENEWALS):
+                self._renew(pool, 0.0, REDRAWN)
+                pool.weigh()
+
+    def _count_votes(self, i: int, pools: list[_Pool], candidates: list[Codes], draw: Draw) -> None:
+        """Weigh the rows by the votes of round `i`, too, after renewing them in smaller steps."""
+        votes, deviation = draw(f"votes/{i}", nearest_cells(self._columns, candidates), CANDIDATES)
+        step = STEPS[0] * (STEPS[1] / STEPS[0]) ** ((i - 1) / max(self._rounds - 1, 1))
+        for pool, some, own in zip(pools, candidates, votes, strict=True):
+            pool.counted.append((nearest_cells(self._columns, [some]), own, deviation))
+            # The first round votes on the rows that the other counts have chosen.
+            if i > 1:
+                self._renew(pool, step, REDRAWN * step / STEPS[0])
+            pool.weigh()
+
+    def _new_rows(self, shares: list[Floats], count: int, rng: np.random.Generator) -> Codes:
         """Return rows that obey the constraints, drawn by `Bins.draw`."""
-        return self._obeying(
-            lambda _: bins.draw(shares, count, rng), self._spare(rng.random(count))
-        )
+        spare = self._spare(rng.random(count))
+        return self._obeying(lambda _: self._bins.draw(shares, count, rng), spare)
 
     def _restrict(self, first: Integers, last: Integers) -> None:
         """Restrict the numbers and dates to declared codes from `first` to `last`, int64 (d,)."""
@@ -342,13 +348,13 @@ class MaxEntropy(FittedMethod, MakesRows):
         self._columns = Columns({name: column.narrowed(*of) for (name, column), *of in ends})
         self._constraints = Constraints(self._columns, self.constraints)
 
-    def _renew(
-        self, pool: _Pool, anew: Codes, step: float, redrawn: float, rng: np.random.Generator
-    ) -> None:
+    def _renew(self, pool: _Pool, step: float, redrawn: float) -> None:
         """Replace the pool's rows: some stay, by weight.
 
-        The others are mutated, and draw values `anew` at a rate.
+        The others are mutated, and draw values anew at the rate `redrawn`.
         """
+        rng = pool.rng
+        anew = self._new_rows(pool.shares, POOL - int(STAYING * POOL), rng)
         parents = pool.draw(len(anew), rng)
 
         def mutate(_: int) -> Codes:
@@ -381,7 +387,7 @@ class MaxEntropy(FittedMethod, MakesRows):
         Places follow from `numbers` in [0, 1).
         """
         if self._model is None:
-            raise not_fitted("This generator")
+            raise not_fitted()
         codes, ends = self._model
         of = label_numbers(labels, self._classes)
         places: Integers = np.empty(len(numbers), np.int64)

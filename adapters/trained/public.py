@@ -168,7 +168,8 @@ class Characters(Source):
 
     @model_validator(mode="after")
     def _every_one_is_drawn(self) -> Characters:
-        if self.count < (most := len(self.label_names())):
+        most = len(self.label_names())
+        if self.count < most:
             raise ValueError(
                 f"`count` is {self.count}, but there are {most} characters to draw: set it to "
                 f"{most} or more"
@@ -196,9 +197,11 @@ class Characters(Source):
                 "`public.kind` is glyphs, which are square, but the private images are "
                 f"{height}×{width}. Make those square, or use another public set."
             )
-        settings = {"white_on_black": self.white_on_black, "fonts": self.fonts}
         api: GenerationAPI = load("pe.adapters", "glyphs")(
-            size=height, channels=channels, **settings
+            size=height,
+            channels=channels,
+            white_on_black=self.white_on_black,
+            fonts=self.fonts,
         )
         return api
 
@@ -230,26 +233,36 @@ class NoiseImages(Source):
         return PublicSet.of_names(images, ())
 
 
-_PLACE = Field(description="where the folder or the .npz file of public images is")
-
-
-class Folder(Source):
-    """A folder of image files.
-
-    An image's label stands in `labels.csv`, or is the name of its subfolder.
+class Placed(Source):
+    """Images on disk.
 
     Attributes:
         resize: how images get the size of the private ones.
     """
 
-    kind: Literal["folder"] = "folder"
-    path: Path = _PLACE
+    path: Path = Field(description="where the folder or the .npz file of public images is")
     resize: Resize = "crop"
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The folder."""
+        """The folder or file."""
         return (self.path,)
+
+    def read(self, shape: ImageShape, seed: int) -> PublicSet:
+        """See `Source`."""
+        has_labels = bool(self.label_names())
+        images_in = read_folder if self.path.is_dir() else read_arrays
+        images, names = images_in(self.path, shape[:2], self.resize, cast(Channels, shape[2]))
+        return PublicSet.of_names(images, names if has_labels else ())
+
+
+class Folder(Placed):
+    """A folder of image files.
+
+    An image's label stands in `labels.csv`, or is the name of its subfolder.
+    """
+
+    kind: Literal["folder"] = "folder"
 
     def label_names(self) -> tuple[str, ...]:
         """See `Source`. There are none if any image has no label."""
@@ -260,28 +273,11 @@ class Folder(Source):
         names = {name for name in labels if name is not None}
         return () if None in labels else tuple(sorted(names))
 
-    def read(self, shape: ImageShape, seed: int) -> PublicSet:
-        """See `Source`."""
-        has_labels = bool(self.label_names())
-        images, names = read_folder(self.path, shape[:2], self.resize, cast(Channels, shape[2]))
-        return PublicSet.of_names(images, names if has_labels else ())
 
-
-class Arrays(Source):
-    """An .npz file with `images` (m×h×w or m×h×w×c) and, where these are labelled, `labels` (m).
-
-    Attributes:
-        resize: how images get the size of the private ones.
-    """
+class Arrays(Placed):
+    """An .npz file with `images` (m×h×w or m×h×w×c) and, where these are labelled, `labels` (m)."""
 
     kind: Literal["npz"] = "npz"
-    path: Path = _PLACE
-    resize: Resize = "crop"
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """The file."""
-        return (self.path,)
 
     def label_names(self) -> tuple[str, ...]:
         """See `Source`."""
@@ -292,22 +288,14 @@ class Arrays(Source):
                 if "images" not in archive:
                     names = ", ".join(archive) or "none"
                     raise RecipeError(
-                        f"`public.path`: '{self.path}' has no array 'images', only {names}. "
-                        "Rename the array of images."
+                        f"`public.path`: '{self.path}' has no array 'images', only {names}. Rename "
+                        "the array of images."
                     )
                 return tuple(map(str, np.unique(archive["labels"]))) if "labels" in archive else ()
         except (OSError, ValueError, EOFError, BadZipFile) as error:
             raise RecipeError(
                 f"`public.path`: '{self.path}' cannot be read as an .npz file. Write it again."
             ) from error
-
-    def read(self, shape: ImageShape, seed: int) -> PublicSet:
-        """See `Source`."""
-        if not self.path.is_file():
-            raise _missing(".npz file", self.path)
-        return PublicSet.of_names(
-            *read_arrays(self.path, shape[:2], self.resize, cast(Channels, shape[2]))
-        )
 
 
 def _missing(what: str, path: Path) -> RecipeError:
@@ -343,7 +331,7 @@ class ReadsPublic:
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Pixels]]:
         """See `ReadsPublicSamples`."""
-        if isinstance(self.public, Folder | Arrays):
+        if isinstance(self.public, Placed):
             yield from images_at(self.public.path, shape, rule or self.public.resize)
 
 
@@ -457,11 +445,7 @@ def rate_at(step: int, steps: int) -> float:
 
 
 def _too_large(batch: int, device: torch.device) -> RecipeError:
-    if batch > 1:
-        return RecipeError(
-            f"{device} has no memory for a batch of {batch} public images. Set `batch: "
-            f"{batch // 2}`."
-        )
     return RecipeError(
-        f"{device} has no memory to train on one public image. Use a smaller network."
+        f"{device} has no memory for a batch of {batch} public images. Set `batch: "
+        f"{max(1, batch // 2)}`, or use a smaller network."
     )

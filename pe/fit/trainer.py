@@ -143,6 +143,11 @@ class PrivateRecords:
     labels: Int32Array
     units: Int64Array
 
+    def by_unit(self) -> tuple[Int64Array, Int64Array]:
+        """Return the place of each record's unit, int64 (n,), and each unit's number of records."""
+        _, place, sizes = np.unique(self.units, return_inverse=True, return_counts=True)
+        return place, sizes
+
     @classmethod
     def of(cls, dataset: PrivateDataset) -> PrivateRecords:
         """Decode all records of a data set. Records that cannot be decoded are left out."""
