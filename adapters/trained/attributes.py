@@ -76,10 +76,8 @@ def noisy_attribute_votes(
         whole[own[own >= 0]] = 1 / np.sqrt(len(own))
         return whole
 
-    sums: Places = noisy_sums(
-        replace(records, samples=votes), classes, vector, cells, release, noise
-    )[0]
-    return sums
+    own = replace(records, samples=votes)
+    return noisy_sums(own, classes, vector, cells, release, noise)[0]
 
 
 class VoteSettings(Settings):
@@ -139,9 +137,9 @@ class VotesForAttributes(FittedMethod):
                     "it."
                 )
             for label in terms.classes:
-                if repeated := [
-                    one for one, count in Counter(values.of_label(label)).items() if count > 1
-                ]:
+                listed = values.of_label(label)
+                repeated = [one for one, count in Counter(listed).items() if count > 1]
+                if repeated:
                     raise RecipeError(
                         f"`api.attributes.{name}` lists '{repeated[0]}' more than once. List each "
                         "value once."
@@ -200,12 +198,12 @@ class VotesForAttributes(FittedMethod):
 
         noisy = fit.release(release, draw) / release.grid
         deviation = release.noise_multiplier * release.sensitivity
-        parts = zip(ends, ends[1:], values, vectors, strict=False)
         model = {}
-        for name, (start, end, texts, of_label) in zip(
-            self._asking.prompts.attributes, parts, strict=True
+        counts = np.split(noisy, ends[1:-1], axis=1)
+        for name, own, texts, of_label in zip(
+            self._asking.prompts.attributes, counts, values, vectors, strict=True
         ):
-            shares = map(_correct, _split(noisy[:, start:end], texts, deviation), of_label)
+            shares = map(_correct, _split(own, texts, deviation), of_label)
             model[name] = {
                 label: dict(zip(of, one.tolist(), strict=True))
                 for label, of, one in zip(terms.classes, texts, shares, strict=True)

@@ -125,12 +125,10 @@ class FittedDiffusion(ByDPSGD, FittedMethod):
 
         It is averaged over fixed, public noise and timesteps.
         """
-        from adapters.trained.diffusion_networks import mean_losses, stored_loss, stored_network
+        from adapters.trained.diffusion_networks import mean_losses, stored
 
-        network = stored_network(folder)
-        return mean_losses(
-            network, stored_loss(folder), samples, labels, labels_of(folder), self.places()[0]
-        )
+        device = self.places()[0]
+        return mean_losses(*stored(folder), samples, labels, labels_of(folder), device)
 
     def _answering(self, labels: Sequence[str]) -> GenerationAPI:
         if self._model is None:

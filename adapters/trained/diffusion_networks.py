@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from adapters.trained.dp_sgd.gradients import Loss, Randomness
 from adapters.trained.fit import Fit, label_numbers, reading, write_json
 from adapters.trained.public import (
-    LossOf,
     PublicSet,
     drawing_by,
     losses_one_by_one,
@@ -207,11 +206,6 @@ def check_prediction(prediction: str) -> None:
         )
 
 
-def stored_loss(folder: Path) -> Denoising:
-    """Return the loss by which the network in `folder` was fitted."""
-    return Denoising.of(DDPMScheduler.from_pretrained(folder / "scheduler", local_files_only=True))
-
-
 # Training on public images, before the network sees a private one.
 
 
@@ -228,22 +222,17 @@ def pretrain_unet(
     The model stays on its device. `none`: see `Denoising`; `name`: of the images, for messages.
     """
     phase = "pretraining" if name == PUBLIC_IMAGES else f"pretraining on {name}"
-
-    def train_on(public: PublicSet, settings: PlainTraining, step_done: Callable[[], None]) -> None:
-        train(model, public, settings, _loss_of(model, none), fit.terms.seed, phase, step_done)
-
-    pretrain(fit, model, images, train_on, settings, name)
-
-
-def _loss_of(model: UNet2DModel, none: int | None) -> LossOf:
     loss = Denoising(none)
 
     def loss_of(images: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
-        _, channels, height, width = images.shape
+        channels, height, width = images.shape[1:]
         randomness = loss.draw(1, len(images), (channels, height, width), generator)
         return loss(model, images, labels, tuple(part[0] for part in randomness)).mean()
 
-    return loss_of
+    def train_on(public: PublicSet, settings: PlainTraining, step_done: Callable[[], None]) -> None:
+        train(model, public, settings, loss_of, fit.terms.seed, phase, step_done)
+
+    pretrain(fit, model, images, train_on, settings, name)
 
 
 # The fitted model on disk, in diffusers' format, which `pixel_diffusion` reads, too; and its loss
@@ -268,10 +257,15 @@ def write_model(
     write_json({"classes": list(labels), "labels": list(labels)}, folder / "classes.json")
 
 
-def stored_network(folder: Path) -> UNet2DModel:
-    """Read the network that a fit left in `folder`. Raise RecipeError if there is none."""
+def stored(folder: Path) -> tuple[UNet2DModel, Denoising]:
+    """Read the network that a fit left in `folder`, and the loss by which it was fitted.
+
+    Raise RecipeError if there is none.
+    """
     with reading(folder, "fitted diffusion model"):
-        return UNet2DModel.from_pretrained(folder / "unet", local_files_only=True)
+        network = UNet2DModel.from_pretrained(folder / "unet", local_files_only=True)
+        schedule = DDPMScheduler.from_pretrained(folder / "scheduler", local_files_only=True)
+    return network, Denoising.of(schedule)
 
 
 DRAWS = 16

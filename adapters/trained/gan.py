@@ -7,8 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adapters.trained.answers import AnswersByCodes, write_generator
-from adapters.trained.fit import Fit, FittedMethod, label_numbers, write_weights
-from adapters.trained.public import Public, PublicSet, ReadsPublic, drawing_by
+from adapters.trained.fit import Fit, FittedMethod, label_numbers, reading, write_weights
+from adapters.trained.public import (
+    Public,
+    PublicSet,
+    ReadsPublic,
+    drawing_by,
+    losses_one_by_one,
+)
 from adapters.trained.semantics import SelectsPublic
 from adapters.trained.settings import FineTuning, PlainTraining
 from adapters.trained.trainings import ByDPSGD, declare_training, dp_sgd, pretrain
@@ -107,15 +113,24 @@ class FittedGAN(AnswersByCodes, ByDPSGD):
         self, folder: Path, samples: UInt8Array, labels: Sequence[str]
     ) -> Float64Array:
         """Return the discriminator's logistic loss of calling each image real, float64 (n,)."""
-        self.load(folder)
-        from adapters.trained.gan_networks import read_discriminator, real_losses
+        import torch
+        from safetensors.torch import load_file
+        from torch.nn import functional
 
-        numbers = label_numbers(labels, self._classes)
+        from adapters.trained.gan_networks import Discriminator
+
+        self.load(folder)
         height, width, channels = samples.shape[1:]
-        model = read_discriminator(
-            folder / _DISCRIMINATOR, len(self._classes), (height, width, channels)
+        model = Discriminator(len(self._classes), (height, width, channels))
+        with reading(folder, "fitted discriminator"):
+            model.load_state_dict(load_file(folder / _DISCRIMINATOR))
+        model.eval()
+        return losses_one_by_one(
+            samples,
+            label_numbers(labels, self._classes),
+            torch.device("cpu"),
+            lambda image, label: functional.softplus(-model(image, label)),
         )
-        return real_losses(model, samples, numbers)
 
 
 @plugin

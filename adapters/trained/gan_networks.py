@@ -6,20 +6,17 @@ import math
 from collections.abc import Callable
 from copy import deepcopy
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
 from adapters.trained.dp_sgd.gradients import Randomness
-from adapters.trained.fit import reading
-from adapters.trained.public import PublicSet, losses_one_by_one, step_down, torch_seed
+from adapters.trained.public import PublicSet, step_down, torch_seed
 from adapters.trained.settings import PlainTraining
-from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
+from pe.data.arrays import Float32Array, ImageShape, Int64Array, UInt8Array
 
 CODE = 8
 """Length of the code z that an image is made from, beside its label."""
@@ -76,58 +73,6 @@ class ImageGenerator(nn.Module):
             pixels = self(torch.from_numpy(codes), torch.from_numpy(labels))
         images: UInt8Array = (pixels * 255).round().clamp(0, 255).byte().numpy()
         return images
-
-
-def fit_generator(
-    target: Float64Array,
-    features: Callable[[Tensor], Tensor],
-    shape: ImageShape,
-    *,
-    steps: int,
-    batch: int,
-    rate: float,
-    seed: int,
-    step_done: Callable[[], None],
-) -> ImageGenerator:
-    """Return a generator whose mean features m, per label, point in the direction of the noisy μ̃.
-
-    Post-processing.
-
-    For each label the distance ‖μ̃ − w·m‖² is least at w = ⟨μ̃, m⟩/‖m‖², whatever the label's
-    private size, so the size need not be known. Minimised is the sum over labels of −⟨μ̃, m⟩·|⟨μ̃,
-    m⟩|/‖m‖²; its terms keep the sign of ⟨μ̃, m⟩, so that a label whose ⟨μ̃, m⟩ begins below 0 is
-    led back.
-
-    Args:
-        target: μ̃, float64 (classes, D).
-        features: of generated images, float32 (n, h, w, c) in [0, 1] → (n, D).
-        shape: height, width, channels.
-        steps: of Adam.
-        batch: images per step.
-        rate: Adam's highest learning rate; it falls as a cosine.
-        seed: of the weights and codes.
-        step_done: called after every step.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed % 2**63)
-        classes = len(target)
-        model = ImageGenerator(classes, shape)
-        # Labels of a batch are as evenly many as can be, so that each label's mean is as good.
-        direction = torch.from_numpy(target.astype(np.float32))
-        direction = direction / direction.norm()
-        labels = torch.arange(batch) % classes
-        shares = functional.one_hot(labels, classes).float()
-        shares = (shares / shares.sum(dim=0)).T
-        optimiser = torch.optim.Adam(model.parameters(), lr=rate)
-        falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-        for _ in range(steps):
-            mean = shares @ features(model(torch.randn(batch, CODE), labels))
-            cosine = (direction * mean).sum(dim=1)
-            loss = -(cosine * cosine.abs() / mean.square().sum(dim=1)).sum()
-            step_down(optimiser, loss)
-            falling.step()
-            step_done()
-    return model.eval()
 
 
 # The discriminator, and the loss of one record that DP-SGD trains it by.
@@ -212,24 +157,6 @@ def generate(generator: ImageGenerator, codes: Tensor, labels: Tensor) -> Tensor
         images: Tensor = generator.eval()(codes.to(device), labels.to(device))
     generator.train(training)
     return images.permute(0, 3, 1, 2) * 2 - 1
-
-
-def read_discriminator(file: Path, classes: int, shape: ImageShape) -> Discriminator:
-    """Read a discriminator. Raise RecipeError if there is none, or it is damaged."""
-    model = Discriminator(classes, shape)
-    with reading(file.parent, "fitted discriminator"):
-        model.load_state_dict(load_file(file))
-    return model.eval()
-
-
-def real_losses(model: Discriminator, images: UInt8Array, labels: Int64Array) -> Float64Array:
-    """Return the loss of calling each image real, float64 (n,)."""
-    return losses_one_by_one(
-        images,
-        labels,
-        torch.device("cpu"),
-        lambda image, label: functional.softplus(-model(image, label)),
-    )
 
 
 # The generator learns from the discriminator, and both from public images. No private record is
