@@ -42,16 +42,19 @@ _MODEL = "attributes.json"
 _COUNTS = "attributes"
 _PUBLIC = "encoder.public"  # the encoder knows its public texts again
 
+# Length of a text's vector in whole numbers.
 GRID = 2**12
-"""Length of a text's vector in whole numbers."""
+
+# A text of one value votes for another exp((their likeness − 1)/ASTRAY) times as often as for its
+# own.
 ASTRAY = 0.3
-"""A text of one value votes for another exp((their likeness − 1)/ASTRAY) times as often as for its
-own."""
+
+# Share of ε that the votes for attributes get where the recipe names none
+# (benchmarks/results/text_start.md).
 SHARE = 0.4
-"""Share of ε that the votes for attributes get where the recipe names none
-(benchmarks/results/text_start.md)."""
+
+# Rounds of expectation and maximisation.
 ROUNDS = 500
-"""Rounds of expectation and maximisation."""
 
 
 _VALUES = """\

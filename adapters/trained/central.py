@@ -34,13 +34,13 @@ from pe.privacy.release import Poisson, Release
 
 Pixels = UInt8Array
 
+# A record adds this to its label's count and a vector of norm ≤ √(1 − 0.2²) to the image sum: norm
+# ≤ 1 in all.
 COUNTING = 0.2
-"""A record adds this to its label's count and a vector of norm ≤ √(1 − 0.2²) to the image sum: norm
-≤ 1 in all."""
 
+# A label's noisy count is raised to at least this fraction of its value if all labels had equally
+# many records.
 _FEWEST = 0.25
-"""A label's noisy count is raised to at least this fraction of its value if all labels had equally
-many records."""
 
 _CENTRES = "central.npy"
 _SETTINGS = "settings.json"

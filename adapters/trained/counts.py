@@ -16,10 +16,11 @@ from pe.fit.trainer import PrivateRecords
 from pe.privacy.noise import Noise
 from pe.privacy.release import Release
 
+# Grid steps to which the vector of one record is cut, whose L2 norm is then at most 1.
 GRID = 2**22
-"""Grid steps to which the vector of one record is cut, whose L2 norm is then at most 1."""
+
+# The groups of a column's values in pairs.
 GROUPS = 8
-"""The groups of a column's values in pairs."""
 _BLOCK = 4096
 
 

@@ -94,13 +94,12 @@ def only_attention_and_classes(model: UNet2DModel) -> UNet2DModel:
     return model
 
 
+# Share of draws without a class, in training for classifier-free guidance (Ho and Salimans 2022).
 _UNLABELLED = 0.1
-"""Share of draws without a class, in training for classifier-free guidance (Ho and Salimans
-2022)."""
 
 
+# What a network may predict, by diffusers' words: the noise, the image or the velocity.
 PREDICTIONS = ("epsilon", "sample", "v_prediction")
-"""What a network may predict, by diffusers' words: the noise, the image or the velocity."""
 
 
 class Denoising:
@@ -268,9 +267,9 @@ def stored(folder: Path) -> tuple[UNet2DModel, Denoising]:
     return network, Denoising.of(schedule)
 
 
+# Number of draws of timestep and noise in an image's mean loss; the draws are public, and all
+# images share them.
 DRAWS = 16
-"""Number of draws of timestep and noise in an image's mean loss; the draws are public, and all
-images share them."""
 
 
 def mean_losses(

@@ -26,28 +26,28 @@ from pe.plugins.specs import plugin
 from pe.privacy.noise import Noise
 from pe.privacy.release import Release
 
+# Grid steps per 1 in v. For products, u is rounded to about √GRID steps per 1, so that a product
+# has about GRID.
 GRID = 2**30
-"""Grid steps per 1 in v. For products, u is rounded to about √GRID steps per 1, so that a product
-has about GRID."""
 
 Covariance = Literal["auto", "pooled", "per_label"]
 
+# Quantile of the public images' distances from their mean: the radius to which private images are
+# cut.
 CUT = 0.25
-"""Quantile of the public images' distances from their mean: the radius to which private images are
-cut."""
 
+# With `auto`, labels have separate covariances if the noise on one has an `edge` of at most this,
+# in squared radii.
 CLEAR = 0.1
-"""With `auto`, labels have separate covariances if the noise on one has an `edge` of at most this,
-in squared radii."""
 
 MOST_NUMBERS = 2**25
 
 _MODEL = "gaussians.npz"
 _NAMES = ("classes", "shape", "means", "factors")
 
+# Images in one matrix product, whose sums of integers below 2^31 are then exact in float64, in any
+# order.
 _BLOCK = 1024
-"""Images in one matrix product, whose sums of integers below 2^31 are then exact in float64, in any
-order."""
 
 
 @dataclass(frozen=True)

@@ -34,19 +34,19 @@ _TEACHER = "teacher.safetensors"
 _MOMENTS = "moments.safetensors"
 _TENSORS = ("means", "deviations", "way_means", "way_squares")
 
+# Standard deviation of a variation's noise at degree 1, where pixels lie in [−1, 1].
 _LOUDEST = 0.5
-"""Standard deviation of a variation's noise at degree 1, where pixels lie in [−1, 1]."""
 
 
 # Moments of each channel that enters a GroupNorm layer of the teacher: of one image, the mean of
 # each channel over its places, and the mean of its square; of the private images, the noisy sum of
 # these vectors.
 
+# Share of the public images whose vectors of moments are not cut.
 _COMMON = 0.95
-"""Share of the public images whose vectors of moments are not cut."""
 
+# Least variance of a channel, in the aligned images and in the target of the alignment.
 LEAST_VARIANCE = 1e-6
-"""Least variance of a channel, in the aligned images and in the target of the alignment."""
 
 
 def factors_of(means: Float64Array, squares: Float64Array, widths: tuple[int, ...]) -> Float64Array:

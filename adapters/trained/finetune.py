@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from adapters.trained.finetune_models import Checkpoint
     from pe.fit.trainer import FitTerms
 
+# The projections of diffusers' attention.
 ATTENTION = ("to_q", "to_k", "to_v", "to_out.0")
-"""The projections of diffusers' attention."""
 
+# Layers that may be trained whole; tests compare the per-record gradients of each with those of a
+# plain loop.
 COVERED = ("Linear", "Conv2d", "Embedding", "GroupNorm", "LayerNorm")
-"""Layers that may be trained whole; tests compare the per-record gradients of each with those of a
-plain loop."""
 
 
 class LoRA(Settings):

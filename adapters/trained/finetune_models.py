@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
     from adapters.trained.fit import Fit
 
+# Beside the fitted model: the SHA-256 of the checkpoint's files.
 CHECKPOINT = "checkpoint.json"
-"""Beside the fitted model: the SHA-256 of the checkpoint's files."""
 
+# Beside a fitted pipeline: the prompt of each label, and the size and channels of the images.
 PROMPTS = "prompts.json"
-"""Beside a fitted pipeline: the prompt of each label, and the size and channels of the images."""
 
 _PIPELINE = "StableDiffusionPipeline"
 

@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 Array = TypeVar("Array", bound=npt.NDArray[np.generic])
 
+# Function from a record, such as an image, uint8 (h, w, c), to a vector, float64 (length,).
 Vector = Callable[[npt.NDArray[Any]], Float64Array]
-"""Function from a record, such as an image, uint8 (h, w, c), to a vector, float64 (length,)."""
 
+# A grid for any release until its own is known.
 _FINE = 2**20
-"""A grid for any release until its own is known."""
 
+# Factor that keeps a vector's norm at most 1, whatever rounding does.
 BELOW_ONE = 1 - 1e-9
-"""Factor that keeps a vector's norm at most 1, whatever rounding does."""
 
 
 def on_grid(vector: Float64Array, grid: int) -> Int64Array:

@@ -18,8 +18,8 @@ from adapters.trained.public import PublicSet, step_down, torch_seed
 from adapters.trained.settings import PlainTraining
 from pe.data.arrays import Float32Array, ImageShape, Int64Array, UInt8Array
 
+# Length of the code z that an image is made from, beside its label.
 CODE = 8
-"""Length of the code z that an image is made from, beside its label."""
 
 
 class ImageGenerator(nn.Module):
@@ -165,12 +165,13 @@ def generate(generator: ImageGenerator, codes: Tensor, labels: Tensor) -> Tensor
 
 _BETAS = 0.5, 0.9
 _DECAY = 0.99
+
+# A generator whose pixels are all nearly black or white, as when it has learned first that digits
+# are mostly black, gets almost no gradient, because its sigmoid is flat there. While the sigmoid's
+# mean slope is below _FLAT, logits are drawn back to within ±_NEAR; at other times they are not,
+# because a black background is a trait of digits, too.
 _FLAT = 1e-3
 _NEAR = 3.0
-"""A generator whose pixels are all nearly black or white, as when it has learned first that digits
-are mostly black, gets almost no gradient, because its sigmoid is flat there. While the sigmoid's
-mean slope is below _FLAT, logits are drawn back to within ±_NEAR; at other times they are not,
-because a black background is a trait of digits, too."""
 
 
 class Learner:

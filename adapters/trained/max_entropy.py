@@ -33,37 +33,47 @@ from pe.privacy.calibration import calibrate
 from pe.privacy.noise import Noise
 from pe.privacy.release import Relation, Release
 
+# The most times that a number's ranges are counted, each time in finer ones where there is much.
 LEVELS = 3
-"""The most times that a number's ranges are counted, each time in finer ones where there is
-much."""
+
+# A label's rows in the pool.
 POOL = 20_000
-"""A label's rows in the pool."""
+
+# A label's candidates in a round of votes.
 CANDIDATES = 200
-"""A label's candidates in a round of votes."""
+
+# Rounds of votes where most columns are ordered.
 ROUNDS = 8
-"""Rounds of votes where most columns are ordered."""
+
+# Renewals of the pool before the votes.
 RENEWALS = 3
-"""Renewals of the pool before the votes."""
+
+# Share of the pool that a renewal leaves.
 STAYING = 0.3
-"""Share of the pool that a renewal leaves."""
+
+# Step of a mutation in the first and last round, as a share of a number's range.
 STEPS = (0.25, 0.03)
-"""Step of a mutation in the first and last round, as a share of a number's range."""
+
+# Rate at which a mutation draws a value anew.
 REDRAWN = 0.2
-"""Rate at which a mutation draws a value anew."""
+
+# Weight of the entropy, chosen on other tables (benchmarks/results/tables.md).
 PENALTY = 0.25
-"""Weight of the entropy, chosen on other tables (benchmarks/results/tables.md)."""
+
+# Iterations of L-BFGS.
 ITERATIONS = 60
-"""Iterations of L-BFGS."""
+
+# Shares of the budget, in 1/σ²; OF_PAIRS_ALONE where there are no votes. Values get what is left.
 OF_LABELS = 0.01
 OF_VOTES = 0.59
 OF_PAIRS = 0.3
 OF_PAIRS_ALONE = 0.69
-"""Shares of the budget, in 1/σ²; OF_PAIRS_ALONE where there are no votes. Values get what
-is left."""
+
 _MODEL = "pool.npz"
+
+# Condition of a new sample: the place of its row among those of its label, as a share of their
+# weights.
 _ROW = "row"
-"""Condition of a new sample: the place of its row among those of its label, as a share of their
-weights."""
 
 
 def max_entropy(matrix: Any, values: Floats, variances: Floats, total: float) -> Floats:

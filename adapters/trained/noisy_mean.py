@@ -257,8 +257,8 @@ class DPMEPF(NoisyMean, FittedMethod):
         self.fit_to_mean(fit, features)
 
 
+# Norm below which a block counts as zero.
 _LEAST = 1e-6
-"""Norm below which a block counts as zero."""
 
 
 @dataclass(frozen=True, eq=False)

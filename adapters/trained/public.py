@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 Pixels = UInt8Array
 Model = TypeVar("Model", bound="nn.Module")
 
+# Number of images where a recipe names none.
 COUNT = 12400
-"""Number of images where a recipe names none."""
 
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _CHUNK = 1024
@@ -311,13 +311,14 @@ def _of_path(value: Any) -> Any:
 
 
 _Kinds = Characters | Folder | Arrays | NoiseImages
+
+# A section of the recipe. A path in its place stands for kind `npz` if it ends in .npz, otherwise
+# for `folder`.
 Public = Annotated[
     _Kinds,
     Field(discriminator="kind"),
     BeforeValidator(_of_path, json_schema_input_type=Path | _Kinds),
 ]
-"""A section of the recipe. A path in its place stands for kind `npz` if it ends in .npz, otherwise
-for `folder`."""
 
 
 class ReadsPublic:
@@ -337,12 +338,12 @@ class ReadsPublic:
 
 # Training on public images: Adam, the same for all that is trained on them.
 
+# Function of float32 n×c×h×w images in [−1, 1], int64 (n,) labels and a source of randomness: the
+# mean loss.
 LossOf = Callable[["Tensor", "Tensor", "torch.Generator"], "Tensor"]
-"""Function of float32 n×c×h×w images in [−1, 1], int64 (n,) labels and a source of randomness: the
-mean loss."""
 
+# The learning rate rises during the first 1/_RISING of the steps.
 _RISING = 20
-"""The learning rate rises during the first 1/_RISING of the steps."""
 
 _LARGEST_GRADIENT = 1.0
 _DECAY = 0.999

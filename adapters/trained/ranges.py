@@ -17,19 +17,23 @@ from pe.data.columns import Codes, Columns
 Floats = Float64Array
 Integers = Int64Array
 Mask = BoolArray
-Cells = Callable[[Codes, Integers], tuple[Integers, Integers]]
-"""(codes, labels) → (rows, cells): the cells to which each row adds 1, int64, as pairs of equal
-length."""
-Draw = Callable[[str, Cells, int], tuple[Floats, float]]
-"""(name, cells, number of a label's cells) → noisy counts, float64 (labels, number), and their
-standard deviation."""
-Keep = Callable[[str, list[Integers]], list[Integers]]
-"""(name, arrays) → these arrays, or those of that name that were kept before."""
 
+# (codes, labels) → (rows, cells): the cells to which each row adds 1, int64, as pairs of equal
+# length.
+Cells = Callable[[Codes, Integers], tuple[Integers, Integers]]
+
+# (name, cells, number of a label's cells) → noisy counts, float64 (labels, number), and their
+# standard deviation.
+Draw = Callable[[str, Cells, int], tuple[Floats, float]]
+
+# (name, arrays) → these arrays, or those of that name that were kept before.
+Keep = Callable[[str, list[Integers]], list[Integers]]
+
+# The most ranges into which a number, or a range of it, is cut.
 BINS = 32
-"""The most ranges into which a number, or a range of it, is cut."""
+
+# Number of records in a bin that holds none.
 LEAST = 1e-9
-"""Number of records in a bin that holds none."""
 
 
 @dataclass(frozen=True, eq=False)

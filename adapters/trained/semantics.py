@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Counts = Int64Array
+
+# Function from one image to its k different semantics, which depend on that image alone.
 Tops = Callable[[UInt8Array], Int64Array]
-"""Function from one image to its k different semantics, which depend on that image alone."""
 
 _WIDTH = 32
 _GRID = 3

@@ -19,14 +19,14 @@ Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Optimiser = Literal["adam", "sgd"]
 
+# Integer steps per clip C, in which gradients are summed and noise is drawn: so fine that a
+# gradient of 10^9 numbers loses less than 10^−4·C to rounding, and each of its numbers fits into 32
+# bits.
 GRID = 2**30
-"""Integer steps per clip C, in which gradients are summed and noise is drawn: so fine that a
-gradient of 10^9 numbers loses less than 10^−4·C to rounding, and each of its numbers fits into 32
-bits."""
 
 
+# Name of the public images in messages and forecasts.
 PUBLIC_IMAGES = "public images"
-"""Name of the public images in messages and forecasts."""
 
 
 class Discrimination(Settings):
@@ -217,11 +217,11 @@ class DPSGD(FineTuning):
         return min(self.ema, (step + 1) / (step + 10))
 
 
+# Most pixels of the shorter side at which a network without `channels` stops halving the image.
 _COARSE = 8
-"""Most pixels of the shorter side at which a network without `channels` stops halving the image."""
 
+# Least pixels a side at the last level.
 _LEAST = 2
-"""Least pixels a side at the last level."""
 
 _FIRST = 16
 _FURTHER = 32

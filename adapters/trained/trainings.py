@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 TRAINING = f"{FIT}training"
 
+# Trains a network on images by these settings; calls the function after each step, whose exceptions
+# end it.
 Train = Callable[[PublicSet, PlainTraining, Callable[[], None]], object]
-"""Trains a network on images by these settings; calls the function after each step, whose
-exceptions end it."""
 
 
 def block_releases(settings: DPSGD, name: str, relation: Relation) -> tuple[Release, ...]:

@@ -31,12 +31,12 @@ from pe.store.durable import write_durably
 from pe.store.machine import is_own as is_own
 from pe.store.places import CERTIFICATE
 
+# The folder of the fitted model, in the run's folder. Shareable: it is computed from releases
+# alone.
 MODEL = "model"
-"""The folder of the fitted model, in the run's folder. Shareable: it is computed from releases
-alone."""
 
+# Prefix of the names of all releases of a fit.
 FIT = "fit/"
-"""Prefix of the names of all releases of a fit."""
 
 _BLOCK = 256
 
@@ -283,9 +283,8 @@ def load_model(api: object, run: Path) -> None:
 # A fitted model on disk, with its cost, so that other runs can answer from it and count that cost,
 # too.
 
+# The file that describes a fitted model and its cost, beside the model in the run's folder MODEL.
 FITTED = "fitted.json"
-"""The file that describes a fitted model and its cost, beside the model in the run's folder
-MODEL."""
 
 
 @dataclass(frozen=True)

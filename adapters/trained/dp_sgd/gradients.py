@@ -33,8 +33,8 @@ from pe.plugins.devices import memory_refused
 Randomness = tuple[Tensor, ...]
 Parameters = Mapping[str, Tensor]
 
+# The largest power of two in float32.
 _LARGEST = 2.0**127
-"""The largest power of two in float32."""
 
 
 class Loss(Protocol):
@@ -194,13 +194,11 @@ def trained_parameters(model: nn.Module) -> dict[str, Tensor]:
     return parameters
 
 
+# Largest ‖g − h‖/‖h‖ of a record's gradients g, among others, and h, alone; TF32 rounds by less.
 _FAR = 0.01
-"""Largest ‖g − h‖/‖h‖ of a record's gradients g, among others, and h, alone; TF32 rounds by
-less."""
 
+# Distance that is put down to rounding, as a share of the norm of the gradient of all parameters.
 _NOTHING = 1e-6
-"""Distance that is put down to rounding, as a share of the norm of the gradient of all
-parameters."""
 
 
 def check_gradients(model: nn.Module, loss: Loss, shape: ImageShape, name: str) -> None:

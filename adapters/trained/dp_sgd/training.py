@@ -87,8 +87,8 @@ class State:
 
 # A step is post-processing of a noised gradient, by public rules.
 
+# Optimiser → number of vectors that it keeps beside the parameters.
 MOMENTS: dict[Optimiser, int] = {"adam": 2, "sgd": 0}
-"""Optimiser → number of vectors that it keeps beside the parameters."""
 
 _BETAS = (0.9, 0.999)
 _TINY = 1e-8
