@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from adapters.public_files import paths_of, samples_of
-from adapters.trained.diffusion_model import FittedDiffusion, OwnNetwork
+from adapters.trained.diffusion_model import FittedDiffusion
 from adapters.trained.fit import Fit, with_share
+from adapters.trained.own_network import OwnNetwork
 from adapters.trained.public import Public, PublicSet, ReadsPublic
 from adapters.trained.semantics import SelectsPublic
 from adapters.trained.settings import PlainTraining, Share
@@ -68,11 +69,11 @@ class LearnsFromPublic(ReadsPublic, OwnNetwork):
 
     def pretrained(self, fit: Fit) -> UNet2DModel:
         """Return the network that DP-SGD begins with."""
-        from adapters.trained.diffusion_networks import pretrain_unet, with_new_classes
+        from adapters.trained.diffusion_networks import with_new_classes
 
         terms = fit.terms
         model = self.new(terms, max(1, len(self.public.label_names())))
-        pretrain_unet(
+        self.pretrain(
             fit, model, lambda: self.public.read(terms.image_shape, terms.seed), self.pretraining
         )
         return with_new_classes(model, len(terms.classes), terms.seed)
@@ -176,11 +177,9 @@ class LearnsFromEasy(ReadsPublic, OwnNetwork):
 
     def learn_from_easy(self, fit: Fit, model: UNet2DModel) -> None:
         """Train the model on images of each generator in turn."""
-        from adapters.trained.diffusion_networks import pretrain_unet
-
         for one, generator in zip(self.easy, self._generators, strict=True):
             images = partial(_images_of, fit, one, generator)
-            pretrain_unet(fit, model, images, one.training, name=f"images of {one.kind}")
+            self.pretrain(fit, model, images, one.training, name=f"images of {one.kind}")
 
 
 def _images_of(fit: Fit, one: Easy, generator: Trainer) -> PublicSet:
@@ -247,9 +246,7 @@ class PrivImage(SelectsPublic, LearnsFromEasy, FittedDiffusion):
         self.declare_easy(fit, taken=self.semantics_share)
         training = self.declare_dp_sgd(fit)
         fit.begin()
-        from adapters.trained.diffusion_networks import pretrain_unet
-
         model = self.new(fit.terms, len(fit.terms.classes))
-        pretrain_unet(fit, model, public, self.pretraining)
+        self.pretrain(fit, model, public, self.pretraining)
         self.learn_from_easy(fit, model)
         self.finish(fit, model, training)

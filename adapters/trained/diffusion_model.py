@@ -1,4 +1,4 @@
-"""A diffusion model in pixel space that answers once it is fitted, and the usual network."""
+"""A diffusion model in pixel space that answers once it is fitted."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from adapters.diffusion.items import describe_steps
-from adapters.trained.fit import Fit, FittedMethod, label_numbers, load_json, not_fitted, reading
-from adapters.trained.settings import NetworkSize
-from adapters.trained.trainings import ByDPSGD, PlannedTraining, declare_training, dp_sgd
+from adapters.trained.fit import FittedMethod, label_numbers, load_json, not_fitted, reading
+from adapters.trained.trainings import ByDPSGD
 from pe.data.arrays import Float64Array, UInt8Array
 from pe.plugins.protocols import (
     Answer,
@@ -26,9 +25,7 @@ from pe.plugins.settings import Count, Settings
 from pe.plugins.specs import construct, plugin
 
 if TYPE_CHECKING:
-    from diffusers import UNet2DModel
-
-    from pe.fit.trainer import FitTerms
+    pass
 
 
 class Sampling(Settings):
@@ -144,39 +141,3 @@ def labels_of(folder: Path) -> list[str]:
     """
     with reading(folder, "fitted diffusion model"):
         return list(map(str, load_json(folder / "classes.json")["labels"]))
-
-
-@plugin
-class OwnNetwork(ByDPSGD):
-    """A fitted diffusion model with the toolkit's own UNet.
-
-    For all other arguments see `FittedDiffusion`.
-
-    Args:
-        network: size of the UNet.
-    """
-
-    network: NetworkSize = NetworkSize()
-
-    def declare_dp_sgd(self, fit: Fit) -> PlannedTraining:
-        """Declare DP-SGD, which gets what is left of the budget.
-
-        Raise RecipeError for images of an unsuitable size.
-        """
-        self.network.levels(*fit.terms.image_shape[:2])
-        return declare_training(fit, self.training)
-
-    def new(self, terms: FitTerms, classes: int) -> UNet2DModel:
-        """Return a new, untrained network with `classes` classes, on the first device."""
-        from adapters.trained.diffusion_networks import unet
-
-        return unet(self.network, terms.image_shape, classes, terms.seed, "weights").to(
-            self.places()[0]
-        )
-
-    def finish(self, fit: Fit, model: UNet2DModel, training: PlannedTraining) -> None:
-        """Train the model by DP-SGD, and write it."""
-        from adapters.trained.diffusion_networks import Denoising, write_model
-
-        dp_sgd(fit, model, Denoising(), training, self.places())
-        write_model(model, fit.terms.classes, fit.folder)

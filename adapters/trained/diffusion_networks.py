@@ -14,16 +14,13 @@ from diffusers import DDIMScheduler, DDPMScheduler, UNet2DModel
 from torch import Tensor, nn
 
 from adapters.trained.dp_sgd.gradients import Loss, Randomness
-from adapters.trained.fit import Fit, label_numbers, reading, write_json
-from adapters.trained.public import (
-    PublicSet,
+from adapters.trained.fit import label_numbers, reading, write_json
+from adapters.trained.settings import NetworkSize
+from adapters.trained.torch_tools import (
     drawing_by,
     losses_one_by_one,
     torch_seed,
-    train,
 )
-from adapters.trained.settings import PUBLIC_IMAGES, NetworkSize, PlainTraining
-from adapters.trained.trainings import pretrain
 from pe.data.arrays import Float64Array, ImageShape, UInt8Array
 from pe.errors import RecipeError
 
@@ -203,35 +200,6 @@ def check_prediction(prediction: str) -> None:
         raise RecipeError(
             f"`api.model` predicts '{prediction}'. Use a model that predicts one of {words}."
         )
-
-
-# Training on public images, before the network sees a private one.
-
-
-def pretrain_unet(
-    fit: Fit,
-    model: UNet2DModel,
-    images: Callable[[], PublicSet],
-    settings: PlainTraining,
-    none: int | None = None,
-    name: str = PUBLIC_IMAGES,
-) -> None:
-    """Train `model` on all of `images()`, whose labels are the model's classes. See `pretrain`.
-
-    The model stays on its device. `none`: see `Denoising`; `name`: of the images, for messages.
-    """
-    phase = "pretraining" if name == PUBLIC_IMAGES else f"pretraining on {name}"
-    loss = Denoising(none)
-
-    def loss_of(images: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
-        channels, height, width = images.shape[1:]
-        randomness = loss.draw(1, len(images), (channels, height, width), generator)
-        return loss(model, images, labels, tuple(part[0] for part in randomness)).mean()
-
-    def train_on(public: PublicSet, settings: PlainTraining, step_done: Callable[[], None]) -> None:
-        train(model, public, settings, loss_of, fit.terms.seed, phase, step_done)
-
-    pretrain(fit, model, images, train_on, settings, name)
 
 
 # The fitted model on disk, in diffusers' format, which `pixel_diffusion` reads, too; and its loss

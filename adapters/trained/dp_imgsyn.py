@@ -23,7 +23,7 @@ from adapters.trained.fit import (
 )
 from adapters.trained.public import Public, ReadsPublic
 from adapters.trained.settings import Alignment, FineTuning, Fraction, Rate, Share
-from adapters.trained.trainings import ByDPSGD, declare_training, dp_sgd
+from adapters.trained.trainings import ByDPSGD, declare_training
 from pe.data.arrays import Float64Array, Int64Array, UInt8Array
 from pe.data.images import Images
 from pe.data.samples import SOFT_LABEL, Conditions, slices
@@ -150,7 +150,7 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
             )
         places = self.places()
         teacher = make_teacher(self.teacher, terms.image_shape[2], len(terms.classes), terms.seed)
-        dp_sgd(fit, teacher, CrossEntropy(self.training.shift), training, places)
+        self.train_by_dp_sgd(fit, teacher, CrossEntropy(self.training.shift), training)
         reader = Reader(teacher, places[0])
         with raising_for_memory(_too_many(f"`batch_size` is {self.batch_size}")):
             parts = [

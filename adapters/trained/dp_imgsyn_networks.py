@@ -20,7 +20,8 @@ from torch.nn import functional
 from adapters.diffusion.items import tensors
 from adapters.trained.dp_sgd.gradients import Randomness, check_gradients
 from adapters.trained.fit import reading, rng_of, write_weights
-from adapters.trained.public import PublicSet, drawing_by, losses_one_by_one, step_down
+from adapters.trained.public import PublicSet
+from adapters.trained.torch_tools import drawing_by, losses_one_by_one, step_down
 from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
 from pe.errors import PluginError, RecipeError
 

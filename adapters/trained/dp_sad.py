@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from adapters.trained.diffusion_model import FittedDiffusion, OwnNetwork
+from adapters.trained.diffusion_model import FittedDiffusion
 from adapters.trained.fit import Fit
+from adapters.trained.own_network import OwnNetwork
 from adapters.trained.public import Public, PublicSet, ReadsPublic
 from adapters.trained.settings import Discrimination, FineTuning, Fraction, PlainTraining, Weight
-from adapters.trained.trainings import PlannedTraining, declare_training, dp_sgd
+from adapters.trained.trainings import PlannedTraining, declare_training
 from pe.data.arrays import Float32Array
 from pe.errors import RecipeError
 from pe.fit.trainer import FIT
@@ -123,8 +124,8 @@ class DPSAD(ReadsPublic, OwnNetwork, FittedDiffusion):
                 judge.learn(engine.load(state, average=False))
 
         loss = Distillation(teacher, judge, self.imitation, self.adversarial, none)
-        dp_sgd(
-            fit, student, loss, learning, self.places(), task="training the student", between=learn
+        self.train_by_dp_sgd(
+            fit, student, loss, learning, task="training the student", between=learn
         )
         write_model(student, terms.classes, fit.folder)
 
@@ -133,7 +134,7 @@ class DPSAD(ReadsPublic, OwnNetwork, FittedDiffusion):
 
         The settings may leave out either training.
         """
-        from adapters.trained.diffusion_networks import Denoising, pretrain_unet, with_new_classes
+        from adapters.trained.diffusion_networks import Denoising, with_new_classes
 
         terms = fit.terms
         none = len(fit.terms.classes)
@@ -154,13 +155,12 @@ class DPSAD(ReadsPublic, OwnNetwork, FittedDiffusion):
                 )
 
             model = self.new(terms, classes + 1)
-            pretrain_unet(fit, model, images, self.pretraining or PlainTraining(), none=classes)
+            self.pretrain(fit, model, images, self.pretraining or PlainTraining(), none=classes)
             if teaching:
                 model = with_new_classes(model, none + 1, terms.seed)
         if teaching:
-            dp_sgd(
-                fit, model, Denoising(none), teaching, self.places(), task="training the teacher"
-            )
+            loss = Denoising(none)
+            self.train_by_dp_sgd(fit, model, loss, teaching, task="training the teacher")
         return model
 
     def _check(self, terms: FitTerms) -> None:

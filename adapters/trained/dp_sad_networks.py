@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from adapters.trained.diffusion_networks import Denoising, scheduler, square
 from adapters.trained.dp_sgd.gradients import Randomness
-from adapters.trained.public import drawing_by, step_down, torch_seed
+from adapters.trained.torch_tools import drawing_by, step_down, torch_seed
 from pe.data.arrays import ImageShape
 from pe.data.samples import slices
 

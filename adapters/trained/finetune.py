@@ -14,9 +14,9 @@ from adapters.diffusion.weights import local_model, read_config
 from adapters.prompts import TextByLabel
 from adapters.trained.diffusion_model import FittedDiffusion
 from adapters.trained.fit import Fit
-from adapters.trained.public import torch_seed
 from adapters.trained.settings import Rate
-from adapters.trained.trainings import declare_training, dp_sgd
+from adapters.trained.torch_tools import drawing_by
+from adapters.trained.trainings import declare_training
 from pe.data.arrays import Float64Array, UInt8Array
 from pe.errors import RecipeError
 from pe.plugins.devices import require_torch
@@ -60,8 +60,6 @@ def prepare(model: nn.Module, lora: LoRA | None, layers: tuple[str, ...], seed: 
     Raises RecipeError for an ending that no layer has, a layer that is not covered or named twice,
     or nothing to train.
     """
-    import torch
-
     from adapters.trained.finetune_models import add_matrices
 
     model.requires_grad_(False)
@@ -86,11 +84,9 @@ def prepare(model: nn.Module, lora: LoRA | None, layers: tuple[str, ...], seed: 
         layer.requires_grad_(True)
     if lora is not None:
         # A resumed fit draws the same matrices again: only B is zero at first.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            add_matrices(
-                model, beside, lora.rank, 1.0 if lora.alpha is None else lora.alpha / lora.rank
-            )
+        scale = 1.0 if lora.alpha is None else lora.alpha / lora.rank
+        with drawing_by(seed, "lora"):
+            add_matrices(model, beside, lora.rank, scale)
     return model
 
 
@@ -174,7 +170,7 @@ class FineTune(FittedDiffusion):
         loss = checkpoint.loss(places[0])
         if not fit.is_drawn(training.releases[0]):
             check_gradients(network.to(places[0]), loss, terms.image_shape, "api.model")
-        dp_sgd(fit, network, loss, training, places)
+        self.train_by_dp_sgd(fit, network, loss, training)
         merge_matrices(network)
         checkpoint.write(network, fit.folder)
 
@@ -280,7 +276,7 @@ class FineTune(FittedDiffusion):
             if embedding is None
             else ("class_embedding",)
         )
-        prepare(network, self.lora, layers, torch_seed(terms.seed, "lora"))
+        prepare(network, self.lora, layers, terms.seed)
         if (
             embedding is not None
             and not embedding.weight.requires_grad

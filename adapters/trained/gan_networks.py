@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adapters.trained.dp_sgd.gradients import Randomness
-from adapters.trained.public import PublicSet, step_down, torch_seed
+from adapters.trained.public import PublicSet
 from adapters.trained.settings import PlainTraining
+from adapters.trained.torch_tools import step_down, torch_seed
 from pe.data.arrays import Float32Array, ImageShape, Int64Array, UInt8Array
 
 # Length of the code z that an image is made from, beside its label.
@@ -243,9 +244,9 @@ class Learner:
 def train_on_public(
     discriminator: Discriminator,
     generator: ImageGenerator,
+    seed: int,
     public: PublicSet,
     settings: PlainTraining,
-    seed: int,
     step_done: Callable[[], None],
 ) -> None:
     """Train both networks on public images, a step of each in turn.

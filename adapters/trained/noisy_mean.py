@@ -12,8 +12,9 @@ from pydantic import Field
 
 from adapters.trained.answers import AnswersByCodes, write_generator
 from adapters.trained.fit import Fit, FittedMethod
-from adapters.trained.public import NoiseImages, step_down
+from adapters.trained.public import NoiseImages
 from adapters.trained.settings import Fraction, Rate
+from adapters.trained.torch_tools import step_down
 from pe.data.arrays import Float64Array, ImageShape, UInt8Array
 from pe.data.samples import generator
 from pe.errors import RecipeError

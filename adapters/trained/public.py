@@ -1,15 +1,13 @@
-"""The public images that a model is trained on first, and that training."""
+"""The public images that a method reads, and their sources."""
 
 from __future__ import annotations
 
-import math
 import string
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 from zipfile import BadZipFile
 
 import numpy as np
@@ -18,23 +16,20 @@ from scipy import ndimage
 
 from adapters.diffusion.items import tensors
 from adapters.public_files import SUFFIXES, images_at, read_arrays, read_folder
-from adapters.trained.settings import PlainTraining
-from pe.data.arrays import Float64Array, ImageShape, Int64Array, UInt8Array
+from pe.data.arrays import ImageShape, Int64Array, UInt8Array
 from pe.data.decoding import Channels, Resize
 from pe.data.samples import Shape, generator, item_seeds, slices
 from pe.data.tables import files_below, folder_labels
 from pe.errors import RecipeError
-from pe.plugins.devices import raising_for_memory
 from pe.plugins.protocols import GenerationAPI, RandomRequest
 from pe.plugins.registry import load
 from pe.plugins.settings import Count, Settings
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import Tensor
 
 Pixels = UInt8Array
-Model = TypeVar("Model", bound="nn.Module")
 
 # Number of images where a recipe names none.
 COUNT = 12400
@@ -334,119 +329,3 @@ class ReadsPublic:
         """See `ReadsPublicSamples`."""
         if isinstance(self.public, Placed):
             yield from images_at(self.public.path, shape, rule or self.public.resize)
-
-
-# Training on public images: Adam, the same for all that is trained on them.
-
-# Function of float32 n×c×h×w images in [−1, 1], int64 (n,) labels and a source of randomness: the
-# mean loss.
-LossOf = Callable[["Tensor", "Tensor", "torch.Generator"], "Tensor"]
-
-# The learning rate rises during the first 1/_RISING of the steps.
-_RISING = 20
-
-_LARGEST_GRADIENT = 1.0
-_DECAY = 0.999
-
-
-def train(
-    model: Model,
-    public: PublicSet,
-    settings: PlainTraining,
-    loss_of: LossOf,
-    seed: int,
-    phase: str,
-    step_done: Callable[[], None],
-) -> Model:
-    """Train `model`, and give it the moving average of its weights.
-
-    On a CPU, the arguments determine every bit. `seed` and the training's name `phase` give its
-    randomness. `step_done` is called after every step, and may end the training by an exception.
-    Raises RecipeError if memory does not suffice.
-    """
-    import torch
-
-    device = next(model.parameters()).device
-    random = torch.Generator(device).manual_seed(torch_seed(seed, phase))
-    batches = np.random.default_rng(torch_seed(seed, f"{phase}/batches"))
-    optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda step: rate_at(step, settings.steps)
-    )
-    average = [parameter.detach().clone() for parameter in model.parameters()]
-    for step in range(settings.steps):
-        optimiser.zero_grad()
-        with raising_for_memory(_too_large(settings.batch, device)):
-            images, labels = public.draw(batches, settings.batch, device)
-            loss_of(images, labels, random).backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(model.parameters(), _LARGEST_GRADIENT)
-        optimiser.step()
-        schedule.step()
-        for mean, parameter in zip(average, model.parameters(), strict=True):
-            mean.lerp_(parameter.detach(), 1 - min(_DECAY, (step + 1) / (step + 10)))
-        step_done()
-    with torch.no_grad():
-        for mean, parameter in zip(average, model.parameters(), strict=True):
-            parameter.copy_(mean)
-    return model
-
-
-def step_down(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
-    """Do one step of the optimiser down the gradient of `loss`."""
-    optimiser.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    optimiser.step()
-
-
-def losses_one_by_one(
-    images: Pixels,
-    labels: Int64Array,
-    device: torch.device,
-    loss: Callable[[Tensor, Tensor], Tensor],
-) -> Float64Array:
-    """Return the loss of each image, float64 (n,), which is computed without the others.
-
-    `loss` gets an image, float32 1×c×h×w in [−1, 1], and its label, int64 (1,).
-    """
-    import torch
-
-    losses = np.empty(len(images))
-    with torch.inference_mode():
-        for i, (image, label) in enumerate(zip(images, labels, strict=True)):
-            losses[i] = float(
-                loss(tensors(image[None], device), torch.tensor([label], device=device))
-            )
-    return losses
-
-
-def torch_seed(seed: int, phase: str) -> int:
-    """Return a public seed for PyTorch's generators, for one phase of the run."""
-    return int(generator(seed, f"diffusion/{phase}").integers(2**63))
-
-
-@contextmanager
-def drawing_by(seed: int, phase: str) -> Iterator[None]:
-    """Let PyTorch draw by `torch_seed` within the block.
-
-    Its own generators are left as they were.
-    """
-    import torch
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(seed, phase))
-        yield
-
-
-def rate_at(step: int, steps: int) -> float:
-    """Return the learning rate at a step, as a share of the highest.
-
-    It rises, then falls as a cosine.
-    """
-    return min(1.0, (step + 1) * _RISING / steps) * 0.5 * (1 + math.cos(math.pi * step / steps))
-
-
-def _too_large(batch: int, device: torch.device) -> RecipeError:
-    return RecipeError(
-        f"{device} has no memory for a batch of {batch} public images. Set `batch: "
-        f"{max(1, batch // 2)}`, or use a smaller network."
-    )

@@ -13,8 +13,10 @@ import numpy as np
 
 from adapters.diffusion.items import tensors
 from adapters.trained.fit import Fit
-from adapters.trained.public import Public, PublicSet, ReadsPublic, drawing_by, train
+from adapters.trained.pretraining import train
+from adapters.trained.public import Public, PublicSet, ReadsPublic
 from adapters.trained.settings import PlainTraining, Share
+from adapters.trained.torch_tools import drawing_by
 from pe.data.arrays import Int64Array, UInt8Array
 from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords

@@ -1,24 +1,20 @@
-"""Trainings within a fit: DP-SGD on the private records, and training on public images.
+"""DP-SGD on the private records within a fit, whose releases are declared.
 
-A `Recording` in place of a `Fit` measures them on made-up images.
+A `Recording` in place of a `Fit` measures it on made-up images.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from adapters.trained.fit import Fit, Recording, with_share
-from adapters.trained.public import PublicSet
-from adapters.trained.settings import DPSGD, GRID, PUBLIC_IMAGES, FineTuning, PlainTraining
-from pe.data.arrays import Float32Array, ImageShape
+from adapters.trained.settings import DPSGD, GRID, FineTuning
+from pe.data.arrays import Float32Array
 from pe.errors import PrivacyError
-from pe.fit.trainer import FIT, DryRun, PrivateRecords
+from pe.fit.trainer import FIT, PrivateRecords
 from pe.plugins.devices import choose_devices
 from pe.plugins.settings import Devices
 from pe.plugins.specs import plugin
@@ -35,10 +31,6 @@ if TYPE_CHECKING:
     from adapters.trained.dp_sgd.training import Training
 
 TRAINING = f"{FIT}training"
-
-# Trains a network on images by these settings; calls the function after each step, whose exceptions
-# end it.
-Train = Callable[[PublicSet, PlainTraining, Callable[[], None]], object]
 
 
 def block_releases(settings: DPSGD, name: str, relation: Relation) -> tuple[Release, ...]:
@@ -137,120 +129,6 @@ def declare_training(
     return planned
 
 
-def dp_sgd(
-    fit: Fit,
-    model: nn.Module,
-    loss: Loss,
-    training: PlannedTraining,
-    devices: Sequence[torch.device],
-    *,
-    task: str = "training on the private records",
-    between: Callable[[Training, Float32Array], None] | None = None,
-) -> None:
-    """Train the model by all blocks of a declared training.
-
-    Stored blocks are used again, the others are drawn.
-
-    Guarantee: the releases'. The private records are read only while a block is drawn.
-
-    Args:
-        fit: in which it was declared. A `Recording` measures it; a network that learns between two
-            blocks is left out.
-        model: see `Training`; changed in place.
-        loss: of one record.
-        training: what `declare_training` returned.
-        devices: those that share each step.
-        task: the training's name in messages.
-        between: called with the training and its state, public or released, before the first block
-            and after each.
-    """
-    from adapters.trained.dp_sgd.training import Training, dry_run
-
-    if isinstance(fit, Recording):
-        fit.add_cost(
-            dry_run(model, loss, fit.terms.image_shape, training.settings, devices, training.name)
-        )
-        return
-    # All that leads from one block to the next is in the state, which is released, so a stored
-    # block is not computed.
-    engine = Training(model, loss, training.settings, *devices)
-    state = engine.start()
-    if between is not None:
-        between(engine, state)
-
-    def draw(records: PrivateRecords, noise: Noise) -> Float32Array:
-        return engine.block(state, records.samples, records.labels, noise)
-
-    with fit.fitting.progress.task(task, training.settings.steps) as progress:
-        for release in training.releases:
-            fit.check_stop()
-            state = fit.release(release, draw)
-            if between is not None:
-                between(engine, state)
-            progress.advance(release.count)
-    engine.load(state)
-
-
-def pretrain(
-    fit: Fit,
-    model: nn.Module,
-    images: Callable[[], PublicSet],
-    train: Train,
-    settings: PlainTraining,
-    name: str = PUBLIC_IMAGES,
-) -> None:
-    """Train `model` on public images, or load the weights that an interrupted fit kept.
-
-    Args:
-        fit: of which it is a part. A `Recording` measures it.
-        model: changed in place.
-        images: gives the images; not called if the weights were kept.
-        train: trains `model` on them.
-        settings: of the training.
-        name: of the images, in messages and in the name of the file of weights.
-    """
-    from safetensors.torch import load, save
-
-    if isinstance(fit, Recording):
-        fit.add_cost(_measured(model, train, settings, name, fit.terms.image_shape))
-        return
-
-    def trained() -> bytes:
-        public = images()
-        with fit.steps(f"training on {name}", settings.steps) as step_done:
-            train(public, settings, step_done)
-        return save({key: value.cpu().contiguous() for key, value in model.state_dict().items()})
-
-    model.load_state_dict(
-        load(fit.kept(f"pretrained on {name}.safetensors".replace(" ", "-"), trained))
-    )
-
-
-def _measured(
-    model: nn.Module, train: Train, settings: PlainTraining, name: str, shape: ImageShape
-) -> DryRun:
-    """Return what a training costs, by three steps on random images.
-
-    Raise RecipeError if memory does not suffice.
-    """
-    from adapters.trained.dp_sgd.training import peak_memory
-
-    made = np.random.default_rng(0).integers(0, 256, (settings.batch, *shape), dtype=np.uint8)
-    public = PublicSet.of_names(made, ())
-    times = [time.perf_counter()]
-
-    def steps(count: int) -> None:
-        few = settings.model_copy(update={"steps": count})
-        train(public, few, lambda: times.append(time.perf_counter()))
-
-    memory = peak_memory(
-        next(model.parameters()).device, lambda: steps(1)
-    )  # when libraries load, too
-    steps(2)
-    parameters = sum(value.numel() for value in model.parameters())
-    return DryRun(name, settings.steps, times[-1] - times[-2], parameters, memory)
-
-
 @plugin
 class ByDPSGD:
     """Settings of a method that trains by DP-SGD.
@@ -276,3 +154,56 @@ class ByDPSGD:
 
         devices = choose_devices(self.device)
         return devices if devices[0].type == "cuda" else [torch.device("cpu")]
+
+    def train_by_dp_sgd(
+        self,
+        fit: Fit,
+        model: nn.Module,
+        loss: Loss,
+        training: PlannedTraining,
+        *,
+        task: str = "training on the private records",
+        between: Callable[[Training, Float32Array], None] | None = None,
+    ) -> None:
+        """Train the model by all blocks of a declared training.
+
+        Stored blocks are used again, the others are drawn.
+
+        Guarantee: the releases'. The private records are read only while a block is drawn.
+
+        Args:
+            fit: in which it was declared. A `Recording` measures it; a network that learns between
+                two blocks is left out.
+            model: see `Training`; changed in place.
+            loss: of one record.
+            training: what `declare_training` returned.
+            task: the training's name in messages.
+            between: called with the training and its state, public or released, before the first
+                block and after each.
+        """
+        from adapters.trained.dp_sgd.training import Training, dry_run
+
+        if isinstance(fit, Recording):
+            shape = fit.terms.image_shape
+            fit.add_cost(
+                dry_run(model, loss, shape, training.settings, self.places(), training.name)
+            )
+            return
+        # All that leads from one block to the next is in the state, which is released, so a stored
+        # block is not computed.
+        engine = Training(model, loss, training.settings, *self.places())
+        state = engine.start()
+        if between is not None:
+            between(engine, state)
+
+        def draw(records: PrivateRecords, noise: Noise) -> Float32Array:
+            return engine.block(state, records.samples, records.labels, noise)
+
+        with fit.fitting.progress.task(task, training.settings.steps) as progress:
+            for release in training.releases:
+                fit.check_stop()
+                state = fit.release(release, draw)
+                if between is not None:
+                    between(engine, state)
+                progress.advance(release.count)
+        engine.load(state)

@@ -21,7 +21,11 @@ from tests.contracts.fitted import TRAINING, fitting, make, terms
 EASY = {"kind": "central_images", "share": 0.2}
 TEACHERS = "tests.adapters.trained.dp_imgsyn.teachers"
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("central_images", {"subsets": 2}, "`subsets` is 2, but with `rate: 1` all subsets are the same"),
+    (
+        "central_images",
+        {"subsets": 2},
+        "`subsets` is 2, but with `rate: 1` all subsets are the same",
+    ),
     ("dp_gaussian", {"public": "no_such_folder"}, "no folder with images at"),
     ("dp_gaussian", {"public": "nowhere.npz"}, r"there is no \.npz file at '.*nowhere\.npz'"),
     ("dp_merf", {"features": 2, "bandwidth": [1, 2]}, "too few for 2 bandwidths. Take at least 4"),

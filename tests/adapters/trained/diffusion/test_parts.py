@@ -18,7 +18,8 @@ from adapters.trained.diffusion_networks import (
     unet,
 )
 from adapters.trained.fit import Recording
-from adapters.trained.public import Folder, PublicSet, train
+from adapters.trained.pretraining import train
+from adapters.trained.public import Folder, PublicSet
 from adapters.trained.semantics import (
     QueryTraining,
     Tops,

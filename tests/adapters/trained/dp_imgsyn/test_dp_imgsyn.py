@@ -177,6 +177,7 @@ def test_a_fitted_model_can_be_sampled_with_fewer_steps_of_alignment_and_not_wit
     moved = [np.abs(answer - answers[0]).mean() for answer in answers[1:]]
     assert 0 < moved[0] < moved[1]
     with pytest.raises(
-        PEError, match=r"alignment\.steps` is 5, but the model was fitted for 4\. Take at most those"
+        PEError,
+        match=r"alignment\.steps` is 5, but the model was fitted for 4\. Take at most those",
     ):
         loaded(steps=5)
