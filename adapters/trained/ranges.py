@@ -154,8 +154,8 @@ def _are_held(columns: Columns, j: int, counts: Floats, even: Floats, noise: flo
     column = [*columns.values()][j]
     marks = np.ones(len(counts), bool)
     if column.min is not None:
-        values = slice(len(counts) - column.missing)
-        marks[values] = occupied(counts[values], even[values], noise)
+        number = len(counts) - column.missing
+        marks[:number] = occupied(counts[:number], even[:number], noise)
     return marks
 
 
@@ -181,14 +181,14 @@ def narrow(
     (places,) = keep("held", [np.array(ends)])
     edges = []
     rest = []
+    codes = []
     for one, share, number, (first, end) in zip(bins.edges, shares, values, places, strict=True):
         some = one[first : end + 1] - one[first]
+        # The bin of missing values, if there is one, follows the last value's.
         edges.append(np.append(some, some[-1] + one[number + 1 :] - one[number]))
         rest.append(np.concatenate([share[:, first:end], share[:, number:]], axis=1))
-    ends = [
-        (one[first], one[end] - 1) for one, (first, end) in zip(bins.edges, places, strict=True)
-    ]
-    return Bins(edges), rest, np.array(ends)
+        codes.append((one[first], one[end] - 1))
+    return Bins(edges), rest, np.array(codes)
 
 
 def occupied(counts: Floats, even: Floats, deviation: float) -> Mask:

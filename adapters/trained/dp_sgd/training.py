@@ -112,14 +112,13 @@ def _adam(state: State, gradient: Tensor, rate: float) -> tuple[Tensor, tuple[Te
     first = torch.lerp(state.moments[0], gradient, 1 - _BETAS[0])
     second = (_BETAS[1] * state.moments[1]).addcmul(gradient, gradient, value=1 - _BETAS[1])
     spread = (second / (1 - _BETAS[1] ** step)).sqrt() + _TINY
-    return state.parameters.addcdiv(first, spread, value=-rate / (1 - _BETAS[0] ** step)), (
-        first,
-        second,
-    )
+    value = -rate / (1 - _BETAS[0] ** step)
+    return state.parameters.addcdiv(first, spread, value=value), (first, second)
 
 
+# The most records of a micro-batch that nobody has set.
 _ON_CPU = 32
-_ON_GPU = 512  # most records of a micro-batch that nobody has set
+_ON_GPU = 512
 
 
 class MicroBatch(NamedTuple):
@@ -168,7 +167,8 @@ class Training:
         parameters = trained_parameters(self._model)
         self._shapes = {name: value.shape for name, value in parameters.items()}
         self.count = sum(value.numel() for value in parameters.values())  # of trained parameters: p
-        self._size = settings.micro_batch
+        # Records whose gradients are held at once; 0 until it is found.
+        self._size = settings.micro_batch or 0
         self._others = others
         self._replicas: list[Training] = []
 
@@ -180,15 +180,12 @@ class Training:
         Raises:
             RecipeError: there is no memory for the gradient of one record.
         """
-        if self._size is None:
+        if not self._size:
             batch = self.settings.expected_batch
-            whole = batch + 4 * sqrt(
-                batch
-            )  # so that nearly every step is one micro-batch of each process
-            self._size = min(
-                _ON_CPU if self._device.type == "cpu" else _ON_GPU,
-                ceil(whole / (1 + len(self._others))),
-            )
+            # Nearly every step is to be one micro-batch of each device.
+            whole = (batch + 4 * sqrt(batch)) / (1 + len(self._others))
+            most = _ON_CPU if self._device.type == "cpu" else _ON_GPU
+            self._size = min(most, ceil(whole))
             while not self._fits(shape, noise):
                 free_memory(self._device)
                 self._size //= 2
@@ -322,21 +319,13 @@ class Training:
         """Return a training on another device, with copies of model and loss as they are now."""
         stream = BytesIO()
         torch.save((self._model, self._loss), stream)
-        place = (
-            f"cuda:{self._device.index or 0}" if self._device.type == "cuda" else str(self._device)
-        )
-        stream.seek(
-            0
-            # whole objects are loaded, which is safe here: they were saved a moment ago, and not to
-            # a file
-        )
+        own = self._device
+        place = f"cuda:{own.index or 0}" if own.type == "cuda" else str(own)
+        stream.seek(0)
+        # Whole objects are loaded, which is safe here: they were saved a moment ago, and not to a
+        # file.
         model, loss = torch.load(stream, map_location={place: str(device)}, weights_only=False)
         return type(self)(model, loss, self.settings, device)
-
-    @property
-    def _records(self) -> int:
-        assert self._size is not None
-        return self._size
 
     def _fits(self, shape: tuple[int, ...], noise: Noise) -> bool:
         """Return whether memory suffices for a micro-batch of blank records."""
@@ -359,7 +348,7 @@ class Training:
         # memory are always the same. A record's gradient may still be rounded otherwise in another
         # place of a batch (by a GPU's libraries, and on a processor by wide matrix products; not in
         # the networks that we ship), which no clip sees.
-        size = self._records
+        size = self._size
         records = len(part.images)
         pixels = np.zeros((size, *part.images.shape[1:]), dtype=np.uint8)
         classes = np.zeros(size, dtype=np.int64)
@@ -382,9 +371,8 @@ class Training:
         """
         if not self.settings.sigma:
             return total
-        return total + torch.from_numpy(
-            noise.discrete_gaussian(self.count, self.settings.scale)
-        ).to(self._device)
+        drawn = noise.discrete_gaussian(self.count, self.settings.scale)
+        return total + torch.from_numpy(drawn).to(self._device)
 
     def _mean(self, noisy: Tensor) -> Tensor:
         """Return the noisy sum divided by the EXPECTED size of a batch, float64 (p,).
@@ -395,17 +383,14 @@ class Training:
 
     def _seeds(self, noise: Noise) -> UInt64Array:
         """Draw a seed, of 64 fair coins, for every place of a micro-batch: uint64."""
-        return np.packbits(noise.coins(64 * self._records, 0.5)).view(np.uint64)
+        return np.packbits(noise.coins(64 * self._size, 0.5)).view(np.uint64)
 
     def _randomness(self, shape: ImageShape, seeds: UInt64Array) -> Randomness:
         """Draw the loss's randomness for every place of a micro-batch, each from its own seed."""
-        generator = (
-            torch.Generator()
-        )  # on the processor: on a GPU each record's would be kernels of its own
+        # On the processor, as on a GPU each record's draws would be kernels of their own.
+        generator = torch.Generator()
         per_record = [
-            self._loss.draw(
-                1, self.settings.draws, shape, generator.manual_seed(int(seed))
-            )  # one record's
+            self._loss.draw(1, self.settings.draws, shape, generator.manual_seed(int(seed)))
             for seed in seeds
         ]
         return tuple(torch.cat(part).to(self._device) for part in zip(*per_record, strict=True))
@@ -422,15 +407,9 @@ class Training:
         }
 
     def _too_large(self) -> RecipeError:
-        size = self._records
-        device = self._device
-        if size > 1:
-            return RecipeError(
-                f"`micro_batch` is {size}, for which {device} has no memory. Set it to {size // 2}."
-            )
         return RecipeError(
-            f"{device} has no memory for the gradient of one record. Take fewer draws, or a "
-            "smaller model."
+            f"`micro_batch` is {self._size}, for which {self._device} has no memory. Set it to "
+            f"{max(1, self._size // 2)}, or take fewer draws or a smaller model."
         )
 
 
@@ -481,10 +460,9 @@ def dry_run(
         "block": 1,
         "expected_batch": size,
         "declared_size": size,
+        "noise_multiplier": 0.0,
     }
-    training = Training(
-        model, loss, settings.model_copy(update=few | {"noise_multiplier": 0.0}), device
-    )
+    training = Training(model, loss, settings.model_copy(update=few), device)
     state = training.start()
     images = np.random.default_rng(0).integers(0, 256, (size, *image_shape), dtype=np.uint8)
 
