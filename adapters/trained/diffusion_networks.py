@@ -5,15 +5,15 @@ It is diffusers' UNet2DModel, conditioned on the class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from diffusers import DDIMScheduler, DDPMScheduler, UNet2DModel
 from torch import Tensor, nn
 
-from adapters.trained.dp_sgd.gradients import Loss, Randomness
+from adapters.trained.dp_sgd.gradients import Loss, Network, Randomness
 from adapters.trained.fit import label_numbers, reading, write_json
 from adapters.trained.settings import NetworkSize
 from adapters.trained.torch_tools import (
@@ -99,6 +99,7 @@ _UNLABELLED = 0.1
 PREDICTIONS = ("epsilon", "sample", "v_prediction")
 
 
+@dataclass(eq=False)
 class Denoising:
     """The squared error of what a network predicts at random timesteps.
 
@@ -109,20 +110,17 @@ class Denoising:
     preconditioning, v gives a target of variance near 1 at every timestep, and diffusers'
     schedulers sample from v directly.
 
-    Args:
+    Attributes:
         none: number of the class that means "no class", for a network that is to be guided: this
             class replaces the image's class in a tenth of the draws. None: the network has no such
             class.
-        levels: ᾱ of each timestep; None: as `scheduler` has them.
+        levels: ᾱ of each timestep, by default as `scheduler` has them.
         predicts: what the network predicts, one of PREDICTIONS.
     """
 
-    def __init__(
-        self, none: int | None = None, levels: Tensor | None = None, predicts: str = "v_prediction"
-    ) -> None:
-        self._levels: Tensor = scheduler().alphas_cumprod if levels is None else levels
-        self._none = none
-        self._predicts = predicts
+    none: int | None = None
+    levels: Tensor = field(default_factory=lambda: scheduler().alphas_cumprod)
+    predicts: str = "v_prediction"
 
     @classmethod
     def of(cls, schedule: DDPMScheduler | DDIMScheduler) -> Denoising:
@@ -143,10 +141,10 @@ class Denoising:
         device = generator.device
         within = torch.rand((records, 1), generator=generator, device=device)
         parts = (torch.arange(draws, device=device) + within) / draws
-        steps = (parts * len(self._levels)).long().clamp(max=len(self._levels) - 1)
+        steps = (parts * len(self.levels)).long().clamp(max=len(self.levels) - 1)
         noise = torch.randn((records, draws, *shape), generator=generator, device=device)
-        levels = self._levels.to(device)[steps]
-        if self._none is None:
+        levels = self.levels.to(device)[steps]
+        if self.none is None:
             return steps, levels, noise
         return (
             steps,
@@ -156,7 +154,7 @@ class Denoising:
         )
 
     def __call__(
-        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness
+        self, model: Network, image: Tensor, label: Tensor, randomness: Randomness
     ) -> Tensor:
         """Return the losses, (draws,).
 
@@ -178,12 +176,12 @@ class Denoising:
         signal = share.sqrt()
         spread = (1 - share).sqrt()
         classes = label.expand(len(steps))
-        if label_draws and self._none is not None:
-            classes = classes.masked_fill(label_draws[0], self._none)
+        if label_draws and self.none is not None:
+            classes = classes.masked_fill(label_draws[0], self.none)
         noisy = signal * image + spread * noise
-        if self._predicts == "epsilon":
+        if self.predicts == "epsilon":
             return noisy, noise, classes
-        if self._predicts == "sample":
+        if self.predicts == "sample":
             return noisy, image.expand(noisy.shape), classes
         return noisy, signal * noise - spread * image, classes
 

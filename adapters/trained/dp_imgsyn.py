@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
 from threading import Lock
@@ -35,7 +35,7 @@ from pe.plugins.settings import Count
 from pe.plugins.specs import plugin
 
 if TYPE_CHECKING:
-    from adapters.trained.dp_imgsyn_networks import AlignedModel
+    from adapters.trained.dp_imgsyn_networks import AlignedModel, Reader
 
 _PUBLIC = "public"
 _STATE = "settings.json"
@@ -148,17 +148,12 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
                 f"`alignment.companions` is {companions}, but the public set has "
                 f"{len(public.images)} images. Take fewer companions, or more public images."
             )
-        places = self.places()
+        device = self.places()[0]
         teacher = make_teacher(self.teacher, terms.image_shape[2], len(terms.classes), terms.seed)
         self.train_by_dp_sgd(fit, teacher, CrossEntropy(self.training.shift), training)
-        reader = Reader(teacher, places[0])
+        reader = Reader(teacher, device)
         with raising_for_memory(_too_many(f"`batch_size` is {self.batch_size}")):
-            parts = [
-                reader.moments(public.images[part])
-                for part in slices(len(public.images), self.batch_size)
-            ]
-            means, squares = (np.concatenate(part) for part in zip(*parts, strict=True))
-            factors = factors_of(means, squares, reader.widths)
+            factors = factors_of(*self._moments(reader, public.images), reader.widths)
 
         def vector(image: UInt8Array) -> Float64Array:
             # A record is seen by itself; over ALL layers together its moments are cut to an L2 norm
@@ -170,9 +165,18 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         with raising_for_memory(_too_many(f"alignment.companions is {companions}")):
             way = align_companions(public.images, len(terms.classes), aim, self.alignment)
         write_moments(aim, way, fit.folder)
-        state = {"classes": terms.classes, "image_shape": terms.image_shape, "seed": terms.seed}
-        state["public_sha256"] = self._digest(public.images)
+        state = {
+            "classes": terms.classes,
+            "image_shape": terms.image_shape,
+            "seed": terms.seed,
+            "public_sha256": self._digest(public.images),
+        }
         write_json(state, fit.folder / _STATE)
+
+    def _moments(self, reader: Reader, images: UInt8Array) -> Iterator[Float64Array]:
+        """Return means and mean squares of public images, float64 (m, d) each."""
+        parts = [reader.moments(images[part]) for part in slices(len(images), self.batch_size)]
+        return map(np.concatenate, zip(*parts, strict=True))
 
     def _check(self, terms: FitTerms) -> None:
         """Raise an error if these terms, or this teacher, cannot be served."""

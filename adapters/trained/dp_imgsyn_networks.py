@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from adapters.diffusion.items import tensors
-from adapters.trained.dp_sgd.gradients import Randomness, check_gradients
+from adapters.trained.dp_sgd.gradients import Network, Randomness, check_gradients
 from adapters.trained.fit import reading, rng_of, write_weights
 from adapters.trained.public import PublicSet
 from adapters.trained.torch_tools import drawing_by, losses_one_by_one, step_down
@@ -442,11 +442,11 @@ def _state(model: nn.Module) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
+@dataclass(frozen=True)
 class CrossEntropy:
     """The cross-entropy of shifted copies of a record. A `Loss` of DP-SGD."""
 
-    def __init__(self, shift: int) -> None:
-        self._shift = shift
+    shift: int  # the most pixels, along each side
 
     def draw(
         self, records: int, draws: int, shape: ImageShape, generator: torch.Generator
@@ -455,11 +455,11 @@ class CrossEntropy:
         size = (records, draws, 2)
         device = generator.device
         return (
-            torch.randint(-self._shift, self._shift + 1, size, generator=generator, device=device),
+            torch.randint(-self.shift, self.shift + 1, size, generator=generator, device=device),
         )
 
     def __call__(
-        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness
+        self, model: Network, image: Tensor, label: Tensor, randomness: Randomness
     ) -> Tensor:
         """Return the losses, (draws,), of ONE record."""
         (shifts,) = randomness

@@ -5,15 +5,14 @@ It sees public noise alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from adapters.trained.diffusion_networks import Denoising, scheduler, square
-from adapters.trained.dp_sgd.gradients import Randomness
+from adapters.trained.dp_sgd.gradients import Network, Randomness
 from adapters.trained.torch_tools import drawing_by, step_down, torch_seed
 from pe.data.arrays import ImageShape
 from pe.data.samples import slices
@@ -225,7 +224,7 @@ class Distillation(Denoising):
         self._adversarial = adversarial
 
     def __call__(
-        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness
+        self, model: Network, image: Tensor, label: Tensor, randomness: Randomness
     ) -> Tensor:
         """Return the losses of ONE record, (draws,)."""
         noisy, velocity, classes = self.add_noise(image, label, randomness)

@@ -65,7 +65,8 @@ def prepare(model: nn.Module, lora: LoRA | None, layers: tuple[str, ...], seed: 
     model.requires_grad_(False)
     beside = [] if lora is None else _layers(model, "lora.targets", lora.targets)
     whole = _layers(model, "layers", layers)
-    if twice := sorted({*beside} & {*whole}):
+    twice = sorted({*beside} & {*whole})
+    if twice:
         raise RecipeError(
             f"`layers`: '{twice[0]}' is in `lora.targets`, too. Name it in one of the two."
         )
@@ -95,11 +96,10 @@ def _layers(model: nn.Module, setting: str, endings: tuple[str, ...]) -> list[st
     names = [name for name, _ in model.named_modules() if name]
     matches = set()
     for ending in endings:
-        fits = {name for name in names if name == ending or name.endswith(f".{ending}")}
+        fits = {name for name in names if f".{name}".endswith(f".{ending}")}
         if not fits:
-            near = get_close_matches(
-                ending, {name.rpartition(".")[2] for name in names} | set(names), 1
-            )
+            last_parts = {name.rpartition(".")[2] for name in names}
+            near = get_close_matches(ending, last_parts | set(names), 1)
             hint = f"; did you mean '{near[0]}'?" if near else "."
             raise RecipeError(
                 f"{setting}: no layer of the checkpoint has a name that ends in '{ending}'{hint}"
@@ -269,19 +269,12 @@ class FineTune(FittedDiffusion):
         Raise RecipeError for unsuitable settings.
         """
         embedding = getattr(network, "class_embedding", None)
-        layers = (
-            self.layers
-            if self.layers is not None
-            else ()
-            if embedding is None
-            else ("class_embedding",)
-        )
+        layers = self.layers
+        if layers is None:
+            layers = () if embedding is None else ("class_embedding",)
         prepare(network, self.lora, layers, terms.seed)
-        if (
-            embedding is not None
-            and not embedding.weight.requires_grad
-            and not embedding.weight.any()
-        ):
+        has_none = embedding is not None and not embedding.weight.any()
+        if has_none and not embedding.weight.requires_grad:
             raise RecipeError(
                 "`api.model` has no classes, so the embedding of the labels must be trained. Add "
                 "class_embedding to `layers`."

@@ -39,6 +39,9 @@ Array = TypeVar("Array", bound=npt.NDArray[np.generic])
 # Function from a record, such as an image, uint8 (h, w, c), to a vector, float64 (length,).
 Vector = Callable[[npt.NDArray[Any]], Float64Array]
 
+# To be called after each step of a training; an exception ends the training.
+StepDone = Callable[[], None]
+
 # A grid for any release until its own is known.
 _FINE = 2**20
 
@@ -169,7 +172,7 @@ class Fit:
         """
         # The noise multiplier of 1 stands in until the one that the budget asks for is found.
         terms = self.terms
-        sensitivity = sensitivities[Relation(terms.relation) is Relation.REPLACE_ONE]
+        sensitivity = sensitivities[terms.relation == Relation.REPLACE_ONE]
         release = Release(
             name=f"{FIT}{name}",
             mechanism="discrete_gaussian",
@@ -244,7 +247,7 @@ class Fit:
         return self.fitting.cache.get(name, compute)
 
     @contextmanager
-    def steps(self, task: str, steps: int) -> Iterator[Callable[[], None]]:
+    def steps(self, task: str, steps: int) -> Iterator[StepDone]:
         """Yield a function to call after each of `steps` steps.
 
         It raises Interrupted if a stop was requested.
@@ -361,13 +364,14 @@ def label_numbers(labels: Sequence[str], classes: Sequence[str]) -> Int64Array:
 
     Raise RecipeError for a label that the model was not fitted for.
     """
-    if unknown := sorted(set(labels) - set(classes)):
+    unknown = sorted(set(labels) - set(classes))
+    if unknown:
         names = ", ".join(f"'{name}'" for name in sorted(set(classes)))
         raise RecipeError(
             f"The model was fitted for the labels {names}, but not for '{unknown[0]}'. Use the "
             "`private.classes` that it was fitted with."
         )
-    return np.array([list(classes).index(label) for label in labels], dtype=np.int64)
+    return np.array([classes.index(label) for label in labels], dtype=np.int64)
 
 
 def not_fitted() -> APIError:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adapters.trained.dp_sgd.gradients import Randomness
+from adapters.trained.dp_sgd.gradients import Network, Randomness
+from adapters.trained.fit import StepDone
 from adapters.trained.public import PublicSet
 from adapters.trained.settings import PlainTraining
 from adapters.trained.torch_tools import step_down, torch_seed
@@ -113,20 +113,20 @@ class Discriminator(nn.Module):
         return logits
 
 
+@dataclass(frozen=True, eq=False)
 class DiscriminatorLoss:
     """The logistic loss of telling a record from generated images (Goodfellow et al. 2014).
 
     A `Loss` of DP-SGD.
 
-    Args:
+    Attributes:
         generator: computed from public values and earlier releases alone; this loss does not train
             it.
         classes: how many labels there are.
     """
 
-    def __init__(self, generator: ImageGenerator, classes: int) -> None:
-        self._generator = generator
-        self._classes = classes
+    generator: ImageGenerator
+    classes: int
 
     def draw(
         self, records: int, draws: int, shape: ImageShape, generator: torch.Generator
@@ -137,12 +137,12 @@ class DiscriminatorLoss:
         """
         count = records * draws
         codes = torch.randn((count, CODE), generator=generator)
-        labels = torch.randint(self._classes, (count,), generator=generator)
-        images = generate(self._generator, codes, labels)
+        labels = torch.randint(self.classes, (count,), generator=generator)
+        images = generate(self.generator, codes, labels)
         return images.reshape(records, draws, *shape), labels.reshape(records, draws)
 
     def __call__(
-        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness
+        self, model: Network, image: Tensor, label: Tensor, randomness: Randomness
     ) -> Tensor:
         """Return, for each draw, the record's loss plus the generated image's loss, (draws,)."""
         images, labels = randomness
@@ -247,7 +247,7 @@ def train_on_public(
     seed: int,
     public: PublicSet,
     settings: PlainTraining,
-    step_done: Callable[[], None],
+    step_done: StepDone,
 ) -> None:
     """Train both networks on public images, a step of each in turn.
 

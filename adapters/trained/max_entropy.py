@@ -229,7 +229,7 @@ class MaxEntropy(FittedMethod, MakesRows):
 
     def _releases(self, terms: FitTerms) -> dict[str, Release]:
         """Return the releases by name, with the least noise that meets the budget together."""
-        sensitivity = 2**0.5 if Relation(terms.relation) is Relation.REPLACE_ONE else 1.0
+        sensitivity = 2**0.5 if terms.relation == Relation.REPLACE_ONE else 1.0
 
         def releases(z: float) -> list[Release]:
             return [

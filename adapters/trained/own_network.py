@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from adapters.trained.fit import Fit
+from adapters.trained.fit import Fit, StepDone
 from adapters.trained.pretraining import pretrain, train
 from adapters.trained.public import PublicSet
 from adapters.trained.settings import PUBLIC_IMAGES, NetworkSize, PlainTraining
@@ -70,9 +70,7 @@ class OwnNetwork(ByDPSGD):
             randomness = loss.draw(1, len(images), (channels, height, width), generator)
             return loss(model, images, labels, tuple(part[0] for part in randomness)).mean()
 
-        def train_on(
-            public: PublicSet, settings: PlainTraining, step_done: Callable[[], None]
-        ) -> None:
+        def train_on(public: PublicSet, settings: PlainTraining, step_done: StepDone) -> None:
             train(model, public, settings, loss_of, fit.terms.seed, phase, step_done)
 
         pretrain(fit, model, images, train_on, settings, name)

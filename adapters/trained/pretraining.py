@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from adapters.trained.fit import Fit, Recording
+from adapters.trained.fit import Fit, Recording, StepDone
 from adapters.trained.public import PublicSet
 from adapters.trained.settings import PUBLIC_IMAGES, PlainTraining
 from adapters.trained.torch_tools import torch_seed
@@ -26,7 +26,7 @@ Model = TypeVar("Model", bound="nn.Module")
 
 # Trains a network on images by these settings; calls the function after each step, whose exceptions
 # end it.
-Train = Callable[[PublicSet, PlainTraining, Callable[[], None]], object]
+Train = Callable[[PublicSet, PlainTraining, StepDone], object]
 
 
 # Function of float32 n×c×h×w images in [−1, 1], int64 (n,) labels and a source of randomness: the
@@ -107,7 +107,7 @@ def train(
     loss_of: LossOf,
     seed: int,
     phase: str,
-    step_done: Callable[[], None],
+    step_done: StepDone,
 ) -> Model:
     """Train `model`, and give it the moving average of its weights.
 

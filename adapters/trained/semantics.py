@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from adapters.diffusion.items import tensors
-from adapters.trained.fit import Fit
+from adapters.trained.fit import Fit, StepDone
 from adapters.trained.pretraining import train
 from adapters.trained.public import Public, PublicSet, ReadsPublic
 from adapters.trained.settings import PlainTraining, Share
@@ -94,7 +94,7 @@ def train_query(
     settings: QueryTraining,
     seed: int,
     device: torch.device,
-    step_done: Callable[[], None],
+    step_done: StepDone,
 ) -> Tops:
     """Return the semantic query function, which names an image's k most probable public labels.
 

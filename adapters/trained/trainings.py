@@ -41,7 +41,7 @@ def block_releases(settings: DPSGD, name: str, relation: Relation) -> tuple[Rele
     sensitivity is 2, and the noise multiplier, which counts in sensitivities, is σ/2. The unit is a
     record. Raises PrivacyError for σ out of range.
     """
-    sensitivity = 2 if Relation(relation) is Relation.REPLACE_ONE else 1
+    sensitivity = 2 if relation == Relation.REPLACE_ONE else 1
     sampling = Poisson(settings.rate) if settings.rate < 1 else None
     return tuple(
         Release(
@@ -112,21 +112,21 @@ def declare_training(
             before it leave.
     """
     terms = fit.terms
-    relation = Relation(fit.terms.relation)
     settings = training.dp_sgd(terms.declared_size)
     if terms.unit != "record":
         raise PrivacyError(
             f"DP-SGD clips the gradient of a record, so it protects no '{terms.unit}'. Set "
             "`private.privacy_unit: record`."
         )
-    if share is None:
-        settings = calibrate_training(settings, terms.budget, relation, fit.releases)
-    else:
-        settings = calibrate_training(settings, with_share(terms, share).budget, relation)
-    planned = PlannedTraining(name, settings, block_releases(settings, name, relation))
-    fit.declare(*planned.releases)
+    others = fit.releases
+    if share is not None:
+        terms = with_share(terms, share)
+        others = ()
+    settings = calibrate_training(settings, terms.budget, terms.relation, others)
+    releases = block_releases(settings, name, terms.relation)
+    fit.declare(*releases)
     fit.trainings += 1
-    return planned
+    return PlannedTraining(name, settings, releases)
 
 
 @plugin

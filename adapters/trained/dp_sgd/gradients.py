@@ -31,6 +31,9 @@ from pe.errors import PluginError
 from pe.plugins.devices import memory_refused
 
 Randomness = tuple[Tensor, ...]
+
+# Called as the module is, with a batch dimension.
+Network = Callable[..., Any]
 Parameters = Mapping[str, Tensor]
 
 # The largest power of two in float32.
@@ -52,7 +55,7 @@ class Loss(Protocol):
         ...
 
     def __call__(
-        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness
+        self, model: Network, image: Tensor, label: Tensor, randomness: Randomness
     ) -> Tensor:
         """Return the losses of ONE record, (draws,), or of any shape if the loss draws nothing.
 
