@@ -127,31 +127,23 @@ class Denoising:
         """Return the loss for a noise schedule, whose `prediction_type` is one of PREDICTIONS."""
         return cls(levels=schedule.alphas_cumprod, predicts=schedule.config.prediction_type)
 
-    def draw(
-        self, records: int, draws: int, shape: ImageShape, generator: torch.Generator
-    ) -> Randomness:
-        """Return timesteps, int64, their ᾱ, float32, both (records, draws), and noise.
+    def draw(self, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
+        """Return timesteps, int64, their ᾱ, float32, both (draws,), and noise, (draws, c, h, w).
 
-        Noise is float32 (records, draws, c, h, w).
-
-        For a network that is to be guided, also bool (records, draws): True for a draw without a
-        class. A record's timesteps are spread: one from each of `draws` equal parts of the
-        schedule, so that the mean gradient over the draws, which is clipped, varies less.
+        For a network that is to be guided, also bool (draws,): True for a draw without a class. The
+        timesteps are spread: one from each of `draws` equal parts of the schedule, so that the mean
+        gradient over the draws, which is clipped, varies less.
         """
         device = generator.device
-        within = torch.rand((records, 1), generator=generator, device=device)
+        within = torch.rand(1, generator=generator, device=device)
         parts = (torch.arange(draws, device=device) + within) / draws
         steps = (parts * len(self.levels)).long().clamp(max=len(self.levels) - 1)
-        noise = torch.randn((records, draws, *shape), generator=generator, device=device)
+        noise = torch.randn((draws, *shape), generator=generator, device=device)
         levels = self.levels.to(device)[steps]
         if self.none is None:
             return steps, levels, noise
-        return (
-            steps,
-            levels,
-            noise,
-            torch.rand((records, draws), generator=generator, device=device) < _UNLABELLED,
-        )
+        is_unlabelled = torch.rand(draws, generator=generator, device=device) < _UNLABELLED
+        return steps, levels, noise, is_unlabelled
 
     def __call__(
         self, model: Network, image: Tensor, label: Tensor, randomness: Randomness
@@ -254,7 +246,7 @@ def mean_losses(
     model = network.to(device).eval()
     shape = (images.shape[3], *images.shape[1:3])
     generator = torch.Generator().manual_seed(torch_seed(0, "record-losses"))
-    randomness = tuple(part[0].to(device) for part in loss.draw(1, DRAWS, shape, generator))
+    randomness = tuple(part.to(device) for part in loss.draw(DRAWS, shape, generator))
 
     def mean_loss(image: Tensor, label: Tensor) -> Tensor:
         return loss(model, image[0], label[0], randomness).mean()

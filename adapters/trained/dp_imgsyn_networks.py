@@ -448,15 +448,12 @@ class CrossEntropy:
 
     shift: int  # the most pixels, along each side
 
-    def draw(
-        self, records: int, draws: int, shape: ImageShape, generator: torch.Generator
-    ) -> Randomness:
-        """Draw shifts down and to the right, int64 (records, draws, 2)."""
-        size = (records, draws, 2)
-        device = generator.device
-        return (
-            torch.randint(-self.shift, self.shift + 1, size, generator=generator, device=device),
-        )
+    def draw(self, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
+        """Draw shifts down and to the right, int64 (draws, 2)."""
+        size = (draws, 2)
+        low = -self.shift
+        high = self.shift + 1
+        return (torch.randint(low, high, size, generator=generator, device=generator.device),)
 
     def __call__(
         self, model: Network, image: Tensor, label: Tensor, randomness: Randomness

@@ -269,15 +269,13 @@ class Latent:
     vae: AutoencoderKL
     table: Tensor
 
-    def draw(
-        self, records: int, draws: int, shape: ImageShape, generator: torch.Generator
-    ) -> Randomness:
+    def draw(self, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
         """Return what `Denoising.draw` returns, with noise in the shape of latents."""
         _, height, width = shape
         config = self.vae.config
         factor = 2 ** (len(config.block_out_channels) - 1)
         latent = config.latent_channels, height // factor, width // factor
-        return self.within.draw(records, draws, latent, generator)
+        return self.within.draw(draws, latent, generator)
 
     def __call__(
         self, model: Network, image: Tensor, label: Tensor, randomness: Randomness

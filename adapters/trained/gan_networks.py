@@ -128,18 +128,11 @@ class DiscriminatorLoss:
     generator: ImageGenerator
     classes: int
 
-    def draw(
-        self, records: int, draws: int, shape: ImageShape, generator: torch.Generator
-    ) -> Randomness:
-        """Return generated images, float32 (records, draws, c, h, w) in [−1, 1], and their labels.
-
-        The labels are random.
-        """
-        count = records * draws
-        codes = torch.randn((count, CODE), generator=generator)
-        labels = torch.randint(self.classes, (count,), generator=generator)
-        images = generate(self.generator, codes, labels)
-        return images.reshape(records, draws, *shape), labels.reshape(records, draws)
+    def draw(self, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
+        """Return generated images, float32 (draws, c, h, w) in [−1, 1], and their random labels."""
+        codes = torch.randn((draws, CODE), generator=generator)
+        labels = torch.randint(self.classes, (draws,), generator=generator)
+        return generate(self.generator, codes, labels), labels
 
     def __call__(
         self, model: Network, image: Tensor, label: Tensor, randomness: Randomness

@@ -67,8 +67,8 @@ class OwnNetwork(ByDPSGD):
 
         def loss_of(images: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
             channels, height, width = images.shape[1:]
-            randomness = loss.draw(1, len(images), (channels, height, width), generator)
-            return loss(model, images, labels, tuple(part[0] for part in randomness)).mean()
+            randomness = loss.draw(len(images), (channels, height, width), generator)
+            return loss(model, images, labels, randomness).mean()
 
         def train_on(public: PublicSet, settings: PlainTraining, step_done: StepDone) -> None:
             train(model, public, settings, loss_of, fit.terms.seed, phase, step_done)

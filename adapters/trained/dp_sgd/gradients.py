@@ -41,16 +41,13 @@ _LARGEST = 2.0**127
 
 
 class Loss(Protocol):
-    """Per-record loss, and the randomness (timesteps, noise, flips) that goes into it."""
+    """The loss of a record, and the randomness (timesteps, noise, flips) that goes into it."""
 
-    def draw(
-        self, records: int, draws: int, shape: ImageShape, generator: torch.Generator
-    ) -> Randomness:
-        """Return randomness for c×h×w images: tensors of records×draws×…, or () for none.
+    def draw(self, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
+        """Return one record's randomness, for images of c×h×w: tensors of draws×…, or ().
 
-        They lie on the generator's device.
-
-        The randomness is independent of images and labels, and comes from `generator` alone.
+        They lie on the generator's device, are independent of images and labels, and come from
+        `generator` alone.
         """
         ...
 
@@ -65,9 +62,14 @@ class Loss(Protocol):
             model: called as the module is, with a batch dimension; several draws make one batch.
             image: float32 c×h×w in [−1, 1].
             label: int64, without dimensions.
-            randomness: this record's part of the tensors that `draw` returned, each draws×…
+            randomness: what `draw` returned for this record, on the model's device.
         """
         ...
+
+
+def stack(drawn: Sequence[Randomness], device: torch.device) -> Randomness:
+    """Return the randomness of all records, each tensor n×draws×…, on the device."""
+    return tuple(torch.stack(part).to(device) for part in zip(*drawn, strict=True))
 
 
 def record_gradients(
@@ -217,7 +219,7 @@ def check_gradients(model: nn.Module, loss: Loss, shape: ImageShape, name: str) 
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(0)
     images = (torch.rand((2, channels, height, width), generator=generator) * 2 - 1).to(device)
-    noise = tuple(part.to(device) for part in loss.draw(2, 1, (channels, height, width), generator))
+    noise = stack([loss.draw(1, (channels, height, width), generator) for _ in range(2)], device)
     # These copies are moved a little, because LoRA matrices begin where half of the gradient is
     # zero.
     parameters = {

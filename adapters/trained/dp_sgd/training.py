@@ -29,6 +29,7 @@ from adapters.trained.dp_sgd.gradients import (
     Randomness,
     clipped_sum,
     record_gradients,
+    stack,
     trained_parameters,
 )
 from adapters.trained.settings import DPSGD, GRID, Optimiser
@@ -390,10 +391,10 @@ class Training:
         # On the processor, as on a GPU each record's draws would be kernels of their own.
         generator = torch.Generator()
         per_record = [
-            self._loss.draw(1, self.settings.draws, shape, generator.manual_seed(int(seed)))
+            self._loss.draw(self.settings.draws, shape, generator.manual_seed(int(seed)))
             for seed in seeds
         ]
-        return tuple(torch.cat(part).to(self._device) for part in zip(*per_record, strict=True))
+        return stack(per_record, self._device)
 
     def _state(self, array: Float32Array) -> State:
         return State.from_array(array, self.count, MOMENTS[self.settings.optimiser], self._device)

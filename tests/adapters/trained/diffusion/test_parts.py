@@ -48,7 +48,7 @@ def images(count: int, seed: int = 0) -> torch.Tensor:
 
 def test_the_loss_is_that_of_the_schedule_which_samples() -> None:
     loss, schedule = Denoising(), scheduler()
-    drawn = tuple(part[0] for part in loss.draw(1, 5, (1, 8, 8), torch.Generator().manual_seed(3)))
+    drawn = loss.draw(5, (1, 8, 8), torch.Generator().manual_seed(3))
     steps, _, noise = drawn
     x, seen = images(5), []
 
@@ -82,7 +82,7 @@ def test_plain_training_learns_and_repeats_itself_to_the_last_bit() -> None:
         def loss_of(
             x: torch.Tensor, labels: torch.Tensor, generator: torch.Generator
         ) -> torch.Tensor:
-            drawn = tuple(part[0] for part in loss.draw(1, len(x), (1, 8, 8), generator))
+            drawn = loss.draw(len(x), (1, 8, 8), generator)
             losses.append(loss(model, x, labels, drawn).mean())  # noqa: B023
             return losses[-1]  # noqa: B023
 

@@ -18,7 +18,7 @@ from adapters.trained.dp_imgsyn_networks import (
     CrossEntropy,
     Reader,
 )
-from adapters.trained.dp_sgd.gradients import record_gradients, trained_parameters
+from adapters.trained.dp_sgd.gradients import record_gradients, stack, trained_parameters
 from adapters.trained.public import tensors
 from pe.data.samples import SOFT_LABEL
 from pe.engine.execution import RunContext, resume_run, run_recipe, stored_recipe
@@ -131,7 +131,8 @@ def test_what_a_layer_writes_when_it_is_called_reaches_no_other_image() -> None:
 
     model, loss = with_spectral_norm(1, 2).train(), CrossEntropy(1)
     before = {name: value.clone() for name, value in model.named_buffers()}
-    drawn = loss.draw(6, 2, (1, SIDE, SIDE), torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    drawn = stack([loss.draw(2, (1, SIDE, SIDE), generator) for _ in range(6)], CPU)
     record_gradients(
         model, loss, trained_parameters(model), tensors(public, CPU), torch.arange(6) % 2, drawn
     )

@@ -143,8 +143,7 @@ def test_without_noise_and_cutting_it_equals_ordinary_training_step_for_step(
         )  # one for each place of a micro-batch
         ordinary.zero_grad()
         for place, i in enumerate(chosen):
-            parts = tuple(part[0] for part in drawn[place])
-            (loss(model, pixels[i], torch.tensor(labels[i]), parts).mean() / 5).backward()
+            (loss(model, pixels[i], torch.tensor(labels[i]), drawn[place]).mean() / 5).backward()
         ordinary.step()
         warm_up.step()
         wanted = torch.cat(
@@ -212,9 +211,9 @@ def test_several_draws_are_averaged_before_the_clip():
     class Opposed(Showing):
         """Two draws whose gradients cancel out."""
 
-        def draw(self, records, draws, shape, generator):
+        def draw(self, draws, shape, generator):
             assert draws == 2
-            return (torch.tensor([1.0, -0.99]).expand(records, 2),)
+            return (torch.tensor([1.0, -0.99]),)
 
         def __call__(self, model, image, label, randomness):
             return super().__call__(model, image, label, ()) * randomness[0]
@@ -296,8 +295,8 @@ def test_too_little_memory_names_the_micro_batch_to_take():
     class Huge(Showing):
         """Needs memory that no machine has."""
 
-        def draw(self, records, draws, shape, generator):
-            return (torch.empty((records, 2**50)),)
+        def draw(self, draws, shape, generator):
+            return (torch.empty(2**50),)
 
     training = Training(Weights(), Huge(), plain(micro_batch=64))
     with pytest.raises(RecipeError, match=r"micro_batch` is 64.*Set it to 32"):
