@@ -80,7 +80,7 @@ def noisy_attribute_votes(
         return whole
 
     own = replace(records, samples=votes)
-    return noisy_sums(own, classes, vector, cells, release, noise)[0]
+    return np.asarray(noisy_sums(own, classes, vector, cells, release, noise)[0])
 
 
 class VoteSettings(Settings):

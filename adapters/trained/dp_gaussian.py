@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -43,7 +43,6 @@ CLEAR = 0.1
 MOST_NUMBERS = 2**25
 
 _MODEL = "gaussians.npz"
-_NAMES = ("classes", "shape", "means", "factors")
 
 # Images in one matrix product, whose sums of integers below 2^31 are then exact in float64, in any
 # order.
@@ -84,8 +83,7 @@ class Ball:
         """
         u = (images.reshape(len(images), -1) / 255.0 - self.centre) / self.radius
         norms = np.sqrt(np.square(u).sum(axis=1, keepdims=True))
-        cut: Float64Array = u / np.maximum(norms, 1)
-        return cut
+        return np.asarray(u / np.maximum(norms, 1))
 
 
 @dataclass(frozen=True)
@@ -207,13 +205,12 @@ class Gaussians:
 
         An image depends on its own code and label alone.
         """
-        images = np.empty((len(codes), self.means.shape[1]), dtype=np.uint8)
+        images = np.empty((len(codes), *self.shape), dtype=np.uint8)
         for image, code, label in zip(images, codes, labels, strict=True):
-            pixels = self.means[label] + self.factors[label % len(self.factors)] @ code.astype(
-                np.float64
-            )
-            image[:] = np.rint(np.clip(pixels, 0, 1) * 255)
-        return images.reshape(-1, *self.shape)
+            factor = self.factors[label % len(self.factors)]
+            pixels = self.means[label] + factor @ code.astype(np.float64)
+            image[:] = np.rint(np.clip(pixels, 0, 1) * 255).reshape(self.shape)
+        return images
 
     def surprises(self, images: UInt8Array, labels: Int64Array) -> Float64Array:
         """Return −2·log density of each image, uint8 (n, h, w, c), up to a constant: float64 (n,).
@@ -237,13 +234,7 @@ class Gaussians:
 
     def write(self, file: Path) -> None:
         """Write the Gaussians to an .npz file."""
-        np.savez(
-            file,
-            classes=np.array(self.classes, dtype=np.str_),
-            shape=np.array(self.shape),
-            means=self.means,
-            factors=self.factors,
-        )
+        np.savez(file, **vars(self))
 
     @classmethod
     def read(cls, file: Path) -> Gaussians:
@@ -252,7 +243,7 @@ class Gaussians:
         Raise ValueError or another error if it is missing or damaged.
         """
         with np.load(file, allow_pickle=False) as archive:
-            classes, shape, means, factors = (archive[name] for name in _NAMES)
+            classes, shape, means, factors = (archive[one.name] for one in fields(cls))
         height, width, channels = map(int, shape)
         model = cls(tuple(map(str, classes)), (height, width, channels), means, factors)
         fits = (
@@ -265,45 +256,39 @@ class Gaussians:
 
 
 def gaussians_of(
-    total: Int64Array,
-    layout: Layout,
-    ball: Ball,
-    *,
-    grid: int,
-    deviation: float,
-    classes: tuple[str, ...],
-    shape: ImageShape,
+    total: Int64Array, layout: Layout, ball: Ball, release: Release, terms: FitTerms
 ) -> Gaussians:
     """Return the Gaussians that follow from the noisy sums.
 
-    Eigenvalues up to the `edge` of the noise are dropped.
-
-    A label's noisy count is raised to at least the standard deviation of the count's noise.
-    `deviation`: the standard deviation of the noise, in units of ‖v‖.
+    Eigenvalues up to the `edge` of the noise are dropped. A label's noisy count is raised to at
+    least the standard deviation of the count's noise.
     """
     counts, sums, squares, products = layout.split(total)
-    a, b, s = (
-        math.sqrt(share) * grid
-        for share in (layout.shares.count, layout.shares.image, layout.shares.product)
+    deviation = release.sensitivity * release.noise_multiplier
+    shares = layout.shares
+    product = math.sqrt(shares.product) * release.grid
+    sizes = np.maximum(
+        counts / (math.sqrt(shares.count) * release.grid), deviation / math.sqrt(shares.count)
     )
-    sizes = np.maximum(counts / a, deviation / math.sqrt(layout.shares.count))
-    means = sums / b / sizes[:, None]
+    means = sums / (math.sqrt(shares.image) * release.grid) / sizes[:, None]
     each = []
     for group, (diagonal, above) in enumerate(zip(squares, products, strict=True)):
         # Of uuᵀ only one half was released, times √2: the covariance is the mean of uuᵀ less that
         # of the means.
         of = slice(group, group + 1) if layout.per_label else slice(None)
+        own = sizes[of]
+        records = own.sum()
         second = np.zeros((layout.dimensions, layout.dimensions))
-        second[np.triu_indices(layout.dimensions, 1)] = above / (s * math.sqrt(2))
-        second = (second + second.T + np.diag(diagonal / s)) / sizes[of].sum()
-        second -= (means[of].T * sizes[of]) @ means[of] / sizes[of].sum()
-        each.append(_factor(second, edge(layout, deviation, float(sizes[of].sum()))))
-    factors = np.zeros(
-        (len(each), layout.dimensions, max(1, *(factor.shape[1] for factor in each)))
+        second[np.triu_indices(layout.dimensions, 1)] = above / (product * math.sqrt(2))
+        second = (second + second.T + np.diag(diagonal / product)) / records
+        second -= (means[of].T * own) @ means[of] / records
+        each.append(_factor(second, edge(layout, deviation, float(records))))
+    columns = max(1, *(factor.shape[1] for factor in each))
+    factors = np.stack(
+        [np.pad(factor, ((0, 0), (0, columns - factor.shape[1]))) for factor in each]
     )
-    for factor_row, factor in zip(factors, each, strict=True):
-        factor_row[:, : factor.shape[1]] = factor
-    return Gaussians(classes, shape, ball.centre + ball.radius * means, ball.radius * factors)
+    means = ball.centre + ball.radius * means
+    return Gaussians(terms.classes, terms.image_shape, means, ball.radius * factors)
 
 
 def _directions(factor: Float64Array) -> tuple[Float64Array, Float64Array]:
@@ -324,8 +309,7 @@ def _factor(covariance: Float64Array, least: float) -> Float64Array:
     from scipy.linalg import eigh
 
     values, vectors = eigh(covariance, subset_by_value=(least, np.inf))
-    factor: Float64Array = (vectors * np.sqrt(values))[:, ::-1]
-    return factor
+    return np.asarray((vectors * np.sqrt(values))[:, ::-1])
 
 
 @plugin
@@ -377,15 +361,7 @@ class DPGaussian(ReadsPublic, AnswersByCodes, FittedMethod):
         total = fit.release(
             release, lambda records, noise: noisy_sum(records, ball, layout, release, noise)
         )
-        model = gaussians_of(
-            total,
-            layout,
-            ball,
-            grid=release.grid,
-            deviation=deviation,
-            classes=terms.classes,
-            shape=terms.image_shape,
-        )
+        model = gaussians_of(total, layout, ball, release, terms)
         model.write(fit.folder / _MODEL)
 
     def load(self, folder: Path) -> None:

@@ -153,7 +153,8 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         self.train_by_dp_sgd(fit, teacher, CrossEntropy(self.training.shift), training)
         reader = Reader(teacher, device)
         with raising_for_memory(_too_many(f"`batch_size` is {self.batch_size}")):
-            factors = factors_of(*self._moments(reader, public.images), reader.widths)
+            means, squares = self._moments(reader, public.images)
+            factors = factors_of(means, squares, reader.widths)
 
         def vector(image: UInt8Array) -> Float64Array:
             # A record is seen by itself; over ALL layers together its moments are cut to an L2 norm

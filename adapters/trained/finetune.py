@@ -273,8 +273,8 @@ class FineTune(FittedDiffusion):
         if layers is None:
             layers = () if embedding is None else ("class_embedding",)
         prepare(network, self.lora, layers, terms.seed)
-        has_none = embedding is not None and not embedding.weight.any()
-        if has_none and not embedding.weight.requires_grad:
+        weight = None if embedding is None else embedding.weight
+        if weight is not None and not (weight.requires_grad or weight.any()):
             raise RecipeError(
                 "`api.model` has no classes, so the embedding of the labels must be trained. Add "
                 "class_embedding to `layers`."

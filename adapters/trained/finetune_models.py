@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -18,7 +19,7 @@ from torch.nn import functional
 from adapters.diffusion.pixel import PixelFiles
 from adapters.diffusion.text_files import INDEX, TextFiles, TextSettings, quiet_loading
 from adapters.diffusion.weights import read_config
-from adapters.prompts import Prompts, TextByLabel
+from adapters.prompts import Classes, Prompts, TextByLabel
 from adapters.trained.diffusion_networks import Denoising, check_prediction, square, write_model
 from adapters.trained.dp_sgd.gradients import Network, Randomness
 from adapters.trained.fit import write_json
@@ -113,34 +114,24 @@ class PixelCheckpoint:
         name; if there is neither, with the mean of all. If there are no classes, labels begin at
         zero: the network starts as it was.
         """
-        classes = self.classes or {}
-        if network.class_embedding is None:
-            if classes:
-                raise RecipeError(
-                    "`api.classes` cannot be used: the checkpoint has no classes. Remove it."
-                )
-            width = network.time_embedding.linear_2.out_features
-            return torch.zeros(len(self.labels), width)
-        rows = network.class_embedding.weight.detach().float()
-        count = self.files.class_count() or 0
-        starts: dict[str, str | int] = {
-            name: number for number, name in enumerate(self.files.classes)
+        names = self.files.classes
+        choices: dict[str, int | str] = {
+            str(label): str(one) if str(one) in names else one
+            for label, one in (self.classes or {}).items()
         }
-        # A class that is called by its name gets its number.
-        of_labels = {str(label): starts.get(str(name), name) for label, name in classes.items()}
-        unknown = sorted(of_labels.keys() - set(self.labels))
+        unknown = sorted(choices.keys() - set(self.labels))
         if unknown:
             raise RecipeError(
                 f"`classes` names the label '{unknown[0]}', which the private records do not have. "
                 "Remove it."
             )
-        for number in of_labels.values():
-            if isinstance(number, str) or not 0 <= number < count:
-                raise RecipeError(
-                    f"`classes` names '{number}', but the checkpoint has no such class. It has "
-                    f"{count}."
-                )
-        starts |= of_labels
+        count = self.files.class_count()
+        seeds = np.zeros(len(choices), np.uint64)
+        drawn = Classes("api.model", count, names).draw(tuple(choices), seeds, choices or None)
+        if drawn is None:
+            return torch.zeros(len(self.labels), network.time_embedding.linear_2.out_features)
+        rows = network.class_embedding.weight.detach().float()
+        starts = dict(zip([*names, *choices], [*range(len(names)), *drawn], strict=True))
         mean = rows[:count].mean(dim=0)
         return torch.stack(
             [rows[starts[label]] if label in starts else mean for label in self.labels]
@@ -306,6 +297,8 @@ def latent_checkpoint(
 
     Raise RecipeError if a prompt is missing.
     """
+    if not isinstance(prompts, str):
+        prompts = {str(label): text for label, text in prompts.items()}
     texts = Prompts.of(prompts).first_of(labels)
     return LatentCheckpoint(model, dict(zip(labels, texts, strict=True)), shape)
 

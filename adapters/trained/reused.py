@@ -57,7 +57,6 @@ class Trained(Generator):
     def __init__(self, *, path: Path, settings: dict[str, Any] | None = None) -> None:
         self._path = Path(path)
         self._settings = settings or {}
-        self._record: Fitted | None = None
         self._api: Generator | None = None
 
     @property
@@ -97,8 +96,8 @@ class Trained(Generator):
             RecipeError: no such run, or its model was fitted for other labels, sizes, relation or
                 unit, cost more than the budget, or runs code that this recipe does not name.
         """
-        self._record = record = Fitted.of_run(self._path)
-        self._check_named(record, self._path)
+        record = Fitted.of_run(self._path)
+        self._api = self._made(record, self._path)
         for what, theirs, ours in (
             ("the labels", record.classes, terms.classes),
             ("height, width and channels", record.shape, terms.shape),
@@ -113,7 +112,8 @@ class Trained(Generator):
                 )
         releases = _with_own_names(record.releases)
         budget = terms.budget
-        if (cost := epsilon(releases, budget.delta)) > budget.epsilon:
+        cost = epsilon(releases, budget.delta)
+        if cost > budget.epsilon:
             raise RecipeError(
                 f"`privacy.epsilon` is {budget.epsilon:g}, but the fit of {self._path} cost ε = "
                 f"{round_up(cost)} at δ = {budget.delta:g}. Raise it, or reuse a model that cost "
@@ -136,11 +136,9 @@ class Trained(Generator):
 
         Raise RecipeError if there is none, or it is damaged.
         """
-        self._record = Fitted.read(folder)
-        self._api = None
-        generator = self._generator(folder.parent)
-        assert isinstance(generator, Trainer)
+        generator = self._made(Fitted.read(folder), folder.parent)
         generator.load(folder)
+        self._api = generator
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Return the fitted generator's answer."""
@@ -150,32 +148,22 @@ class Trained(Generator):
         """Return the fitted generator's answer."""
         return self._generator().variation_api(request)
 
-    def _generator(self, run: Path | None = None) -> Generator:
-        """Return the fitted generator. `run` holds its model, by default the run that fitted it."""
+    def _generator(self) -> Generator:
         if self._api is None:
-            self._record = record = self._record or Fitted.of_run(self._path)
-            self._check_named(record, run or self._path)
-            generator = construct(
-                "pe.adapters", record.kind, _merge(record.settings, self._settings)
-            )
-            if not isinstance(generator, Trainer) or not isinstance(generator, Generator):
-                raise PluginError(
-                    f"{self._path} was fitted with '{record.kind}', which cannot be fitted here. "
-                    "Install the version that can."
-                )
-            self._api = generator
+            self._api = self._made(Fitted.of_run(self._path), self._path)
         return self._api
 
-    def _check_named(self, record: Fitted, run: Path) -> None:
-        """Raise RecipeError if the model in `run` names code that this recipe does not name, too.
+    def _made(self, record: Fitted, run: Path) -> Any:
+        """Return the generator that `record` describes, whose model is in `run`.
 
-        Likewise an address, a key or a file, if the run was made elsewhere.
+        Raise RecipeError if the record names code that this recipe does not name, too; likewise an
+        address, a key or a file, if the run was made elsewhere.
         """
+        settings = _merge(record.settings, self._settings)
         code = info_of(load("pe.adapters", record.kind)).code_settings
         own = is_own(run)
         named = dict(leaves(self._settings))
-        merged = _merge(record.settings, self._settings)
-        for key, value in reach({"kind": record.kind, **merged}, run).items():
+        for key, value in reach({"kind": record.kind, **settings}, run).items():
             if key not in named and (key in code or not own):
                 does = "runs code" if key in code else "uses a thing of this machine"
                 raise RecipeError(
@@ -183,6 +171,13 @@ class Trained(Generator):
                     f"'{value}'. If you trust that, name it in `api.settings`, too (an address as "
                     "`base_url`)."
                 )
+        generator = construct("pe.adapters", record.kind, settings)
+        if not isinstance(generator, Trainer):
+            raise PluginError(
+                f"{self._path} was fitted with '{record.kind}', which cannot be fitted here. "
+                "Install the version that can."
+            )
+        return generator
 
 
 def _with_own_names(releases: Sequence[Release]) -> tuple[Release, ...]:

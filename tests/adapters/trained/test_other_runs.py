@@ -99,7 +99,7 @@ def test_a_fit_that_was_charged_twice_counts_twice_and_one_that_cost_too_much_is
     )
     names = [release.name for release in certified_releases(run.guarantee)]
     assert names == ["fit/mean_features", "fit/mean_features/again-2", "histogram/1", "histogram/2"]
-    said = r"privacy\.epsilon is 1\.5, and the fit of .* has cost ε = 2 at δ"
+    said = r"privacy\.epsilon` is 1\.5, but the fit of .* cost ε = 2 at δ"
     refused(files, reusing(fitted), tmp_path / "c", said, epsilon=1.5)
 
 
