@@ -329,6 +329,6 @@ def test_a_model_that_somebody_else_fitted_names_neither_address_nor_key_nor_fil
         )
     asking = {"model": "m", "prompts": "x"}
     assert (
-        "kind: 'fitted_chat': if you trust that, name it in api.settings, too (an address by "
-        "base_url)" in refused()
+        "kind: 'fitted_chat'. If you trust that, name it in `api.settings`, too (an address as "
+        "`base_url`)" in refused()
     )
