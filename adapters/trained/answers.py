@@ -39,9 +39,7 @@ _SETTINGS = "settings.json"
 
 def draw_codes(seeds: UInt64Array, length: int) -> Codes:
     """Return standard normal codes, float32 (n, length), one drawn from each of the n seeds."""
-    return np.stack([rng_of(int(seed)).standard_normal(length) for seed in seeds]).astype(
-        np.float32
-    )
+    return np.stack([rng_of(seed).standard_normal(length) for seed in seeds]).astype(np.float32)
 
 
 def move_codes(codes: Codes, seeds: UInt64Array, degree: float) -> Codes:

@@ -24,7 +24,7 @@ from adapters.trained.fit import (
     write_json,
 )
 from adapters.trained.settings import Fraction
-from pe.data.arrays import Float64Array, ImageShape, Int64Array, UInt8Array, UInt64Array
+from pe.data.arrays import Float64Array, ImageShape, Int64Array, UInt8Array
 from pe.data.images import Images
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
@@ -180,7 +180,7 @@ class CentralImages(FittedMethod):
         """
         if self._centres is None:
             raise not_fitted()
-        rngs = _generators(request.seeds)
+        rngs = list(map(rng_of, request.seeds))
         numbers = label_numbers(request.labels, self._classes)
         parents = [
             self._centres[rng.integers(len(self._centres)), number]
@@ -192,19 +192,14 @@ class CentralImages(FittedMethod):
         """Bend each parent, `degree` times as strongly as a new sample is bent."""
         if not isinstance(request.samples, Images):
             raise APIError(f"central_images varies images, not {type(request.samples).__name__}.")
-        return self._answer(
-            request.samples.pixels, _generators(request.seeds), self.bend * request.degree
-        )
+        rngs = list(map(rng_of, request.seeds))
+        return self._answer(request.samples.pixels, rngs, self.bend * request.degree)
 
     def _answer(
         self, parents: list[Pixels] | Pixels, rngs: list[np.random.Generator], strength: float
     ) -> Answer:
         bent = [_bent(parent, rng, strength) for parent, rng in zip(parents, rngs, strict=True)]
         return Answer(Images(np.stack(bent)))
-
-
-def _generators(seeds: UInt64Array) -> list[np.random.Generator]:
-    return [rng_of(int(seed)) for seed in seeds]
 
 
 def _bent(image: Pixels, rng: np.random.Generator, strength: float) -> Pixels:

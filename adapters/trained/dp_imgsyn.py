@@ -255,7 +255,7 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         model = self._fitted_model()
         labels = label_numbers(request.labels, model.labels)
         starts = [
-            model.start(parent, int(place), degree, int(seed))
+            model.start(parent, place, degree, seed)
             for parent, place, seed in zip(parents, places, request.seeds, strict=True)
         ]
         images, begin, places = (np.stack(part) for part in zip(*starts, strict=True))

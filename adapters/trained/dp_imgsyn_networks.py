@@ -171,18 +171,17 @@ def align_companions(images: UInt8Array, classes: int, aim: Aim, settings: Align
     targets = torch.arange(len(rows), device=device) % classes
     pixels = tensors(images[rows], device).requires_grad_()
     optimiser = torch.optim.Adam([pixels], lr=settings.rate, betas=_BETAS)
-    means = []
-    squares = []
-    for _ in range(settings.steps):
-        logits, mean, square = aim.reader(pixels)
-        means.append(mean.detach().mean(dim=0))
-        squares.append(square.detach().mean(dim=0))
-        feature = (
-            settings.feature * len(rows) * _distance(mean.mean(dim=0), square.mean(dim=0), aim)
-        )
+    means = torch.zeros((settings.steps, len(aim.means)), device=device)
+    squares = torch.zeros_like(means)
+    for step in range(settings.steps):
+        logits, of_images, squares_of_images = aim.reader(pixels)
+        mean = of_images.mean(dim=0)
+        square = squares_of_images.mean(dim=0)
+        means[step] = mean.detach()
+        squares[step] = square.detach()
+        feature = settings.feature * len(rows) * _distance(mean, square, aim)
         _step(optimiser, feature + _others(pixels, logits, targets, settings).sum(), pixels)
-    none = torch.zeros((0, len(aim.means)), device=device)
-    return Way(torch.stack(means), torch.stack(squares)) if means else Way(none, none)
+    return Way(means, squares)
 
 
 def align(
@@ -316,7 +315,7 @@ class AlignedModel:
         return losses_one_by_one(images, labels, reader.device, cross_entropy)
 
     def start(
-        self, parent: UInt8Array | None, place: int, degree: float, seed: int
+        self, parent: UInt8Array | None, place: int, degree: float, seed: np.uint64
     ) -> tuple[Pixels, np.int64, np.int64]:
         """Return a sample's first image, its first step of alignment, and its public image's place.
 

@@ -394,9 +394,9 @@ def reading(folder: Path, model: str) -> Iterator[None]:
         raise RecipeError(f"{folder} holds no {model}. Fit it in a new run.") from error
 
 
-def rng_of(seed: int) -> np.random.Generator:
-    """Return a generator of the randomness of one sample, by its seed of 64 bits."""
-    return np.random.Generator(np.random.Philox(key=seed))
+def rng_of(seed: np.uint64) -> np.random.Generator:
+    """Return a generator of the randomness of one sample, by its seed."""
+    return np.random.Generator(np.random.Philox(key=int(seed)))
 
 
 def load_json(file: Path) -> Any:

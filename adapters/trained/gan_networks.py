@@ -22,27 +22,30 @@ from pe.data.arrays import Float32Array, ImageShape, Int64Array, UInt8Array
 # Length of the code z that an image is made from, beside its label.
 CODE = 8
 
+# Widths of the generator's layers.
+_DENSE = 256
+_CHANNELS = 16
+
 
 class ImageGenerator(nn.Module):
     """Code and label → image in [0, 1], h×w×c: two dense layers, two up-sampling convolutions."""
 
-    def __init__(
-        self, classes: int, shape: ImageShape, width: int = 256, channels: int = 16
-    ) -> None:
+    def __init__(self, classes: int, shape: ImageShape) -> None:
         super().__init__()
         self.shape = shape
         height, across, depth = shape
-        self._base = math.ceil(height / 4), math.ceil(across / 4)
+        self._base = (math.ceil(height / 4), math.ceil(across / 4))
+        inner = _CHANNELS * math.prod(self._base)
         self.dense = nn.Sequential(
-            nn.Linear(CODE + classes, width),
-            nn.BatchNorm1d(width),
+            nn.Linear(CODE + classes, _DENSE),
+            nn.BatchNorm1d(_DENSE),
             nn.ReLU(),
-            nn.Linear(width, channels * self._base[0] * self._base[1]),
-            nn.BatchNorm1d(channels * self._base[0] * self._base[1]),
+            nn.Linear(_DENSE, inner),
+            nn.BatchNorm1d(inner),
             nn.ReLU(),
         )
-        self.middle = nn.Conv2d(channels, channels // 2, 5, padding=2)
-        self.last = nn.Conv2d(channels // 2, depth, 5, padding=2)
+        self.middle = nn.Conv2d(_CHANNELS, _CHANNELS // 2, 5, padding=2)
+        self.last = nn.Conv2d(_CHANNELS // 2, depth, 5, padding=2)
         self._classes = classes
 
     @property

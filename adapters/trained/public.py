@@ -250,6 +250,12 @@ class Placed(Source):
         images, names = images_in(self.path, shape[:2], self.resize, cast(Channels, shape[2]))
         return PublicSet.of_names(images, names if has_labels else ())
 
+    def _missing(self, what: str) -> RecipeError:
+        return RecipeError(
+            f"`public.path`: there is no {what} at '{self.path}'. Name the place of the public "
+            "images."
+        )
+
 
 class Folder(Placed):
     """A folder of image files.
@@ -263,7 +269,7 @@ class Folder(Placed):
         """See `Source`. There are none if any image has no label."""
         files = files_below(self.path, SUFFIXES) if self.path.is_dir() else []
         if not files:
-            raise _missing("folder with images", self.path)
+            raise self._missing("folder with images")
         labels = folder_labels(self.path, files)
         names = {name for name in labels if name is not None}
         return () if None in labels else tuple(sorted(names))
@@ -277,7 +283,7 @@ class Arrays(Placed):
     def label_names(self) -> tuple[str, ...]:
         """See `Source`."""
         if not self.path.is_file():
-            raise _missing(".npz file", self.path)
+            raise self._missing(".npz file")
         try:
             with np.load(self.path, allow_pickle=False) as archive:
                 if "images" not in archive:
@@ -291,12 +297,6 @@ class Arrays(Placed):
             raise RecipeError(
                 f"`public.path`: '{self.path}' cannot be read as an .npz file. Write it again."
             ) from error
-
-
-def _missing(what: str, path: Path) -> RecipeError:
-    return RecipeError(
-        f"`public.path`: there is no {what} at '{path}'. Name the place of the public images."
-    )
 
 
 def _of_path(value: Any) -> Any:

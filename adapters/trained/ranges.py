@@ -50,7 +50,7 @@ class Bins:
         """
         edges = []
         for one in columns.values():
-            ends = cut_range(0, one.size, BINS) if one.is_ordered else np.arange(one.size + 1)
+            ends = cut_range(0, one.size) if one.is_ordered else np.arange(one.size + 1)
             edges.append(np.append(ends, one.size + 1) if one.missing else ends)
         return cls(edges)
 
@@ -251,15 +251,13 @@ def _on_simplex(values: Floats, total: float) -> Floats:
     return np.asarray(np.maximum(values - excess[last], 0), np.float64)
 
 
-def cut_range(first: int, end: int, parts: int) -> Integers:
-    """Return the edges of at most `parts` ranges of nearly equal length from `first` to `end`."""
-    return np.unique(np.linspace(first, end, min(parts, end - first) + 1).astype(np.int64))
+def cut_range(first: int, end: int) -> Integers:
+    """Return the edges of at most BINS ranges of nearly equal length from `first` to `end`."""
+    return np.unique(np.linspace(first, end, min(BINS, end - first) + 1).astype(np.int64))
 
 
 def finer(edges: Integers, is_large: Mask) -> Integers:
     """Return the edges with each large bin cut into at most BINS."""
     bins = zip(edges[:-1].tolist(), edges[1:].tolist(), is_large, strict=True)
-    parts = [
-        cut_range(a, b, BINS)[:-1] if large and b - a > 1 else np.array([a]) for a, b, large in bins
-    ]
+    parts = [cut_range(a, b)[:-1] if large and b - a > 1 else np.array([a]) for a, b, large in bins]
     return np.append(np.concatenate(parts), edges[-1])
