@@ -147,6 +147,8 @@ class VotesForAttributes(FittedMethod):
                         f"`api.attributes.{name}` lists '{repeated[0]}' more than once. List each "
                         "value once."
                     )
+
+    def _check_encoder(self, terms: FitTerms) -> None:
         # Private texts are embedded by it, so it must not send them anywhere.
         encoder = info_of(self._encoder(terms))
         if encoder.hosts != ():
@@ -185,6 +187,7 @@ class VotesForAttributes(FittedMethod):
         terms = fit.terms
         values = self._values(terms.classes)
         self._check(terms)
+        self._check_encoder(terms)
         # Vectors of norm 1 with no number below 0, so that replacing one moves the sum by √2.
         release = fit.sum(_COUNTS, sensitivities=(1.0, 2**0.5))
         fit.begin()

@@ -21,7 +21,7 @@ from adapters.trained.fit import (
     reading,
     write_json,
 )
-from adapters.trained.public import Public, ReadsPublic
+from adapters.trained.public import Public, PublicSet, ReadsPublic
 from adapters.trained.settings import Alignment, FineTuning, Fraction, Rate, Share
 from adapters.trained.trainings import ByDPSGD, declare_training
 from pe.data.arrays import Float64Array, Int64Array, UInt8Array
@@ -33,6 +33,7 @@ from pe.plugins.devices import raising_for_memory, require_torch
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 from pe.plugins.settings import Count
 from pe.plugins.specs import plugin
+from pe.privacy.release import Release
 
 if TYPE_CHECKING:
     from adapters.trained.dp_imgsyn_networks import AlignedModel, Reader
@@ -120,14 +121,7 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
     def _fit(self, fit: Fit) -> None:
         terms = fit.terms
         self._check(terms)
-        sum_of_moments = fit.sum("moments", self.moments_share)
-        noise = sum_of_moments.sensitivity * sum_of_moments.noise_multiplier
-        if noise > terms.declared_size:
-            raise PrivacyError(
-                f"`moments_share` is {self.moments_share:g}, which asks for noise of {noise:,.0f} "
-                f"on a sum to which {terms.declared_size} records add at most 1 each. Take a "
-                "larger share, or raise `privacy.epsilon`."
-            )
+        sum_of_moments = self._declare_moments(fit)
         training = declare_training(fit, self.training)
         fit.begin()
         from adapters.trained.dp_imgsyn_networks import (
@@ -141,13 +135,7 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
             write_moments,
         )
 
-        public = self.public.read(terms.image_shape, terms.seed)
-        companions = self.alignment.companions
-        if len(public.images) < companions:
-            raise RecipeError(
-                f"`alignment.companions` is {companions}, but the public set has "
-                f"{len(public.images)} images. Take fewer companions, or more public images."
-            )
+        public = self._enough_images(terms)
         device = self.places()[0]
         teacher = make_teacher(self.teacher, terms.image_shape[2], len(terms.classes), terms.seed)
         self.train_by_dp_sgd(fit, teacher, CrossEntropy(self.training.shift), training)
@@ -163,7 +151,9 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
 
         noisy = fit.sums(sum_of_moments, vector, (len(factors),))
         aim = Aim.of_sum(reader, noisy, factors, sum_of_moments.grid, terms.declared_size)
-        with raising_for_memory(_too_many(f"alignment.companions is {companions}")):
+        with raising_for_memory(
+            _too_many(f"`alignment.companions` is {self.alignment.companions}")
+        ):
             way = align_companions(public.images, len(terms.classes), aim, self.alignment)
         write_moments(aim, way, fit.folder)
         state = {
@@ -173,6 +163,30 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
             "public_sha256": self._digest(public.images),
         }
         write_json(state, fit.folder / _STATE)
+
+    def _declare_moments(self, fit: Fit) -> Release:
+        """Declare the sum of moments. Raise PrivacyError if noise would drown it."""
+        release = fit.sum("moments", self.moments_share)
+        noise = release.sensitivity * release.noise_multiplier
+        records = fit.terms.declared_size
+        if noise > records:
+            raise PrivacyError(
+                f"`moments_share` is {self.moments_share:g}, which asks for noise of {noise:,.0f} "
+                f"on a sum to which {records} records add at most 1 each. Take a larger share, or "
+                "raise `privacy.epsilon`."
+            )
+        return release
+
+    def _enough_images(self, terms: FitTerms) -> PublicSet:
+        """Read the public images. Raise RecipeError if they are fewer than the companions."""
+        public = self.public.read(terms.image_shape, terms.seed)
+        companions = self.alignment.companions
+        if len(public.images) < companions:
+            raise RecipeError(
+                f"`alignment.companions` is {companions}, but the public set has "
+                f"{len(public.images)} images. Take fewer companions, or more public images."
+            )
+        return public
 
     def _moments(self, reader: Reader, images: UInt8Array) -> Iterator[Float64Array]:
         """Return means and mean squares of public images, float64 (m, d) each."""

@@ -105,23 +105,10 @@ def train_query(
         RecipeError: memory does not suffice.
     """
     import torch
-    from torch import nn
     from torch.nn import functional
 
-    def block(channels: int, width: int) -> list[nn.Module]:
-        return [nn.Conv2d(channels, width, 3, padding=1), nn.GroupNorm(4, width), nn.ReLU()]
-
     with drawing_by(seed, "query/weights"):
-        model = nn.Sequential(
-            *block(public.images.shape[3], _WIDTH),
-            nn.MaxPool2d(2),
-            *block(_WIDTH, 2 * _WIDTH),
-            nn.MaxPool2d(2),
-            *block(2 * _WIDTH, 2 * _WIDTH),
-            nn.AdaptiveAvgPool2d(_GRID),
-            nn.Flatten(),
-            nn.Linear(2 * _WIDTH * _GRID**2, public.classes),
-        ).to(device)
+        model = _classifier(public.images.shape[3], public.classes).to(device)
 
     def loss_of(images: Tensor, labels: Tensor, _: torch.Generator) -> Tensor:
         return functional.cross_entropy(model(images), labels)
@@ -137,6 +124,24 @@ def train_query(
         return labels
 
     return tops
+
+
+def _classifier(channels: int, classes: int) -> nn.Module:
+    from torch import nn
+
+    def block(channels: int, width: int) -> list[nn.Module]:
+        return [nn.Conv2d(channels, width, 3, padding=1), nn.GroupNorm(4, width), nn.ReLU()]
+
+    return nn.Sequential(
+        *block(channels, _WIDTH),
+        nn.MaxPool2d(2),
+        *block(_WIDTH, 2 * _WIDTH),
+        nn.MaxPool2d(2),
+        *block(2 * _WIDTH, 2 * _WIDTH),
+        nn.AdaptiveAvgPool2d(_GRID),
+        nn.Flatten(),
+        nn.Linear(2 * _WIDTH * _GRID**2, classes),
+    )
 
 
 def declared_semantics(fit: Fit, k: int, share: float) -> Release:
