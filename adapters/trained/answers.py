@@ -49,7 +49,8 @@ def move_codes(codes: Codes, seeds: UInt64Array, degree: float) -> Codes:
     """
     d = np.float32(degree)
     return np.asarray(
-        np.sqrt(1 - d**2) * codes + d * draw_codes(seeds, codes.shape[1]), dtype=np.float32
+        np.sqrt(1 - d**2) * codes + d * draw_codes(seeds, codes.shape[1]),
+        dtype=np.float32,
     )
 
 
@@ -109,7 +110,8 @@ class AnswersByCodes:
                 "made itself."
             )
         return self._answer(
-            move_codes(request.conditions["code"], request.seeds, request.degree), request.labels
+            move_codes(request.conditions["code"], request.seeds, request.degree),
+            request.labels,
         )
 
     def _answer(self, codes: Codes, labels: Sequence[str]) -> Answer:

@@ -64,7 +64,12 @@ _VALUES = """\
 
 
 def noisy_attribute_votes(
-    records: PrivateRecords, votes: Places, classes: int, cells: int, release: Release, noise: Noise
+    records: PrivateRecords,
+    votes: Places,
+    classes: int,
+    cells: int,
+    release: Release,
+    noise: Noise,
 ) -> Places:
     """Return noisy votes by label, int64 (classes, cells), in grid steps.
 
@@ -125,6 +130,7 @@ class VotesForAttributes(FittedMethod):
                 "`api.attributes` is missing. List values, such as topics, for the private texts "
                 "to vote for."
             )
+        # Lists may differ between labels.
         most = max(map(len, chain.from_iterable(self._values(terms.classes))))
         if self._config.votes >= most:
             raise RecipeError(
@@ -173,7 +179,11 @@ class VotesForAttributes(FittedMethod):
         """Return the files of the recipe's encoder, which must hold no private text."""
         return paths_of(self._own_encoder)
 
-    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
+    def public_samples(
+        self,
+        shape: Shape,
+        rule: str | None,
+    ) -> Iterator[tuple[str, Array]]:
         """Yield the samples of the recipe's encoder: see `ReadsPublicSamples`."""
         return samples_of(self._own_encoder, shape, rule)
 
@@ -302,7 +312,11 @@ def _embed(embedding: Embedding, texts: Texts) -> Float64Array:
     return whole
 
 
-def _split(counts: Float64Array, values: list[list[str]], deviation: float) -> list[Float64Array]:
+def _split(
+    counts: Float64Array,
+    values: list[list[str]],
+    deviation: float,
+) -> list[Float64Array]:
     """Return each label's counts of its values, none below 0, from noisy counts (labels, values).
 
     Where all labels have the same values, a label's counts are drawn to those of all; see `split`.
@@ -359,7 +373,9 @@ class FittedChat(VotesForAttributes, Chat):
     Settings = FittedChatSettings
     starter = Chat.starter.replace(PROMPTED, _VALUES)
     info = replace(
-        Chat.info, machine_settings=(*Chat.info.machine_settings, _PUBLIC), fit_share=SHARE
+        Chat.info,
+        machine_settings=(*Chat.info.machine_settings, _PUBLIC),
+        fit_share=SHARE,
     )
 
 
@@ -380,5 +396,7 @@ class FittedCausalLM(VotesForAttributes, CausalLM):
     Settings = FittedCausalSettings
     starter = CausalLM.starter.replace(PROMPTED, _VALUES)
     info = replace(
-        CausalLM.info, machine_settings=(*CausalLM.info.machine_settings, _PUBLIC), fit_share=SHARE
+        CausalLM.info,
+        machine_settings=(*CausalLM.info.machine_settings, _PUBLIC),
+        fit_share=SHARE,
     )

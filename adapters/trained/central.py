@@ -81,7 +81,13 @@ class Reading:
         values *= np.sqrt(1 - COUNTING**2) / max(1.0, float(np.linalg.norm(values)))
         return np.append(values, COUNTING)
 
-    def images(self, sums: Int64Array, release: Release, size: float, shape: ImageShape) -> Pixels:
+    def images(
+        self,
+        sums: Int64Array,
+        release: Release,
+        size: float,
+        shape: ImageShape,
+    ) -> Pixels:
         """Return the central images, uint8 (subsets, classes, h, w, c), computed from noisy sums.
 
         Post-processing.
@@ -99,7 +105,11 @@ class Reading:
             *sums.shape[:2], *self.small(shape)
         )
         wide = ndimage.zoom(
-            pixels, (1, 1, self.shrink, self.shrink, 1), order=1, mode="nearest", grid_mode=True
+            pixels,
+            (1, 1, self.shrink, self.shrink, 1),
+            order=1,
+            mode="nearest",
+            grid_mode=True,
         )
         whole = wide[:, :, : shape[0], : shape[1]]
         return np.asarray((whole * 255).round().clip(0, 255), dtype=np.uint8)
@@ -196,7 +206,10 @@ class CentralImages(FittedMethod):
         return self._answer(request.samples.pixels, rngs, self.bend * request.degree)
 
     def _answer(
-        self, parents: list[Pixels] | Pixels, rngs: list[np.random.Generator], strength: float
+        self,
+        parents: list[Pixels] | Pixels,
+        rngs: list[np.random.Generator],
+        strength: float,
     ) -> Answer:
         bent = [_bent(parent, rng, strength) for parent, rng in zip(parents, rngs, strict=True)]
         return Answer(Images(np.stack(bent)))

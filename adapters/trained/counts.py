@@ -77,7 +77,8 @@ class Groups:
             middle = (np.cumsum(share) - share / 2) / share.sum()
             rank = np.argsort(np.argsort(-share, kind="stable"), kind="stable")
             one = np.minimum(
-                (GROUPS * middle).astype(np.int64) if column.is_ordered else rank, GROUPS - 1
+                (GROUPS * middle).astype(np.int64) if column.is_ordered else rank,
+                GROUPS - 1,
             )
             group.append(np.unique(one, return_inverse=True)[1].astype(np.int64))
         return cls(bins, group)

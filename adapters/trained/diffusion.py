@@ -74,7 +74,10 @@ class LearnsFromPublic(ReadsPublic, OwnNetwork):
         terms = fit.terms
         model = self.new(terms, max(1, len(self.public.label_names())))
         self.pretrain(
-            fit, model, lambda: self.public.read(terms.image_shape, terms.seed), self.pretraining
+            fit,
+            model,
+            lambda: self.public.read(terms.image_shape, terms.seed),
+            self.pretraining,
         )
         return with_new_classes(model, len(terms.classes), terms.seed)
 
@@ -156,7 +159,11 @@ class LearnsFromEasy(ReadsPublic, OwnNetwork):
         """See `ReadsPublicSamples`."""
         return (*super().public_paths(), *paths_of(self._generators))
 
-    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
+    def public_samples(
+        self,
+        shape: Shape,
+        rule: str | None,
+    ) -> Iterator[tuple[str, Array]]:
         """See `ReadsPublicSamples`."""
         yield from super().public_samples(shape, rule)
         yield from samples_of(self._generators, shape, rule)

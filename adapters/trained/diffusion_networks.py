@@ -127,7 +127,12 @@ class Denoising:
         """Return the loss for a noise schedule, whose `prediction_type` is one of PREDICTIONS."""
         return cls(levels=schedule.alphas_cumprod, predicts=schedule.config.prediction_type)
 
-    def draw(self, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
+    def draw(
+        self,
+        draws: int,
+        shape: ImageShape,
+        generator: torch.Generator,
+    ) -> Randomness:
         """Return timesteps, int64, their ᾱ, float32, both (draws,), and noise, (draws, c, h, w).
 
         For a network that is to be guided, also bool (draws,): True for a draw without a class. The

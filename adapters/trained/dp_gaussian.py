@@ -124,7 +124,11 @@ class Layout:
 
 
 def noisy_sum(
-    records: PrivateRecords, ball: Ball, layout: Layout, release: Release, noise: Noise
+    records: PrivateRecords,
+    ball: Ball,
+    layout: Layout,
+    release: Release,
+    noise: Noise,
 ) -> Int64Array:
     """Return the noisy sum of all records' v, int64 (numbers,), in grid steps.
 
@@ -141,6 +145,7 @@ def noisy_sum(
     shares = layout.shares
     labels = records.labels.astype(np.int64)
     groups = labels if layout.per_label else np.zeros_like(labels)
+    # Products of integers are exact, so u itself is put on a grid whose square is about that of v.
     fine = math.sqrt(math.sqrt(2 * shares.product) * release.grid * BELOW_ONE)
     for rows, unit_sizes in _blocks(records):
         u = ball.inside(records.samples[rows])
@@ -268,7 +273,8 @@ def gaussians_of(
     shares = layout.shares
     product = math.sqrt(shares.product) * release.grid
     sizes = np.maximum(
-        counts / (math.sqrt(shares.count) * release.grid), deviation / math.sqrt(shares.count)
+        counts / (math.sqrt(shares.count) * release.grid),
+        deviation / math.sqrt(shares.count),
     )
     means = sums / (math.sqrt(shares.image) * release.grid) / sizes[:, None]
     each = []
@@ -359,7 +365,8 @@ class DPGaussian(ReadsPublic, AnswersByCodes, FittedMethod):
         fit.begin()
         ball = Ball.of_public(self.public.read(terms.image_shape, terms.seed).images, CUT)
         total = fit.release(
-            release, lambda records, noise: noisy_sum(records, ball, layout, release, noise)
+            release,
+            lambda records, noise: noisy_sum(records, ball, layout, release, noise),
         )
         model = gaussians_of(total, layout, ball, release, terms)
         model.write(fit.folder / _MODEL)

@@ -140,7 +140,7 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         teacher = make_teacher(self.teacher, terms.image_shape[2], len(terms.classes), terms.seed)
         self.train_by_dp_sgd(fit, teacher, CrossEntropy(self.training.shift), training)
         reader = Reader(teacher, device)
-        with raising_for_memory(_too_many(f"`batch_size` is {self.batch_size}")):
+        with raising_for_memory(_too_many("batch_size")):
             means, squares = self._moments(reader, public.images)
             factors = factors_of(means, squares, reader.widths)
 
@@ -151,9 +151,7 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
 
         noisy = fit.sums(sum_of_moments, vector, (len(factors),))
         aim = Aim.of_sum(reader, noisy, factors, sum_of_moments.grid, terms.declared_size)
-        with raising_for_memory(
-            _too_many(f"`alignment.companions` is {self.alignment.companions}")
-        ):
+        with raising_for_memory(_too_many("alignment.companions")):
             way = align_companions(public.images, len(terms.classes), aim, self.alignment)
         write_moments(aim, way, fit.folder)
         state = {
@@ -275,8 +273,7 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         images, begin, places = (np.stack(part) for part in zip(*starts, strict=True))
         # The teacher's hooks serve one thread at a time: see `Reader`.
         refusal = APIError(
-            f"Memory does not suffice to align {self.batch_size} images at once. Lower "
-            "`batch_size`."
+            "Memory does not suffice for so many images at once. Lower `batch_size`."
         )
         with raising_for_memory(refusal), self._lock:
             batches = [
@@ -285,7 +282,8 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
             ]
         pixels, soft = (np.concatenate(part) for part in zip(*batches, strict=True))
         return Answer(
-            Images(pixels), Conditions({_PUBLIC: places.astype(np.int64), SOFT_LABEL: soft})
+            Images(pixels),
+            Conditions({_PUBLIC: places.astype(np.int64), SOFT_LABEL: soft}),
         )
 
     def _digest(self, images: UInt8Array) -> str:
@@ -304,6 +302,4 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
 
 
 def _too_many(setting: str) -> RecipeError:
-    return RecipeError(
-        f"{setting}, but memory does not suffice for so many images at once. Lower it."
-    )
+    return RecipeError(f"Memory does not suffice for so many images at once. Lower `{setting}`.")

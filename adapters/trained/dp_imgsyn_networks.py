@@ -50,7 +50,11 @@ _COMMON = 0.95
 LEAST_VARIANCE = 1e-6
 
 
-def factors_of(means: Float64Array, squares: Float64Array, widths: tuple[int, ...]) -> Float64Array:
+def factors_of(
+    means: Float64Array,
+    squares: Float64Array,
+    widths: tuple[int, ...],
+) -> Float64Array:
     """Return factors that weigh layers alike and bring most vectors of moments to a norm below 1.
 
     They are computed by the released classifier from the moments of public images, float64 (m, d):
@@ -147,7 +151,12 @@ class Aim:
 
     @classmethod
     def of_sum(
-        cls, reader: Reader, noisy: Int64Array, factors: Float64Array, grid: int, declared_size: int
+        cls,
+        reader: Reader,
+        noisy: Int64Array,
+        factors: Float64Array,
+        grid: int,
+        declared_size: int,
     ) -> Aim:
         """Return the noisy sum divided by the DECLARED size.
 
@@ -161,7 +170,12 @@ class Aim:
         )
 
 
-def align_companions(images: UInt8Array, classes: int, aim: Aim, settings: Alignment) -> Way:
+def align_companions(
+    images: UInt8Array,
+    classes: int,
+    aim: Aim,
+    settings: Alignment,
+) -> Way:
     """Align evenly spaced public images to the labels in turn.
 
     Return their moments before each step.
@@ -185,7 +199,12 @@ def align_companions(images: UInt8Array, classes: int, aim: Aim, settings: Align
 
 
 def align(
-    images: Tensor, targets: Tensor, aim: Aim, way: Way, begin: Tensor, settings: Alignment
+    images: Tensor,
+    targets: Tensor,
+    aim: Aim,
+    way: Way,
+    begin: Tensor,
+    settings: Alignment,
 ) -> Tensor:
     """Return each image, aligned as if it were one more companion.
 
@@ -239,7 +258,12 @@ def _distance(means: Tensor, squares: Tensor, aim: Aim) -> Tensor:
     )
 
 
-def _others(pixels: Tensor, logits: Tensor, targets: Tensor, settings: Alignment) -> Tensor:
+def _others(
+    pixels: Tensor,
+    logits: Tensor,
+    targets: Tensor,
+    settings: Alignment,
+) -> Tensor:
     """Return the loss of Equations 2 to 4 for each image, (n,).
 
     It is weighted as in a batch of `companions` + 1 images.
@@ -295,6 +319,7 @@ class AlignedModel:
             teacher.load_state_dict(load_file(folder / _TEACHER))
             values = load_file(folder / _MOMENTS)
             means, deviations, *way = (values[name].to(device) for name in _TENSORS)
+        # An image is aligned with the companions' moments of each step, which the fit kept.
         if alignment.steps > len(way[0]):
             raise RecipeError(
                 f"`alignment.steps` is {alignment.steps}, but the model was fitted for "
@@ -302,7 +327,11 @@ class AlignedModel:
             )
         aim = Aim(Reader(teacher.to(device), device), means, deviations)
         return cls(
-            aim, Way(*(each[: alignment.steps] for each in way)), public, tuple(labels), alignment
+            aim,
+            Way(*(each[: alignment.steps] for each in way)),
+            public,
+            tuple(labels),
+            alignment,
         )
 
     def losses(self, images: UInt8Array, labels: Int64Array) -> Float64Array:
@@ -418,6 +447,7 @@ def check_stateless(model: nn.Module, images: Tensor) -> None:
     kind = type(model).__name__
     mode = model.training
     before = {name: value.clone() for name, value in _state(model).items()}
+    # Some layers keep statistics in training alone, others only when they answer.
     for training in (True, False):
         model.train(training)
         with torch.no_grad():
@@ -447,7 +477,12 @@ class CrossEntropy:
 
     shift: int  # the most pixels, along each side
 
-    def draw(self, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
+    def draw(
+        self,
+        draws: int,
+        shape: ImageShape,
+        generator: torch.Generator,
+    ) -> Randomness:
         """Draw shifts down and to the right, int64 (draws, 2)."""
         size = (draws, 2)
         low = -self.shift

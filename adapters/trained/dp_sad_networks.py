@@ -181,7 +181,12 @@ class Judge:
         )
 
 
-def _velocity(network: nn.Module, noisy: Tensor, steps: Tensor, classes: Tensor) -> Tensor:
+def _velocity(
+    network: nn.Module,
+    noisy: Tensor,
+    steps: Tensor,
+    classes: Tensor,
+) -> Tensor:
     velocity: Tensor = network(noisy, steps, class_labels=classes).sample
     return velocity
 

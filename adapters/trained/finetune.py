@@ -52,7 +52,12 @@ class LoRA(Settings):
     targets: tuple[str, ...] = ATTENTION
 
 
-def prepare(model: nn.Module, lora: LoRA | None, layers: tuple[str, ...], seed: int) -> nn.Module:
+def prepare(
+    model: nn.Module,
+    lora: LoRA | None,
+    layers: tuple[str, ...],
+    seed: int,
+) -> nn.Module:
     """Return `model` with LoRA matrices put in.
 
     Only the matrices and the chosen `layers` have `requires_grad`.
@@ -141,7 +146,8 @@ class FineTune(FittedDiffusion):
     """
 
     info = replace(
-        FittedDiffusion.info, machine_settings=(*FittedDiffusion.info.machine_settings, "offline")
+        FittedDiffusion.info,
+        machine_settings=(*FittedDiffusion.info.machine_settings, "offline"),
     )
 
     model: str

@@ -102,7 +102,8 @@ class PixelCheckpoint:
         The settings are those of network, schedule and classes.
         """
         settings = json.dumps(
-            [self.files.unet, self.files.scheduler, self.files.classes], sort_keys=True
+            [self.files.unet, self.files.scheduler, self.files.classes],
+            sort_keys=True,
         )
         digest = hashlib.sha256(settings.encode()).hexdigest()
         return {"weights": sha256(self.files.weights), "settings": digest}
@@ -260,7 +261,12 @@ class Latent:
     vae: AutoencoderKL
     table: Tensor
 
-    def draw(self, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
+    def draw(
+        self,
+        draws: int,
+        shape: ImageShape,
+        generator: torch.Generator,
+    ) -> Randomness:
         """Return what `Denoising.draw` returns, with noise in the shape of latents."""
         _, height, width = shape
         config = self.vae.config

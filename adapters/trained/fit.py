@@ -207,7 +207,11 @@ class Fit:
         """Return whether a declared release is stored."""
         return self.fitting.ledger.has_drawn(release)
 
-    def release(self, release: Release, draw: Callable[[PrivateRecords, Noise], Array]) -> Array:
+    def release(
+        self,
+        release: Release,
+        draw: Callable[[PrivateRecords, Noise], Array],
+    ) -> Array:
         """Return the noisy value of a declared release: the stored one, or one that is drawn now.
 
         Guarantee: the release's, if `draw` keeps it. The records are read only while the value is
@@ -222,7 +226,12 @@ class Fit:
         )
         return cast(Array, array)
 
-    def sums(self, release: Release, vector: Vector, shape: tuple[int, ...]) -> Int64Array:
+    def sums(
+        self,
+        release: Release,
+        vector: Vector,
+        shape: tuple[int, ...],
+    ) -> Int64Array:
         """Return the noisy sums of the records' vectors, in grid steps: see `noisy_sums`.
 
         Args:

@@ -131,7 +131,12 @@ class DiscriminatorLoss:
     generator: ImageGenerator
     classes: int
 
-    def draw(self, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
+    def draw(
+        self,
+        draws: int,
+        shape: ImageShape,
+        generator: torch.Generator,
+    ) -> Randomness:
         """Return generated images, float32 (draws, c, h, w) in [−1, 1], and their random labels."""
         codes = torch.randn((draws, CODE), generator=generator)
         labels = torch.randint(self.classes, (draws,), generator=generator)
@@ -185,7 +190,11 @@ class Learner:
     """
 
     def __init__(
-        self, generator: ImageGenerator, classes: int, settings: PlainTraining, seed: int
+        self,
+        generator: ImageGenerator,
+        classes: int,
+        settings: PlainTraining,
+        seed: int,
     ) -> None:
         self.generator = generator
         self._classes = classes

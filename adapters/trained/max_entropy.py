@@ -76,7 +76,12 @@ _MODEL = "pool.npz"
 _ROW = "row"
 
 
-def max_entropy(matrix: Any, values: Floats, variances: Floats, total: float) -> Floats:
+def max_entropy(
+    matrix: Any,
+    values: Floats,
+    variances: Floats,
+    total: float,
+) -> Floats:
     """Return weights w ≥ 0 of pool rows, float64 (n,), which sum to `total`.
 
     They minimise ½ Σ (values − matrix·w)²/variances + PENALTY · KL(w ‖ even), by the dual, with
@@ -89,6 +94,7 @@ def max_entropy(matrix: Any, values: Floats, variances: Floats, total: float) ->
     count = matrix.shape[1]
 
     def weights(dual: Floats) -> tuple[Floats, float]:
+        # The largest exponent is taken out, so that no exponential overflows.
         exponents = columns @ (dual / scale)
         most = exponents.max()
         parts = np.exp(exponents - most)
@@ -114,7 +120,8 @@ def systematic(weights: Floats, count: int, rng: np.random.Generator) -> Integer
     ends = np.cumsum(weights[order])
     marks = (np.arange(count) + rng.random()) / max(count, 1) * ends[-1]
     return np.asarray(
-        order[np.minimum(np.searchsorted(ends, marks, "right"), len(order) - 1)], np.int64
+        order[np.minimum(np.searchsorted(ends, marks, "right"), len(order) - 1)],
+        np.int64,
     )
 
 
@@ -307,7 +314,12 @@ class MaxEntropy(FittedMethod, MakesRows):
         )
 
     def _draw(
-        self, fit: Fit, releases: dict[str, Release], name: str, cells: Cells, number: int
+        self,
+        fit: Fit,
+        releases: dict[str, Release],
+        name: str,
+        cells: Cells,
+        number: int,
     ) -> tuple[Floats, float]:
         """Return noisy counts, float64 (labels, number), and their noise's deviation."""
         release = releases[name]
@@ -322,7 +334,12 @@ class MaxEntropy(FittedMethod, MakesRows):
         counts = np.asarray(noisy * (norm / release.grid), np.float64).reshape(labels, number)
         return counts, release.noise_multiplier * release.sensitivity * norm
 
-    def _count_pairs(self, pools: list[_Pool], shares: list[Floats], draw: Draw) -> None:
+    def _count_pairs(
+        self,
+        pools: list[_Pool],
+        shares: list[Floats],
+        draw: Draw,
+    ) -> None:
         """Weigh the rows by the counts of pairs, and renew them, so that more rows agree.
 
         `shares`: of all labels.
@@ -336,7 +353,13 @@ class MaxEntropy(FittedMethod, MakesRows):
                 self._renew(pool, 0.0, REDRAWN)
                 pool.weigh()
 
-    def _count_votes(self, i: int, pools: list[_Pool], candidates: list[Codes], draw: Draw) -> None:
+    def _count_votes(
+        self,
+        i: int,
+        pools: list[_Pool],
+        candidates: list[Codes],
+        draw: Draw,
+    ) -> None:
         """Weigh the rows by the votes of round `i`, too, after renewing them in smaller steps."""
         votes, deviation = draw(f"votes/{i}", nearest_cells(self._columns, candidates), CANDIDATES)
         step = STEPS[0] * (STEPS[1] / STEPS[0]) ** ((i - 1) / max(self._rounds - 1, 1))
@@ -347,7 +370,12 @@ class MaxEntropy(FittedMethod, MakesRows):
                 self._renew(pool, step, REDRAWN * step / STEPS[0])
             pool.weigh()
 
-    def _new_rows(self, shares: list[Floats], count: int, rng: np.random.Generator) -> Codes:
+    def _new_rows(
+        self,
+        shares: list[Floats],
+        count: int,
+        rng: np.random.Generator,
+    ) -> Codes:
         """Return rows that obey the constraints, drawn by `Bins.draw`."""
         spare = self._spare(rng.random(count))
         return self._obeying(lambda _: self._bins.draw(shares, count, rng), spare)
@@ -391,7 +419,11 @@ class MaxEntropy(FittedMethod, MakesRows):
             self._bins = Bins([file[f"edges/{j}"] for j in range(len(self._columns))])
             self._model = codes, np.cumsum(weights, axis=1)
 
-    def _places(self, labels: Sequence[str], numbers: Floats) -> tuple[Codes, Integers, Integers]:
+    def _places(
+        self,
+        labels: Sequence[str],
+        numbers: Floats,
+    ) -> tuple[Codes, Integers, Integers]:
         """Return the model's codes, and each label's index and a place in its pool.
 
         Places follow from `numbers` in [0, 1).

@@ -67,7 +67,11 @@ class NoisyMean(AnswersByCodes):
     batch: Count = 200
     rate: Rate = 1e-2
 
-    def fit_to_mean(self, fit: Fit, features_of: Callable[[FitTerms], RecordFeatures]) -> None:
+    def fit_to_mean(
+        self,
+        fit: Fit,
+        features_of: Callable[[FitTerms], RecordFeatures],
+    ) -> None:
         """Release the sum of the records' features, then fit a generator to it and write it."""
         terms = fit.terms
         classes = len(fit.terms.classes)
@@ -84,7 +88,12 @@ class NoisyMean(AnswersByCodes):
         target = total / (mean.grid * terms.declared_size)
         write_generator(self._fitted(fit, target, features), terms, fit.folder)
 
-    def _fitted(self, fit: Fit, target: Float64Array, features: RecordFeatures) -> ImageGenerator:
+    def _fitted(
+        self,
+        fit: Fit,
+        target: Float64Array,
+        features: RecordFeatures,
+    ) -> ImageGenerator:
         """Return a generator whose mean features m, per label, point in the direction of `target`.
 
         `target` is the noisy μ̃, float64 (classes, D). Post-processing.
@@ -252,7 +261,12 @@ class DPMEPF(NoisyMean, FittedMethod):
 
         def features(terms: FitTerms) -> Perceptual:
             return Perceptual.of(
-                self.side, stages, self.squares, terms.image_shape, terms.seed, _CENTRED
+                self.side,
+                stages,
+                self.squares,
+                terms.image_shape,
+                terms.seed,
+                _CENTRED,
             )
 
         self.fit_to_mean(fit, features)

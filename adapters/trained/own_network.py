@@ -65,12 +65,20 @@ class OwnNetwork(ByDPSGD):
         phase = "pretraining" if name == PUBLIC_IMAGES else f"pretraining on {name}"
         loss = Denoising(none)
 
-        def loss_of(images: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
+        def loss_of(
+            images: Tensor,
+            labels: Tensor,
+            generator: torch.Generator,
+        ) -> Tensor:
             channels, height, width = images.shape[1:]
             randomness = loss.draw(len(images), (channels, height, width), generator)
             return loss(model, images, labels, randomness).mean()
 
-        def train_on(public: PublicSet, settings: PlainTraining, step_done: StepDone) -> None:
+        def train_on(
+            public: PublicSet,
+            settings: PlainTraining,
+            step_done: StepDone,
+        ) -> None:
             train(model, public, settings, loss_of, fit.terms.seed, phase, step_done)
 
         pretrain(fit, model, images, train_on, settings, name)

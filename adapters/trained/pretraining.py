@@ -76,7 +76,11 @@ def pretrain(
 
 
 def _measured(
-    model: nn.Module, train: Train, settings: PlainTraining, name: str, shape: ImageShape
+    model: nn.Module,
+    train: Train,
+    settings: PlainTraining,
+    name: str,
+    shape: ImageShape,
 ) -> DryRun:
     """Return what a training costs, by three steps on random images.
 

@@ -61,7 +61,12 @@ class PublicSet:
 
     @classmethod
     def of_generator(
-        cls, api: GenerationAPI, names: tuple[str, ...], count: int, seed: int, purpose: str
+        cls,
+        api: GenerationAPI,
+        names: tuple[str, ...],
+        count: int,
+        seed: int,
+        purpose: str,
     ) -> PublicSet:
         """Return `count` images made by a generator.
 
@@ -103,7 +108,9 @@ class PublicSet:
             new[row] = label
         rows = np.flatnonzero(new[self.labels] >= 0)
         return PublicSet(
-            self.images[rows], new[self.labels[rows]], tuple(map(str, range(len(semantics))))
+            self.images[rows],
+            new[self.labels[rows]],
+            tuple(map(str, range(len(semantics)))),
         )
 
 
@@ -325,7 +332,11 @@ class ReadsPublic:
         """See `ReadsPublicSamples`."""
         return () if self.public is None else self.public.paths
 
-    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Pixels]]:
+    def public_samples(
+        self,
+        shape: Shape,
+        rule: str | None,
+    ) -> Iterator[tuple[str, Pixels]]:
         """See `ReadsPublicSamples`."""
         if isinstance(self.public, Placed):
             yield from images_at(self.public.path, shape, rule or self.public.resize)

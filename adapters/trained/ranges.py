@@ -77,7 +77,12 @@ class Bins:
 
         return cells
 
-    def draw(self, shares: Sequence[Floats], count: int, rng: np.random.Generator) -> Codes:
+    def draw(
+        self,
+        shares: Sequence[Floats],
+        count: int,
+        rng: np.random.Generator,
+    ) -> Codes:
         """Return codes, int64 (count, d): a bin by its share, and a value evenly within it.
 
         `shares` has the bins' shares for each column, (bins,).
@@ -86,7 +91,8 @@ class Bins:
         for j, share in enumerate(shares):
             ends = np.cumsum(share)
             bins[:, j] = np.minimum(
-                np.searchsorted(ends, rng.random(count) * ends[-1], "right"), len(ends) - 1
+                np.searchsorted(ends, rng.random(count) * ends[-1], "right"),
+                len(ends) - 1,
             )
             numbers[:, j] = rng.random(count)
         return self.codes(bins.astype(np.int64), numbers)
@@ -146,7 +152,13 @@ def count_values(
     return Bins(edges), shares
 
 
-def _are_held(columns: Columns, j: int, counts: Floats, even: Floats, noise: float) -> Mask:
+def _are_held(
+    columns: Columns,
+    j: int,
+    counts: Floats,
+    even: Floats,
+    noise: float,
+) -> Mask:
     """Mark the bins of column j that hold records, bool (bins,).
 
     Numbers and dates are marked by `occupied`; of other columns all bins are.
@@ -160,7 +172,11 @@ def _are_held(columns: Columns, j: int, counts: Floats, even: Floats, noise: flo
 
 
 def narrow(
-    columns: Columns, bins: Bins, shares: list[Floats], whole: Collection[int], keep: Keep
+    columns: Columns,
+    bins: Bins,
+    shares: list[Floats],
+    whole: Collection[int],
+    keep: Keep,
 ) -> tuple[Bins, list[Floats], Integers]:
     """Return bins and shares without the ends that hold no records, and the new ends.
 

@@ -75,7 +75,11 @@ class Trained(Generator):
         """
         return paths_of([self._generator()])
 
-    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
+    def public_samples(
+        self,
+        shape: Shape,
+        rule: str | None,
+    ) -> Iterator[tuple[str, Array]]:
         """Yield the public samples of the fitted generator."""
         return samples_of([self._generator()], shape, rule)
 
@@ -110,6 +114,7 @@ class Trained(Generator):
                     f"{', '.join(map(str, theirs))}, but this recipe says "
                     f"{', '.join(map(str, ours))}. Make them the same, or fit a model of your own."
                 )
+        # A ledger has each name once, and that fit may have been charged twice after a crash.
         releases = _with_own_names(record.releases)
         budget = terms.budget
         cost = epsilon(releases, budget.delta)

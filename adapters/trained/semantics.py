@@ -194,11 +194,17 @@ class SelectsPublic(ReadsPublic):
         def selected() -> PublicSet:
             public = self.public.read(terms.image_shape, terms.seed)
             tops: Tops | None = None
+            # The query is asked of private images alone: a stored release needs no query.
             if not fit.is_drawn(release):
                 device = places()[0]
                 with fit.steps("training the semantic query", self.query.steps) as step_done:
                     tops = train_query(
-                        public, self.semantics, self.query, terms.seed, device, step_done
+                        public,
+                        self.semantics,
+                        self.query,
+                        terms.seed,
+                        device,
+                        step_done,
                     )
 
             def draw(records: PrivateRecords, noise: Noise) -> Counts:

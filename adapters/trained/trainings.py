@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 TRAINING = f"{FIT}training"
 
 
-def block_releases(settings: DPSGD, name: str, relation: Relation) -> tuple[Release, ...]:
+def block_releases(
+    settings: DPSGD,
+    name: str,
+    relation: Relation,
+) -> tuple[Release, ...]:
     """Return one release per block of DP-SGD, in order, named `name`/1, `name`/2 and so on.
 
     Each declares the Poisson-sampled discrete Gaussian that `Training.block` draws `count` times,
@@ -60,7 +64,10 @@ def block_releases(settings: DPSGD, name: str, relation: Relation) -> tuple[Rele
 
 @lru_cache(maxsize=64)
 def calibrate_training(
-    settings: DPSGD, budget: Budget, relation: Relation, others: tuple[Release, ...] = ()
+    settings: DPSGD,
+    budget: Budget,
+    relation: Relation,
+    others: tuple[Release, ...] = (),
 ) -> DPSGD:
     """Return `settings` with the least noise that meets `budget` together with `others`.
 
@@ -70,7 +77,8 @@ def calibrate_training(
 
     def least(settings: DPSGD) -> float:
         return calibrate(
-            lambda z: [*others, *block_releases(settings.with_noise(z), "fit", relation)], budget
+            lambda z: [*others, *block_releases(settings.with_noise(z), "fit", relation)],
+            budget,
         )
 
     sigma = least(settings)

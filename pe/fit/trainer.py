@@ -252,7 +252,12 @@ class HasRecordLoss(Protocol):
     An evaluation attacks the model by it.
     """
 
-    def record_losses(self, folder: Path, samples: Array, labels: Sequence[str]) -> Float64Array:
+    def record_losses(
+        self,
+        folder: Path,
+        samples: Array,
+        labels: Sequence[str],
+    ) -> Float64Array:
         """Return the loss of the model in `folder` on each sample, float64 (n,).
 
         It is small for a sample that the model knows well.
@@ -354,6 +359,7 @@ class Fitted:
             raise RecipeError(f"`api.path`: the run {run} {lacks}.") from error
         except (ValueError, KeyError, TypeError) as error:
             raise RecipeError(f"{run / CERTIFICATE} is damaged. Restore it from a copy.") from error
+        # The cost is that of the files that were certified, and of no others.
         origin = cls.read(run / MODEL)
         for path in sorted((run / MODEL).rglob("*")):
             name = path.relative_to(run).as_posix()

@@ -43,7 +43,12 @@ _LARGEST = 2.0**127
 class Loss(Protocol):
     """The loss of a record, and the randomness (timesteps, noise, flips) that goes into it."""
 
-    def draw(self, draws: int, shape: ImageShape, generator: torch.Generator) -> Randomness:
+    def draw(
+        self,
+        draws: int,
+        shape: ImageShape,
+        generator: torch.Generator,
+    ) -> Randomness:
         """Return one record's randomness, for images of c×h×w: tensors of draws×…, or ().
 
         They lie on the generator's device, are independent of images and labels, and come from
@@ -116,7 +121,10 @@ def record_gradients(
 
 
 def clipped_sum(
-    gradients: Sequence[Tensor], is_record: Tensor, clip: float, singly: bool | None = None
+    gradients: Sequence[Tensor],
+    is_record: Tensor,
+    clip: float,
+    singly: bool | None = None,
 ) -> Tensor:
     """Return the sum of the records' gradients, each cut to an L2 norm of `clip`, in integer steps.
 
@@ -206,7 +214,12 @@ _FAR = 0.01
 _NOTHING = 1e-6
 
 
-def check_gradients(model: nn.Module, loss: Loss, shape: ImageShape, name: str) -> None:
+def check_gradients(
+    model: nn.Module,
+    loss: Loss,
+    shape: ImageShape,
+    name: str,
+) -> None:
     """Check that a record has the same gradient among others as alone.
 
     Two noise images of h×w×c are tried.

@@ -67,7 +67,11 @@ class State:
 
     @classmethod
     def from_array(
-        cls, array: npt.NDArray[np.generic], count: int, moments: int, device: torch.device
+        cls,
+        array: npt.NDArray[np.generic],
+        count: int,
+        moments: int,
+        device: torch.device,
     ) -> State:
         """Return the state that `to_array` flattened.
 
@@ -107,7 +111,11 @@ def advance(state: State, gradient: Tensor, settings: DPSGD) -> State:
     return State(state.step + 1, parameters, average, moments)
 
 
-def _adam(state: State, gradient: Tensor, rate: float) -> tuple[Tensor, tuple[Tensor, ...]]:
+def _adam(
+    state: State,
+    gradient: Tensor,
+    rate: float,
+) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Return parameters and moments after a step of Adam (Algorithm 1 of Kingma and Ba 2015)."""
     step = state.step + 1
     first = torch.lerp(state.moments[0], gradient, 1 - _BETAS[0])
@@ -276,7 +284,13 @@ class Training:
                 total += self._micro_batch(parameters_by_name, part)
         return total
 
-    def _step(self, state: State, images: Images, labels: Labels, noise: Noise) -> State:
+    def _step(
+        self,
+        state: State,
+        images: Images,
+        labels: Labels,
+        noise: Noise,
+    ) -> State:
         """Return the state after one step (Algorithm 1, lines 3 to 11).
 
         Noise is added once, even to an empty batch.
@@ -331,7 +345,9 @@ class Training:
     def _fits(self, shape: tuple[int, ...], noise: Noise) -> bool:
         """Return whether memory suffices for a micro-batch of blank records."""
         blank = MicroBatch(
-            np.zeros((0, *shape), dtype=np.uint8), np.zeros(0, dtype=np.int64), self._seeds(noise)
+            np.zeros((0, *shape), dtype=np.uint8),
+            np.zeros(0, dtype=np.int64),
+            self._seeds(noise),
         )
         try:
             self._micro_batch(trained_parameters(self._model), blank)
