@@ -299,17 +299,15 @@ def _embed(embedding: Embedding, texts: Texts) -> Float64Array:
 
     They are embedded in blocks of one size, the last one filled up with empty texts.
     """
+    count = len(texts)
+    if not count:
+        return np.zeros((0, 0))
     size = embedding.batch_size
-    blocks = [np.zeros((0, 0))] if not len(texts) else []
-    for part in slices(len(texts), size):
-        block = texts.array[part]
-        filled = np.concatenate([block, np.zeros(size - len(block), block.dtype)])
-        blocks.append(embed_block(embedding, Texts(filled))[: len(block)].astype(np.float64))
-    vectors: Float64Array = np.concatenate(blocks)
-    whole: Float64Array = np.rint(
-        vectors * (GRID / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12))
-    )
-    return whole
+    padded = np.concatenate([texts.array, np.zeros(-count % size, texts.array.dtype)])
+    blocks = [embed_block(embedding, Texts(padded[part])) for part in slices(count, size)]
+    vectors = np.concatenate(blocks)[:count].astype(np.float64)
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(np.rint(vectors * (GRID / np.maximum(norms, 1e-12))))
 
 
 def _split(
@@ -321,14 +319,13 @@ def _split(
 
     Where all labels have the same values, a label's counts are drawn to those of all; see `split`.
     """
-    are_alike = all(of == values[0] for of in values)
-    parts = []
-    for k, of_label in enumerate(values):
-        some = (counts if are_alike else counts[k : k + 1])[:, : len(of_label)]
-        parts.append(
-            split(some, np.maximum(some.sum(axis=1), deviation), deviation)[k if are_alike else 0]
-        )
-    return parts
+
+    def parts(some: Float64Array) -> Float64Array:
+        return split(some, np.maximum(some.sum(axis=1), deviation), deviation)
+
+    if all(of == values[0] for of in values):
+        return list(parts(counts[:, : len(values[0])]))
+    return [parts(own[None, : len(of)])[0] for own, of in zip(counts, values, strict=True)]
 
 
 def _correct(votes: Float64Array, vectors: Float64Array) -> Float64Array:

@@ -5,7 +5,8 @@ They are noisy mean images of each label in random subsets of the records.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,7 @@ from adapters.trained.settings import Fraction
 from pe.data.arrays import Float64Array, ImageShape, Int64Array, UInt8Array
 from pe.data.images import Images
 from pe.errors import APIError, RecipeError
+from pe.fit.trainer import FitTerms
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 from pe.plugins.settings import Count
 from pe.plugins.specs import plugin
@@ -44,78 +46,6 @@ _FEWEST = 0.25
 
 _CENTRES = "central.npy"
 _SETTINGS = "settings.json"
-
-
-@dataclass(frozen=True)
-class Reading:
-    """Public rule by which an image becomes a vector of L2 norm ≤ 1."""
-
-    shrink: int  # side, in pixels, of the squares that are averaged into one pixel each
-    centre: float  # the brightness in [0, 1] that is subtracted from each value
-    # the L2 norm to which a shrunken, centred image is cut, divided by the root of its number of
-    # values
-    clip: float
-
-    def small(self, shape: ImageShape) -> ImageShape:
-        """Return height, width and channels of a shrunken image."""
-        height, width, channels = shape
-        return -(-height // self.shrink), -(-width // self.shrink), channels
-
-    def __call__(self, image: Pixels) -> Float64Array:
-        """Return an image's vector, float64 (D + 1,), of L2 norm ≤ 1.
-
-        It holds the D values of the shrunken, centred and cut image, then COUNTING.
-        """
-        height, width, _ = self.small(image.shape)
-        wide = (
-            (0, height * self.shrink - image.shape[0]),
-            (0, width * self.shrink - image.shape[1]),
-            (0, 0),
-        )
-        padded = np.pad(image, wide, mode="edge").reshape(
-            height, self.shrink, width, self.shrink, -1
-        )
-        values = (padded.mean(axis=(1, 3)) / 255.0 - self.centre).reshape(-1) / (
-            self.clip * self._root(image.shape)
-        )
-        values *= np.sqrt(1 - COUNTING**2) / max(1.0, float(np.linalg.norm(values)))
-        return np.append(values, COUNTING)
-
-    def images(
-        self,
-        sums: Int64Array,
-        release: Release,
-        size: float,
-        shape: ImageShape,
-    ) -> Pixels:
-        """Return the central images, uint8 (subsets, classes, h, w, c), computed from noisy sums.
-
-        Post-processing.
-
-        Args:
-            sums: int64 (subsets, classes, D + 1), in grid steps.
-            release: the release that drew the sums.
-            size: records of one label in one subset, on average, if all labels had equally many.
-            shape: height, width and channels of an image before it is shrunk.
-        """
-        vectors = sums / release.grid
-        counts = np.maximum(vectors[..., -1].mean(axis=0) / COUNTING, _FEWEST * size)
-        means = vectors[..., :-1] / counts[:, None] / np.sqrt(1 - COUNTING**2)
-        pixels = self.centre + self.clip * self._root(shape) * means.reshape(
-            *sums.shape[:2], *self.small(shape)
-        )
-        wide = ndimage.zoom(
-            pixels,
-            (1, 1, self.shrink, self.shrink, 1),
-            order=1,
-            mode="nearest",
-            grid_mode=True,
-        )
-        whole = wide[:, :, : shape[0], : shape[1]]
-        return np.asarray((whole * 255).round().clip(0, 255), dtype=np.uint8)
-
-    def _root(self, shape: tuple[int, ...]) -> float:
-        return float(np.sqrt(np.prod(self.small((shape[0], shape[1], shape[2])))))
 
 
 @plugin
@@ -163,12 +93,56 @@ class CentralImages(FittedMethod):
         release = fit.sum("central_images", sampling=sampling, count=self.subsets)
         fit.begin()
         terms = fit.terms
-        rule = Reading(self.shrink, self.centre, self.clip)
-        length = int(np.prod(rule.small(terms.image_shape))) + 1
-        sums = fit.sums(release, rule, (self.subsets, len(terms.classes), length))
-        size = terms.declared_size * self.rate / len(terms.classes)
-        np.save(fit.folder / _CENTRES, rule.images(sums, release, size, terms.image_shape))
+        length = math.prod(self._small(terms.image_shape)) + 1
+        sums = fit.sums(release, self.vector, (self.subsets, len(terms.classes), length))
+        np.save(fit.folder / _CENTRES, self._images(sums, release, terms))
         write_json({"classes": terms.classes}, fit.folder / _SETTINGS)
+
+    def vector(self, image: Pixels) -> Float64Array:
+        """Return an image's vector, float64 (D + 1,), of L2 norm ≤ 1.
+
+        It holds the D values of the shrunken, centred and cut image, then COUNTING.
+        """
+        height, width, _ = self._small(image.shape)
+        down = height * self.shrink - image.shape[0]
+        right = width * self.shrink - image.shape[1]
+        padded = np.pad(image, ((0, down), (0, right), (0, 0)), mode="edge")
+        squares = padded.reshape(height, self.shrink, width, self.shrink, -1)
+        centred = (squares.mean(axis=(1, 3)) / 255.0 - self.centre).reshape(-1)
+        values = centred / self._bound(image.shape)
+        values *= np.sqrt(1 - COUNTING**2) / max(1.0, float(np.linalg.norm(values)))
+        return np.append(values, COUNTING)
+
+    def _images(self, sums: Int64Array, release: Release, terms: FitTerms) -> Pixels:
+        """Return the central images, uint8 (subsets, classes, h, w, c), by the noisy sums.
+
+        Post-processing.
+        """
+        shape = terms.image_shape
+        vectors = sums / release.grid
+        # Records of one label in one subset, on average, if all labels had equally many.
+        size = terms.declared_size * self.rate / len(terms.classes)
+        counts = np.maximum(vectors[..., -1].mean(axis=0) / COUNTING, _FEWEST * size)
+        means = vectors[..., :-1] / counts[:, None] / np.sqrt(1 - COUNTING**2)
+        means = means.reshape(*sums.shape[:2], *self._small(shape))
+        wide = ndimage.zoom(
+            self.centre + self._bound(shape) * means,
+            (1, 1, self.shrink, self.shrink, 1),
+            order=1,
+            mode="nearest",
+            grid_mode=True,
+        )
+        whole = wide[:, :, : shape[0], : shape[1]]
+        return np.asarray((whole * 255).round().clip(0, 255), dtype=np.uint8)
+
+    def _small(self, shape: tuple[int, ...]) -> ImageShape:
+        """Return height, width and channels of a shrunken image."""
+        height, width, channels = shape
+        return -(-height // self.shrink), -(-width // self.shrink), channels
+
+    def _bound(self, shape: tuple[int, ...]) -> float:
+        """Return the norm to which a shrunken, centred image is cut."""
+        return self.clip * math.sqrt(math.prod(self._small(shape)))
 
     def load(self, folder: Path) -> None:
         """Answer from the central images in `folder`.

@@ -303,9 +303,12 @@ def latent_checkpoint(
 
     Raise RecipeError if a prompt is missing.
     """
-    if not isinstance(prompts, str):
-        prompts = {str(label): text for label, text in prompts.items()}
-    texts = Prompts.of(prompts).first_of(labels)
+    setting = (
+        prompts
+        if isinstance(prompts, str)
+        else {str(label): text for label, text in prompts.items()}
+    )
+    texts = Prompts.of(setting).first_of(labels)
     return LatentCheckpoint(model, dict(zip(labels, texts, strict=True)), shape)
 
 

@@ -212,7 +212,7 @@ class NoiseImages(Source):
     """Low-pass filtered noise, without labels.
 
     Attributes:
-        count: number of images; characters get equally many, to within one.
+        count: number of images.
         smoothing: the Gaussian filter's standard deviation, in pixels.
     """
 

@@ -252,10 +252,10 @@ class NetworkSize(Settings):
         if self.channels is None:
             times = 0
             while min(height, width) > _COARSE and height % 2 == 0 and width % 2 == 0:
-                height = height // 2
-                width = width // 2
-                times = times + 1
-            return _FIRST, *[_FURTHER] * times
+                height //= 2
+                width //= 2
+                times += 1
+            return (_FIRST, *[_FURTHER] * times)
         times = len(self.channels) - 1
         least = _LEAST * 2**times
         if min(height, width) < least or height % 2**times or width % 2**times:
