@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -147,7 +146,7 @@ class VotesForAttributes(FittedMethod):
                 )
             for label in terms.classes:
                 listed = values.of_label(label)
-                repeated = [one for one, count in Counter(listed).items() if count > 1]
+                repeated = [one for i, one in enumerate(listed) if one in listed[:i]]
                 if repeated:
                     raise RecipeError(
                         f"`api.attributes.{name}` lists '{repeated[0]}' more than once. List each "

@@ -322,18 +322,17 @@ def _factor(covariance: Float64Array, least: float) -> Float64Array:
 class DPGaussian(ReadsPublic, AnswersByCodes, FittedMethod):
     """The fit to try first, as it takes seconds: Gaussians, the baseline of all fits.
 
-    For small aligned images.
-
-    Every private image is cut to a ball around the mean of public images. One noisy sum releases,
-    for each label, the number of images, their sum, and the sum of their products xxᵀ, or one sum
-    of products for all labels. Means and covariances follow; eigenvalues that noise alone could
-    cause are dropped. A sample carries the code z that it was made from; a variation of degree d
-    carries √(1−d²)·z + d·ξ with a new code ξ: 0 changes nothing, 1 gives ξ.
+    It is for small aligned images. Every private image is cut to a ball around the mean of public
+    images. One noisy sum then releases, for each label, the number of images, their sum, and the
+    sum of their products xxᵀ; or one sum of products for all labels. Means and covariances follow
+    from it, without eigenvalues that noise alone could cause. A sample carries the code z that it
+    was made from; a variation of degree d carries √(1−d²)·z + d·ξ with a new code ξ: 0 changes
+    nothing, 1 gives ξ.
 
     Conditions: `code` (float32, n×r).
 
     Args:
-        public: images, of which only the mean and a quantile of the distances from it are used;
+        public: images; only their mean, and a quantile of the distances from it, are used.
             `kind: noise` if you have none.
         covariance: `per_label`, `pooled` for one that all labels share, or `auto`: per label if the
             noise is small enough, judged by the declared size, the number of labels, the images'

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from adapters.trained.settings import Rate
 from adapters.trained.torch_tools import drawing_by
 from adapters.trained.trainings import declare_training
 from pe.data.arrays import Float64Array, UInt8Array
-from pe.errors import RecipeError
+from pe.errors import RecipeError, nearest_name
 from pe.plugins.devices import require_torch
 from pe.plugins.settings import Count, Settings
 from pe.plugins.specs import construct, plugin
@@ -103,11 +102,10 @@ def _layers(model: nn.Module, setting: str, endings: tuple[str, ...]) -> list[st
     for ending in endings:
         fits = {name for name in names if f".{name}".endswith(f".{ending}")}
         if not fits:
-            last_parts = {name.rpartition(".")[2] for name in names}
-            near = get_close_matches(ending, last_parts | set(names), 1)
-            hint = f"; did you mean '{near[0]}'?" if near else "."
+            known = {name.rpartition(".")[2] for name in names} | set(names)
             raise RecipeError(
-                f"{setting}: no layer of the checkpoint has a name that ends in '{ending}'{hint}"
+                f"`{setting}`: no layer of the checkpoint has a name that ends in '{ending}'; "
+                f"{nearest_name(ending, known)}"
             )
         matches |= fits
     return [name for name in names if name in matches]

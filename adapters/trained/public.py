@@ -265,10 +265,7 @@ class Placed(Source):
 
 
 class Folder(Placed):
-    """A folder of image files.
-
-    An image's label stands in `labels.csv`, or is the name of its subfolder.
-    """
+    """A folder of image files, labelled by `labels.csv` or by their subfolders."""
 
     kind: Literal["folder"] = "folder"
 

@@ -77,7 +77,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "finetune",
         {"lora": {"targets": ["to_kk"]}},
-        "lora.targets: no layer .* ends in 'to_kk'; did you mean 'to_k'",
+        "lora.targets`: no layer .* ends in 'to_kk'; did you mean 'to_k'",
     ),
     (
         "finetune",
