@@ -180,9 +180,7 @@ def test_what_it_cannot_answer_it_refuses(kind: str, tmp_path: Path) -> None:
     with pytest.raises(RecipeError):
         api.load(tmp_path)
     api.load(model_of(kind))
-    with pytest.raises(
-        RecipeError, match=r"fitted for the labels '0', .* but not for 'nine'"
-    ):
+    with pytest.raises(RecipeError, match=r"fitted for the labels '0', .* but not for 'nine'"):
         api.random_api(RandomRequest(("nine",), seeds))
     if kind in ("dp_gaussian", "dp_merf", "dpgan"):
         parent = Images(np.zeros((1, SIDE, SIDE, 1), np.uint8))
