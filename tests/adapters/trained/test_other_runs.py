@@ -99,7 +99,7 @@ def test_a_fit_that_was_charged_twice_counts_twice_and_one_that_cost_too_much_is
     )
     names = [release.name for release in certified_releases(run.guarantee)]
     assert names == ["fit/mean_features", "fit/mean_features/again-2", "histogram/1", "histogram/2"]
-    said = r"privacy\.epsilon is 1\.5, and the fit of .* has cost ε = 2 at δ"
+    said = r"privacy\.epsilon` is 1\.5, but the fit of .* cost ε = 2 at δ"
     refused(files, reusing(fitted), tmp_path / "c", said, epsilon=1.5)
 
 
@@ -137,19 +137,19 @@ def test_the_run_holds_all_that_it_needs_to_grow(
     ("section", "changes", "said"),
     [
         ("api", {"fit": {"budget_share": 0.5}}, "is spent: leave it out"),
-        ("private", {"classes": ["oh", "ell"]}, "the labels ell, oh, and this recipe says oh, ell"),
+        ("private", {"classes": ["oh", "ell"]}, "the labels ell, oh, but this recipe says oh, ell"),
         (
             "private",
             {"size": 4, "resize": "stretch"},
-            "and channels 8, 8, 1, and this recipe says 4, 4, 1",
+            "and channels 8, 8, 1, but this recipe says 4, 4, 1",
         ),
         (
             "privacy",
             {"relation": "replace_one"},
-            "the relation add_remove, and this recipe says replace_one",
+            "the relation add_remove, but this recipe says replace_one",
         ),
         ("api", {"settings": {"devise": "cpu"}}, "unknown key 'devise'"),
-        ("api", {"path": "nowhere"}, "api.path: the run /.*/nowhere does not exist: name one"),
+        ("api", {"path": "nowhere"}, "`api.path`: the run /.*/nowhere does not exist. Name one"),
     ],
 )
 def test_a_model_of_another_kind_is_refused_in_a_sentence(
@@ -329,6 +329,6 @@ def test_a_model_that_somebody_else_fitted_names_neither_address_nor_key_nor_fil
         )
     asking = {"model": "m", "prompts": "x"}
     assert (
-        "kind: 'fitted_chat': if you trust that, name it in api.settings, too (an address by "
-        "base_url)" in refused()
+        "kind: 'fitted_chat'. If you trust that, name it in `api.settings`, too (an address as "
+        "`base_url`)" in refused()
     )

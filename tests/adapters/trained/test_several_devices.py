@@ -48,7 +48,7 @@ class Failing(Showing):
 
 def test_the_error_of_another_device_is_the_training_s() -> None:
     training = Training(Weights(), Failing(), plain(), CPU, CPU)
-    with pytest.raises(RecipeError, match=r"micro_batch is 4.*take 2"):
+    with pytest.raises(RecipeError, match=r"micro_batch` is 4.*Set it to 2"):
         training.block(training.start(), images_of(8), np.zeros(8, np.int64), SystemNoise())
 
 

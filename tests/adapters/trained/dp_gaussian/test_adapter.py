@@ -27,6 +27,7 @@ from pe.fit.trainer import PrivateRecords
 from pe.privacy.release import Release
 from tests.adapters.trained.diffusion.small import private_file as private_file
 from tests.adapters.trained.public import NoNoise, only
+from tests.contracts.fitted import terms
 from tests.seeded_noise import UnsafeSeededNoise
 
 RELEASE = Release("fit/sums", "discrete_gaussian", 1.0, 2.0, grid=GRID)
@@ -144,7 +145,7 @@ def fitted(per_label: bool, deviation: float, records: PrivateRecords, noise: An
     release = Release("fit/sums", "discrete_gaussian", 1.0, deviation, grid=GRID)
     total = sums.noisy_sum(records, WHOLE, layout, release, noise)
     return gaussians_of(
-        total, layout, WHOLE, grid=GRID, deviation=deviation, classes=("dark", "light"), shape=SHAPE
+        total, layout, WHOLE, release, terms(classes=("dark", "light"), shape=SHAPE)
     )
 
 

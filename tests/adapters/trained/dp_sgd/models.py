@@ -53,9 +53,7 @@ def resnet() -> Residual:
 class Classifying:
     """Cross-entropy; nothing is drawn."""
 
-    def draw(
-        self, records: int, draws: int, shape: Any, generator: torch.Generator
-    ) -> tuple[Tensor, ...]:
+    def draw(self, draws: int, shape: Any, generator: torch.Generator) -> tuple[Tensor, ...]:
         return ()
 
     def __call__(
