@@ -1,7 +1,8 @@
-"""Columns of a table, as its owner declares them in public; and rows as codes: numbers of values.
+"""Columns of a table as their owner declares them in public, and rows as codes.
 
-Each column has finitely many values, in an order, numbered from 0: its codes. A missing value has
-the code after the last one. So a column's declaration, and no record, says what a record can hold.
+Each column has finitely many values in an order, numbered from 0: its codes. A missing value has
+the code after the last one. What a record can hold thus follows from the declaration, and from no
+record.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ Values = Annotated[tuple[str | int | float, ...], BeforeValidator(_listed_values
 
 
 class Column(BaseModel):
-    """A column: the values that a row may have in it.
+    """A column of a table: the values that a row may have in it.
 
     An empty cell is a missing value, and so is one that `missing_values` lists. Any other cell that
     cannot be read as declared is a bad cell, never a missing value.
@@ -95,18 +96,18 @@ class Column(BaseModel):
     Attributes:
         kind: `category`; `ordinal`, whose values are listed in their order; `boolean`; `integer`;
             `real`; `date`.
-        values: of a category or ordinal. A number stands for all cells of its value (1 for 1.0),
-            text for itself alone.
+        values: the values of a category or ordinal. A number stands for all cells of its value (1
+            for 1.0), text for itself alone.
         other: whether a value that is not listed counts as "other"; if not, it is a bad cell.
         min: the smallest value of an integer, real or date; smaller ones become it.
-        max: the largest one, likewise.
+        max: the largest value of an integer, real or date; larger ones become it.
         unit: the step of an integer or real, or of a date in days; values are rounded to it. A real
             must have one.
         missing: whether a row may have no value here; if not, an empty cell is a bad cell.
         missing_values: words and numbers that stand for a missing value: NA, -999. With them,
             `missing` is true.
         decimal: the mark before the fraction of a number in text.
-        thousands: the mark between groups of three digits of a number in text. With a point,
+        thousands: the mark between groups of three digits of a number in text. If it is a point,
             `decimal` is a comma.
         format: how a date is written, as for strptime: "%d.%m.%Y"; None: as ISO 8601 (2020-12-31),
             with or without a time. Two-digit years (%y) need a range of less than a hundred years.
@@ -183,6 +184,7 @@ class Column(BaseModel):
             )
         if self.decimal == self.thousands:
             raise ValueError(f"decimal and thousands are both {self.decimal!r}: they must differ")
+        # The size follows from bounds, unit and values, which are known to fit by now.
         if self.kind in _MEASURED and not self._steps < MOST_VALUES:
             raise ValueError(
                 f"from min to max there are more than {MOST_VALUES:,} steps of unit: raise unit"
@@ -209,8 +211,8 @@ class Column(BaseModel):
     def of(cls, cells: Iterable[object]) -> Self | None:
         """Return a declaration that holds these cells, each of them as it is. Confidential.
 
-        None if no kind keeps all cells and tells all of them apart, or there are too many values to
-        list. Ranges are rounded outwards, so that none of their ends is a cell.
+        Return None if no kind keeps all cells and tells them apart, or if there are too many values
+        to list. Ranges are rounded outwards, so that neither end is a cell.
         """
         try:
             texts = {
@@ -276,10 +278,10 @@ class Column(BaseModel):
 
     @cached_property
     def _places(self) -> dict[object, int]:
-        """The code of each listed value: by its text, and of a number by its value, as floats of 32
-        bits have it, too.
+        """The code of each listed value, by its text and, of a number, by its value.
 
-        Python's numbers of one value are one key: 1, 1.0 and Decimal("1.00").
+        A number may also come as a float of 32 bits. Python's numbers of one value are one key: 1,
+        1.0 and Decimal("1.00").
         """
         places: dict[object, int] = {name: place for place, name in enumerate(self._listed)}
         for place, value in enumerate(self.values):
@@ -289,21 +291,20 @@ class Column(BaseModel):
 
     @cached_property
     def _absent(self) -> frozenset[object]:
-        """What stands for a missing value: texts, and numbers by their value."""
+        """The texts and the numbers that stand for a missing value."""
         texts = (text_of_cell(code) for code in self.missing_values)
         return frozenset(
             {*texts, *(code for code in self.missing_values if not isinstance(code, str))}
         )
 
     def code(self, cell: object) -> int:
-        """Return the code of a cell, which may be a number or a date, or text that says it.
+        """Return the code of a cell: a number, a date, or its text.
 
-        `size` if it is missing.
-
-        A value out of range gets the nearest code, one that is not listed the code of "other".
+        A missing value has the code `size`, and a value out of range the nearest code. One that is
+        not listed has the code of "other".
 
         Raises:
-            BadCell: the cell cannot be read, or is not listed where there is no "other".
+            BadCell: the cell cannot be read, or is not listed and the column has no "other".
         """
         return self.read(cell)[0]
 
@@ -318,6 +319,7 @@ class Column(BaseModel):
             return self._listed_code(cell), False
         if self.kind == "boolean":
             return read_truth(cell), False
+        # Whole numbers stay whole: beyond 2^53 a float would be another value.
         number: Number = (
             self._day(cell)
             if self.kind == "date"
@@ -366,8 +368,9 @@ class Column(BaseModel):
         return self._places[OTHER]
 
     def declares(self, value: object) -> bool:
-        """True if a row may have this value as it stands: it is no missing one, nor becomes
-        another.
+        """Return True if a row may have this value as it stands.
+
+        A missing value is not declared, nor is one that would become another.
         """
         with suppress(BadCell):
             code = self.code(value)
@@ -378,10 +381,7 @@ class Column(BaseModel):
         return False
 
     def value(self, code: int) -> str | int | float | bool | None:
-        """Return the value with this code, as JSON has it: a date as text.
-
-        None for a missing one.
-        """
+        """Return the value with this code, as JSON has it: a date is text, a missing one None."""
         if code >= self.size:
             return None
         if self.kind in _LISTED:
@@ -395,16 +395,18 @@ class Column(BaseModel):
 
     @cached_property
     def of_rows(self) -> Column:
-        """The column as rows hold its values: dates in ISO 8601, numbers as such, and null for a
-        missing one.
+        """The column as rows hold its values.
+
+        Dates are in ISO 8601, numbers are numbers, and a missing value is null.
         """
         return Column.model_validate(
             self.model_dump(exclude={"format", "missing_values", "decimal", "thousands"})
         )
 
     def narrowed(self, first: int, last: int) -> Column:
-        """Return the column with the values from code `first` to `last` alone, if it is an integer,
-        real or date.
+        """Return an integer, real or date with the values from code `first` to `last` alone.
+
+        Columns of other kinds stay as they are.
         """
         if self.kind not in _MEASURED:
             return self
@@ -421,8 +423,9 @@ class Column(BaseModel):
 
     @property
     def scale(self) -> tuple[float, float]:
-        """The number that code 0 stands for, and the step from a code to the next; of an ordinal,
-        places from 0 on.
+        """The number that code 0 stands for, and the step from a code to the next.
+
+        The values of an ordinal are numbered from 0.
         """
         return (float(self._first), self.unit) if self.kind in _MEASURED else (0.0, 1.0)
 
@@ -436,15 +439,16 @@ class Column(BaseModel):
         return [json.dumps(self.value(code)) for code in codes.tolist()]
 
     def bins(self, codes: Codes, most: int = BINS) -> Codes:
-        """Return the bin of each code: `most` bins of one width at most, and after them one of
-        missing values.
+        """Return the bin of each code.
+
+        There are at most `most` bins of one width, and one after them for missing values.
         """
         return codes * min(self.size, most) // self.size
 
     def shares(self, codes: Codes) -> list[tuple[str, float]]:
         """Return each bin's name, its value or its first and last one, and its share of the codes.
 
-        Up to LISTED values that are listed have each a bin of its own.
+        Up to LISTED values that are listed have a bin each.
         """
         most = LISTED if self.values else BINS
         count = min(self.size, most)
@@ -473,7 +477,7 @@ class Column(BaseModel):
 
     @property
     def _first(self) -> Number:
-        """The number that code 0 stands for: a date's is its ordinal.
+        """The number that code 0 stands for: of a date, its ordinal.
 
         Whole numbers are exact, however large.
         """
@@ -495,7 +499,7 @@ class Column(BaseModel):
     def _day(self, cell: object) -> int:
         """Return the ordinal of a date.
 
-        A year of two digits is one of the declared range, if any is.
+        A two-digit year is taken from the declared range where that is possible.
         """
         day = read_day(cell, self.format)
         for years in (0, -100, 100) if self._has_short_years and isinstance(cell, str) else ():
@@ -507,9 +511,9 @@ class Column(BaseModel):
 
 
 def _number_in(cell: object, decimal: str, thousands: str) -> set[Number]:
-    """Return the number that a cell holds.
+    """Return the number that a cell holds, as a set of one.
 
-    Empty if it holds none, or text with zeros before it, which is a code.
+    The set is empty if the cell holds no number, or text with leading zeros, which is a code.
     """
     if isinstance(cell, str) and _CODE.match(cell.strip()):
         return set()
@@ -519,10 +523,10 @@ def _number_in(cell: object, decimal: str, thousands: str) -> set[Number]:
 
 
 def _proposal(kind: str, cells: Set[str]) -> dict[str, Any]:
-    """Return the settings of a column of this kind for the cells; raise ValueError or BadCell if
-    they are of another.
+    """Return the settings of a column of this kind for the cells.
 
-    Ranges are wider than the cells', so that their ends tell no cell.
+    Ranges are wider than the cells', so that their ends tell no cell. Raise ValueError or BadCell
+    if the cells are of another kind.
     """
     if kind == "boolean":
         return {}
@@ -565,8 +569,8 @@ class Columns(Mapping[str, Column]):
     """The columns of a table by name, in their order.
 
     Attributes:
-        clipped: for each column, the cells out of range that `read` has changed to the nearest
-            value. Confidential.
+        clipped: for each column, the number of cells out of range that `read` has changed to the
+            nearest value. Confidential.
     """
 
     def __init__(self, columns: Mapping[str, Column | Mapping[str, Any]]) -> None:
@@ -634,12 +638,10 @@ class Columns(Mapping[str, Column]):
         return Rows(np.array(rows, dtype=f"S{self.width}").reshape(len(codes)))
 
     def codes(self, rows: Rows) -> Codes:
-        """Return the codes of rows, int64 (n, d), a row's by that row alone.
+        """Return the codes of rows, int64 (n, d). A row's codes follow from that row alone.
 
-        A value that is not there is missing.
-
-        In a row that is a list of fractions (`Rows.examples`), a fraction stands for the value at
-        that place.
+        A value that is not there is missing. In a row that is a list of fractions
+        (`Rows.examples`), a fraction stands for the value at that place.
         """
         columns = {name: column.of_rows for name, column in self.items()}
         codes = np.empty((len(rows), len(self)), np.int64)
@@ -684,9 +686,9 @@ class Columns(Mapping[str, Column]):
     ) -> Float64Array:
         """Return vectors in which nearness means likeness, float64 (n, D).
 
-        Numbers, dates and ordinals lie from 0 to `unit`; categories are one-hot, times `category`,
-        in at most `most` bins. A missing number is in the middle, and `category` in a dimension of
-        its own; a missing category has a dimension of its own.
+        Numbers, dates and ordinals lie between 0 and `unit`. Categories are one-hot, times
+        `category`, in at most `most` bins. A missing number lies in the middle and has `category`
+        in a dimension of its own. A missing category also has a dimension of its own.
         """
         parts = []
         for column, values in zip(self.values(), codes.T, strict=True):
@@ -700,15 +702,17 @@ class Columns(Mapping[str, Column]):
         return np.concatenate(parts, axis=1)
 
     def whole_vectors(self, codes: Codes) -> Float64Array:
-        """Return `vectors` as whole numbers up to 1023, so that sums of their products are exact in
-        any order.
+        """Return `vectors` as whole numbers up to 1023.
+
+        Sums of their products are then exact, in whatever order they are added.
         """
         return np.asarray(np.rint(self.vectors(codes, 1023, 341)), np.float64)
 
 
 def cramers_v(one: Codes, other: Codes) -> float:
-    """Return Cramér's V of two columns of bins, (n,): 0 if they are independent, or if one has a
-    single value.
+    """Return Cramér's V of two columns of bins, (n,).
+
+    It is 0 if they are independent, or if one of them has a single value.
     """
     n = len(one)
     height = int(one.max(initial=0)) + 1

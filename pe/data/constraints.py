@@ -1,9 +1,8 @@
-"""Constraints between the columns of a table, as its owner declares them in public: which rows
-obey, and the nearest.
+"""Constraints between the columns of a table, as its owner declares them in public.
 
 A constraint is a comparison of sums of columns and numbers (`admitted <= discharged`, `net + tax =
-gross`), or a list of the combinations of values that some columns may have. A row in which one of
-its values is missing obeys it.
+gross`), or a list of the combinations of values that some columns may have. A row that lacks one of
+the values obeys it.
 """
 
 from __future__ import annotations
@@ -36,12 +35,13 @@ _TERM = re.compile(r"\s*([+-]?)\s*(?:`([^`]+)`|(\d{4}-\d\d-\d\d)|(\d+(?:\.\d+)?)
 
 
 class Allowed(BaseModel):
-    """The combinations of values that some columns may have; of a dependency, each value beside
-    what follows from it.
+    """The combinations of values that some columns may have.
+
+    Where one value follows from another, each stands beside what follows from it.
 
     Attributes:
-        columns: their names; a repair would rather keep the value of an earlier one.
-        allowed: the combinations, a value for each column.
+        columns: the names of the columns. A repair prefers to keep the value of an earlier one.
+        allowed: the combinations, with a value for each column.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -55,9 +55,9 @@ Declared = str | Allowed
 
 @dataclass(eq=False)
 class _Sum:
-    """Σ factor · code + constant is at most 0, or is 0.
+    """A sum of codes that is at most 0, or is 0: Σ factor · code + constant.
 
-    Rows are given by the codes of the columns at `places`, int64 (n, k), none missing.
+    Rows are given by the codes of the columns at `places`, int64 (n, k), none of them missing.
     """
 
     name: str
@@ -92,7 +92,7 @@ class _Sum:
 
 @dataclass(eq=False)
 class _Combinations:
-    """The codes are one of the allowed combinations, int64 (m, k)."""
+    """A list of allowed combinations of codes, int64 (m, k)."""
 
     name: str
     places: Codes
@@ -106,9 +106,9 @@ class _Combinations:
         return np.isin(rows, allowed)
 
     def repair(self, codes: Codes) -> Codes:
-        """Take the combination that keeps most, an earlier column before all later ones.
+        """Take the combination that keeps most values, the first of several.
 
-        The first of equals.
+        An earlier column counts more than all later ones.
         """
         repaired = codes.copy()
         block = max(_CELLS // len(self.allowed), 1)
@@ -158,14 +158,16 @@ class Constraints:
         return marks
 
     def break_shares(self, codes: Codes) -> dict[str, float]:
-        """Return the share of the rows, int64 (n ≥ 1, d), that break each constraint, by
-        its text.
+        """Return the share of the rows, int64 (n ≥ 1, d), that break each constraint.
+
+        Constraints are named by their text.
         """
         return dict(zip(self.names, self.breaks(codes).mean(axis=0).tolist(), strict=True))
 
     def obey(self, codes: Codes, others: Codes) -> Codes:
-        """Return rows that obey, int64 (n, d), each by itself: repaired, or where that fails the
-        one of `others`.
+        """Return rows that obey, int64 (n, d), each made from one row alone.
+
+        A row is repaired. Where that fails, its counterpart in `others` takes its place.
         """
         if not self._all:
             return codes
@@ -184,8 +186,10 @@ class Constraints:
         return rows[~one.obeys(some[rows])]
 
     def _spare(self) -> Codes:
-        """Return rows that obey, int64 (·, d), for where no other does; raise RecipeError if none
-        is found.
+        """Return rows that obey, int64 (·, d), for places where a repair fails.
+
+        Raises:
+            RecipeError: no such row is found.
         """
         sizes = enumerate(self._columns.sizes.tolist())
         # each column by itself: where other columns are narrowed, the same rows obey
@@ -263,6 +267,7 @@ def _comparison(columns: Columns, text: str) -> _Sum:
                     f"constraints: '{text}' compares a {column.kind}: list the combinations "
                     "allowed."
                 )
+            # Rows are codes, so a column counts as its first value and its code times the step.
             first, step = column.scale
             factors[place] = factors.get(place, 0.0) + value * step
             constant += value * first

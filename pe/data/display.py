@@ -18,7 +18,7 @@ _CELL = "padding: 4px 10px; text-align: left; vertical-align: top"
 
 
 class Page(str):
-    """A text of several lines, which looks in a notebook as `print` shows it."""
+    """A text of several lines, which a notebook shows as `print` does."""
 
     __slots__ = ()
 
@@ -42,8 +42,9 @@ def png(image: Image) -> bytes:
 
 
 def picture(png: bytes, description: str) -> str:
-    """Return an HTML picture that contains the file `png`, with `description` as its alternative
-    text.
+    """Return an HTML picture that contains a PNG file.
+
+    The `description` is its alternative text.
     """
     content = base64.b64encode(png).decode()
     return (

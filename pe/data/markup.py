@@ -1,6 +1,6 @@
-"""Take off markup that a chat template surely wraps around a model's text.
+"""Take off markup that a chat template certainly wraps around a model's text.
 
-If in doubt, an answer counts as no text.
+An answer for which this is in doubt counts as no text.
 
 The templates come from these sources, as of November 2026: [S] sglang,
 python/sglang/srt/parser/reasoning_parser.py (002e9bf); [V] vllm, vllm/reasoning; [W] open-webui,
@@ -123,10 +123,10 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Unwrapped:
-    """A model's answer without the markup that surely wraps it.
+    """A model's answer without the markup that certainly wraps it.
 
     Attributes:
-        text: the text, exactly as it stood in the answer but for white space around it; empty if
+        text: the text exactly as it stood in the answer, without white space around it; empty if
             there is none.
         marks: the markup that was taken off.
         fault: a clause on why the answer is no text; empty if it is a text.
@@ -138,14 +138,10 @@ class Unwrapped:
 
 
 def unwrap(answer: str) -> Unwrapped:
-    """Return a model's text without the markup that surely wraps it, and without white space at its
-    ends.
+    """Return a model's text without the markup that certainly wraps it.
 
-    Args:
-        answer: as the model wrote it.
-
-    Returns:
-        The text, or the reason why nothing in the answer is surely a text.
+    White space at its ends is taken off, too. Where nothing in the answer is certainly a text, the
+    result says why.
 
     Raises:
         ContractError: `answer` is no string.
@@ -172,9 +168,9 @@ def unwrap(answer: str) -> Unwrapped:
 
 
 class _Answer:
-    """The text of an answer, and the tokens taken off it.
+    """The text of an answer, and the tokens that were taken off it.
 
-    `strip_…` return a fault or an empty text, if anything.
+    Methods named `strip_…` return a fault, or an empty text.
     """
 
     def __init__(self, text: str) -> None:
@@ -182,7 +178,7 @@ class _Answer:
         self.tokens: list[str] = []
 
     def cut(self, text: str, token: str) -> None:
-        """Note `token` as taken off, and go on with `text`, which is left."""
+        """Note that `token` was taken off, and go on with the `text` that is left."""
         self.tokens.append(token.strip())
         self.text = text.strip()
 
@@ -222,7 +218,7 @@ class _Answer:
     def strip_worded(self) -> str:
         """Keep the text behind the words with which Granite 3.2 begins its response.
 
-        Other models have none.
+        Other models write no such words, so their thoughts never end.
         """
         if not (opening := _WORDED.match(self.text)):
             return ""
@@ -244,6 +240,7 @@ class _Answer:
                 return f"its thoughts begin with {pair[0]} and do not end"
             self.cut(self.text[closing.end() :], "…".join(pair))
             self.trim()
+        # A closing tag alone: the opening one stood in the prompt.
         for pair in THOUGHTS:
             opening, closing = (_search(re.escape(token), self.text) for token in pair)
             if (
@@ -260,9 +257,9 @@ class _Answer:
         return ""
 
     def strip_tags(self, has_thoughts: bool) -> None:
-        """Cut ANSWERS' tags from the text's ends.
+        """Cut the tags in ANSWERS from the ends of the text.
 
-        The last two only after thoughts, but a final `</answer>` always.
+        The last two are cut only after thoughts, except that a final `</answer>` is always cut.
         """
         for opening, closing in ANSWERS:
             is_sure = has_thoughts or (opening, closing) not in _BEHIND_THOUGHTS
@@ -276,7 +273,7 @@ class _Answer:
                 self.cut(self.text[: -len(closing)], closing)
 
     def stray_token(self, has_thoughts: bool) -> str:
-        """Return a token of a template that is left in the text. Empty: there is none."""
+        """Return a token of a template that is left in the text, or an empty text."""
         text = self.text
         if token := _TOKEN.search(text):
             return str(token[0])
@@ -308,8 +305,9 @@ def _search(pattern: str, text: str) -> re.Match[str] | None:
 
 
 def _ends_thoughts(before: str, behind: str) -> bool:
-    """Return True if a closing tag between these texts ends thoughts, and is not just mentioned in
-    a sentence.
+    """Return True if a closing tag between these texts ends thoughts.
+
+    A tag that a sentence merely mentions does not.
     """
     if before[-1:] in ("", "\n") or re.match(r"[ \t]*(\n|\Z)", behind):
         return True

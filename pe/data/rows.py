@@ -1,4 +1,4 @@
-"""Rows of tables, a modality: each row a JSON object on one line, with a value for each column."""
+"""Rows of tables, a modality: each row is a JSON object with a value for each column."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _DIFFERENT = 16  # fractions of a made-up row, at most
 
 @dataclass(frozen=True, eq=False)
 class Rows(Texts):
-    """n rows, each the UTF-8 of a JSON object: numbers, true and false, text, and null for a
-    missing value.
+    """A batch of n rows, each the UTF-8 of a JSON object on one line.
+
+    Values are numbers, true, false and text, and null where they are missing.
     """
 
     kind: ClassVar[str] = "table"
@@ -38,14 +39,15 @@ class Rows(Texts):
     def records(self) -> list[Any]:
         """The rows as mappings of names to values.
 
-        A made-up row as a list, a blank one as an empty mapping.
+        A made-up row is a list; a blank one is an empty mapping.
         """
         return [json.loads(row) if row else {} for row in self.utf8.tolist()]
 
     @classmethod
     def examples(cls, count: int, shape: Shape) -> Self:
-        """Make up rows, for any columns: a list of fractions, each the place among the values of a
-        column.
+        """Make up rows for any columns.
+
+        Each is a list of fractions, which stand for places among the values of a column.
         """
         fractions = min(max((shape[0] - 1) // 6, 1), _DIFFERENT)
         numbers = [
@@ -56,17 +58,15 @@ class Rows(Texts):
 
     @classmethod
     def costliest(cls, count: int, shape: Shape) -> Self:
-        """Make up rows.
+        """Make up rows, as `examples` does.
 
-        What their values cost is part of `RowSource.decoding`, since no columns are known here.
+        What values of declared columns cost is part of `RowSource.decoding`.
         """
         return cls.examples(count, shape)
 
     @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
-        """Return the end of a sentence that says that a row is longer than its columns allow; "" if
-        it is not.
-        """
+        """Return how a row differs from the declared shape, to end a sentence, or ''."""
         return (
             ""
             if len(bytes(row)) <= shape[0]

@@ -1,5 +1,6 @@
-"""The form that texts must have, as their owner declares it in public: JSON objects of declared
-fields, or lines.
+"""The form that texts must have, as their owner declares it in public.
+
+Texts are JSON objects of declared fields, or lines.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Structure(BaseModel):
 
     Attributes:
         fields: the keys of a JSON object whose values are declared as a table's columns are.
-        texts: the keys of the object whose values are any text.
-        line: a regular expression that each line of the text matches as a whole, instead of an
+        texts: the keys of the object whose values may be any text.
+        line: a regular expression that matches each line of the text as a whole, instead of an
             object.
     """
 
@@ -90,15 +91,16 @@ class Structure(BaseModel):
         return value
 
     def read(self, text: str) -> str:
-        """Return a text in this form without a code block around it, an object on one line; raise
-        as `parse`.
+        """Return a text in this form: without a code block around it, an object on one line.
+
+        Raise as `parse`.
         """
         inner = _FENCED.sub(r"\1", text)
         value = self.parse(inner)
         return inner if self.line is not None else plain(json.dumps(value, ensure_ascii=False))
 
     def holds(self, text: str) -> bool:
-        """True if a text has this form."""
+        """Return True if a text has this form."""
         try:
             self.parse(text)
         except ValueError:

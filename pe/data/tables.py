@@ -1,14 +1,12 @@
-"""Tables and folders from outside, streamed: CSV, TSV, JSON lines, Parquet and Arrow, and public
-texts in them.
+"""Tables and folders from outside, read as a stream, and public texts in them.
 
-The first row of CSV and TSV names the columns; cells with separators, quotes or line breaks stand
-in double quotes (RFC 4180). A formula is text like any other. Each line of JSON lines is an object.
-A cell whose bytes are not of the declared encoding has lone surrogates in their place, so that a
-reader of texts can refuse that row alone.
+Tables are CSV, TSV, JSON lines, Parquet and Arrow. The first row of CSV and TSV names the columns;
+cells with separators, quotes or line breaks stand in double quotes (RFC 4180). A formula is text
+like any other. Each line of JSON lines is an object. A cell whose bytes are not of the declared
+encoding has lone surrogates in their place, so that a reader of texts can refuse that row alone.
 
-A fault of one row is that row's alone (`read_rows_or_faults`): where a row of several lines cannot
-be read, its first line is the bad row, and reading goes on with the next line. No message holds a
-cell.
+A fault of one row is that row's alone: where a row of several lines cannot be read, its first line
+is the bad row, and reading goes on with the next line. No message contains a cell.
 """
 
 from __future__ import annotations
@@ -49,14 +47,11 @@ class ColumnFile:
 
 
 def arrow_cells(column: Any, names: Sequence[str] = ()) -> Iterator[object]:
-    """Yield the values of an array of pyarrow: a number's name if it has one.
+    """Yield the values of an array of pyarrow. A number becomes its name, if it has one in `names`.
 
-    Surrogates for bytes that are no text.
-
-    A value that Python cannot hold, such as a date beyond the year 9999, is UNREADABLE.
-
-    A dictionary's values are looked up one by one: the whole column may be thousands of times as
-    large as the file.
+    Bytes that are no text become surrogates. A value that Python cannot hold, such as a date beyond
+    the year 9999, is UNREADABLE. The values of a dictionary are looked up one by one, because the
+    whole column may be thousands of times as large as the file.
     """
     from pyarrow import types
 
@@ -78,10 +73,7 @@ def arrow_cells(column: Any, names: Sequence[str] = ()) -> Iterator[object]:
 
 
 def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]:
-    """Return the names that Hugging Face's metadata give to the numbers of a column.
-
-    Empty if it has no names.
-    """
+    """Return the names that Hugging Face's metadata give to the numbers of a column, if any."""
     try:
         names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][column]["names"]
     except (KeyError, TypeError, ValueError, RecursionError):
@@ -90,7 +82,7 @@ def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]
 
 
 def _text(data: Any) -> str:
-    """Return a cell's text, up to _MOST_BYTES of it.
+    """Return the first _MOST_BYTES of a cell's text.
 
     Bytes that are not UTF-8 become lone surrogates.
     """
@@ -102,9 +94,10 @@ def _text(data: Any) -> str:
 def open_columns(path: TablePath) -> Iterator[ColumnFile]:
     """Open a file of columns: Arrow by its suffix (IPC, as a stream or a file), else Parquet.
 
-    BadTable if that fails.
-
     No file is memory-mapped: a mapped file that is cut off while it is read would end the process.
+
+    Raises:
+        BadTable: the file cannot be read.
     """
     try:
         import pyarrow as arrow
@@ -124,6 +117,7 @@ def open_columns(path: TablePath) -> Iterator[ColumnFile]:
                 parquet.ParquetFile(content, pre_buffer=False, buffer_size=2**20)
             )
 
+            # A page of a dictionary is small, and the cells that it stands for may not be.
             def batches(columns: Sequence[str], together: int) -> Iterator[Any]:
                 rows = max(
                     min(together, _MOST_IN_BATCH // _largest_cell(file.metadata, columns)), 1
@@ -143,8 +137,9 @@ def open_columns(path: TablePath) -> Iterator[ColumnFile]:
 
 
 def _largest_cell(metadata: Any, columns: Sequence[str]) -> int:
-    """Return the bytes, ≥ 1, that a cell has at most: in a dictionary it stands once, for any
-    number of rows.
+    """Return the most bytes, ≥ 1, that a cell may take.
+
+    A dictionary holds a cell once, for any number of rows.
     """
     chunks = (
         metadata.row_group(i).column(j)
@@ -161,9 +156,9 @@ def _largest_cell(metadata: Any, columns: Sequence[str]) -> int:
 
 
 def _arrow_file(content: Any, arrow: Any) -> ColumnFile:
-    """Open Arrow's IPC.
+    """Open Arrow's IPC, and check its end.
 
-    A stream that breaks off between two batches reads as a whole one, so its end is checked.
+    A stream that breaks off between two batches would otherwise read as a whole one.
     """
     if content.size() < len(_ARROW_END):
         raise arrow.ArrowInvalid("too short")
@@ -209,14 +204,15 @@ _CLUTTER = frozenset({
 
 
 def is_clutter(name: str) -> bool:
-    """Return True for names of hidden or system files and folders, whose copies and deleted files
-    are no samples.
+    """Return True for names of hidden or system files and folders.
+
+    The copies and deleted files in them are no samples.
     """
     return (name.startswith(".") and name not in (".", "..")) or name.lower() in _CLUTTER
 
 
 def walk(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder, at any depth, but for clutter."""
+    """Yield the files of a folder, at any depth, without clutter."""
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not is_clutter(name)]
         yield from (Path(parent, name) for name in names if not is_clutter(name))
@@ -231,11 +227,10 @@ def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
 
 
 def folder_labels(folder: Path, files: Sequence[Path]) -> list[str | None]:
-    """Return the label of each of the `files` in `folder`, by the columns `file` and `label` of its
-    `labels.csv`.
+    """Return the label of each of the `files` in `folder`.
 
-    The label of a file that is not listed there is the name of the top subfolder that holds it, or
-    None if none does.
+    Labels stand in the columns `file` and `label` of its `labels.csv`. A file that is not listed
+    there has the name of the top subfolder that holds it, or None.
     """
     table = folder / LABELS_CSV
     columns = ["file", "label"]
@@ -272,8 +267,10 @@ SomePath = TypeVar("SomePath", bound=TablePath)
 
 
 def table_files(path: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[SomePath]:
-    """Return the table at `path`, or the tables in this folder, sorted; raise BadTable for none, or
-    several kinds.
+    """Return the table at `path`, or the tables in this folder, sorted.
+
+    Raises:
+        BadTable: there are none, or tables of several kinds.
     """
     types = ", ".join(suffixes)
     if path.is_file():
@@ -301,8 +298,9 @@ def table_files(path: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[Some
 
 
 def tables_in(folder: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[SomePath]:
-    """Return the tables at the top of a folder, but for hidden files, `labels.csv`, and the cache
-    of `datasets`.
+    """Return the tables at the top of a folder, sorted.
+
+    Hidden files, `labels.csv` and the cache of `datasets` are left out.
     """
     inside = cast(Iterator[SomePath], folder.iterdir())
     files = (file for file in inside if file.suffix.lower() in suffixes and file.is_file())
@@ -319,9 +317,10 @@ def has_splits(folder: TablePath) -> bool:
 
 
 def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
-    """Return the names of a table's columns; of JSON lines, those of the first row.
+    """Return the names of a table's columns: of JSON lines, those in the first row.
 
-    BadTable if it is unreadable.
+    Raises:
+        BadTable: the table cannot be read.
     """
     suffix = file.suffix.lower()
     if suffix in COLUMNAR:
@@ -339,12 +338,14 @@ def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
 def read_rows(
     file: TablePath, columns: Sequence[str], encoding: str = UTF_8, together: int = ROWS_READ
 ) -> Iterator[Row]:
-    """Yield the values of `columns`, which may be empty, as one tuple for each row; raise BadTable
-    for a bad file.
+    """Yield the values of `columns`, which may be empty, as one tuple for each row.
 
     Values are strings from CSV and TSV, else what JSON, Parquet or Arrow hold there; None where a
     row has no value. `encoding` does not concern Parquet and Arrow, whose rows are taken in batches
     of at most `together`.
+
+    Raises:
+        BadTable: the file cannot be read.
     """
     names: set[str] = set()
     for row in read_rows_or_faults(file, columns, encoding, together, names):
@@ -362,11 +363,10 @@ def read_rows_or_faults(
     together: int = ROWS_READ,
     names: set[str] | None = None,
 ) -> Iterator[Row | BadSample]:
-    """Yield what `read_rows` does, and in the place of a row that cannot be read a BadSample that
-    says why.
+    """Yield what `read_rows` does, but a BadSample in the place of a row that cannot be read.
 
-    No fault of one row raises an error. In JSON lines, a column that no row has is missing in all;
-    `names` gets the keys that there are.
+    It says why; no fault of one row raises an error. In JSON lines, a column that no row has is
+    missing in all; `names` gets the keys that there are.
     """
     suffix = file.suffix.lower()
     if suffix in COLUMNAR:
@@ -414,7 +414,7 @@ def _open_text(file: TablePath, encoding: str, is_checked: bool = True) -> Itera
 class _Lines:
     """The lines of a text.
 
-    Those that were taken for a row that cannot be read are given back, but for the first.
+    Lines that were taken for a row that cannot be read are given back, except the first.
     """
 
     def __init__(self, file: TablePath, text: IO[str]) -> None:
@@ -494,7 +494,7 @@ def _csv_reader(file: TablePath, lines: _Lines) -> Iterator[list[str]]:
 def _header(file: TablePath, lines: _Lines) -> list[str]:
     """Return the names in the first row of a CSV or TSV file.
 
-    Empty ones are of columns that nobody can name.
+    A column whose name is empty cannot be named by anybody.
     """
     try:
         header = next(_csv_reader(file, lines), [])
@@ -550,8 +550,8 @@ def _columnar_rows(file: TablePath, columns: Sequence[str], together: int) -> It
 def check_column(file: TablePath, column: str, names: Sequence[str] | set[str]) -> None:
     """Raise BadTable if a column is not among the `names`.
 
-    The message has the nearest of the names, not all: in a file without a header they are a
-    record's cells.
+    The message has only the nearest of the names: in a file without a header they are a record's
+    cells.
     """
     if column in names:
         return
@@ -622,9 +622,8 @@ class TextFiles:
     def read(self, longest: int, whole: bool = False) -> Iterator[PublicText]:
         """Yield the texts in order, each cut to `longest` bytes.
 
-        Empty lines, cells and files are passed over.
-
-        `whole`: a .txt file is one text, not one for each of its lines.
+        Empty lines, cells and files are passed over. With `whole`, a .txt file is one text, and not
+        one for each of its lines.
 
         Raises:
             RecipeError: there are no texts, or a file that is one text has more than `longest`

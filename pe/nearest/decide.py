@@ -1,5 +1,6 @@
-"""From a search in float32 to the exact answer: settle near-ties, and search in float64 for queries
-that stay open.
+"""From a search in float32 to the exact answer.
+
+Near-ties are settled, and queries that stay open are searched in float64.
 """
 
 from __future__ import annotations
@@ -33,10 +34,9 @@ Read = Callable[[Int64Array], Vectors]
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """The frame in which float32 arithmetic is done: x ↦ (x − centre)·scale, after normalising
-    under cosine.
+    """The frame of float32 arithmetic: x ↦ (x − centre)·scale, after normalising under cosine.
 
-    No answer depends on the frame, only how often float32 suffices.
+    No answer depends on the frame; it decides only how often float32 suffices.
     """
 
     metric: Metric
@@ -47,11 +47,10 @@ class Frame:
 
     @classmethod
     def around(cls, candidates: Vectors, metric: Metric) -> Frame:
-        """Return the frame with the median of some 256 candidates as centre, and their median
-        distance to it about 1.
+        """Return the frame whose centre is the median of some 256 candidates.
 
-        Medians, and not means, so that a few enormous candidates do not cost all others their
-        precision.
+        Their median distance to it is about 1 in the frame. Medians, rather than means, keep a few
+        enormous candidates from costing all others their precision.
         """
         sample = exact.lift(candidates[:: -(-len(candidates) // _SAMPLE)], metric)
         centre: Vectors | Float64Array = np.median(sample, axis=0)
@@ -67,8 +66,9 @@ class Frame:
         return cls(metric, centre, scale)
 
     def place(self, vectors: Vectors) -> tuple[Vectors, Float64Array]:
-        """The rows in the frame, float32, and their radii (bounds on the norms): infinite where
-        float32 overflows.
+        """Return the rows in the frame, float32, and their radii (bounds on the norms).
+
+        A radius is infinite where float32 overflows.
         """
         rows = np.empty(vectors.shape, np.float32)
         step = max(1, _CHUNK // vectors.shape[1])
@@ -95,7 +95,7 @@ class Neighbours(NamedTuple):
 class Threads:
     """The number of threads, `count()` ≥ 1, that share the queries of a search, each on one core.
 
-    `one_core()` is a context to enter while several threads search; it yields the function that
+    `one_core()` is a context to enter while several threads search. It yields the function that
     each calls first.
     """
 
@@ -108,7 +108,7 @@ ALONE = Threads(lambda: 1, lambda: nullcontext(lambda: None))
 
 
 class Search(Protocol):
-    """A backend's search over m candidates, in float32: its sums are in any order, fused or not.
+    """A backend's search over m candidates in float32. Its sums are in any order, fused or not.
 
     pe/nearest/exact.py bounds the error of its distances.
     """
@@ -116,12 +116,11 @@ class Search(Protocol):
     threads: Threads  # the threads that may search at once
 
     def __call__(self, queries: Vectors, k: int) -> Neighbours:
-        """The k ≤ m candidates that seem nearest to each query."""
+        """Return the k ≤ m candidates that seem nearest to each query."""
 
 
 class SharedSearch:
-    """One search on several devices, each of which has a copy of the candidates and gets a share of
-    the queries.
+    """One search on several devices, each with a copy of the candidates and a share of the queries.
 
     `around()` is a context that is entered while the devices search.
     """
@@ -137,7 +136,7 @@ class SharedSearch:
         self._around = around
 
     def __call__(self, queries: Vectors, k: int) -> Neighbours:
-        """The k candidates nearest to each query by computed squared distance."""
+        """Return the k candidates nearest to each query by computed squared distance."""
         shares = np.array_split(queries, min(len(queries), len(self._searches)))
         with self._around(), ThreadPoolExecutor(len(shares)) as pool:
             parts = list(pool.map(lambda search, share: search(share, k), self._searches, shares))
@@ -146,8 +145,9 @@ class SharedSearch:
 
 @contextmanager
 def failure_in_a_sentence(library: str, shape: tuple[int, ...], place: str) -> Iterator[None]:
-    """Turn a device's error into a RecipeError: the library's own words may tell how many queries
-    there are.
+    """Turn a device's error into a RecipeError.
+
+    The library's own words may tell how many queries there are.
     """
     try:
         yield
@@ -169,8 +169,8 @@ class Decider:
     """Decides the exact q nearest of m ≥ q candidates, which are finite and distinct.
 
     Candidates too far out for float32 (radius in the frame ≥ 2⁵⁸) are not searched: an answer
-    counts only if they are provably farther. Nor is, under cosine, the zero vector, whose distance
-    to every vector is known.
+    counts only if they are provably farther. Under cosine the zero vector is not searched either,
+    because its distance to every vector is known.
     """
 
     def __init__(
@@ -189,8 +189,9 @@ class Decider:
         self.search = backend(rows if near.all() else rows[near])
 
     def __call__(self, queries: Vectors, places: Int64Array | None = None) -> Int64Array:
-        """The q nearest candidates of each query, or of each at `places`, n×q. −1 for queries that
-        are not finite.
+        """Return the q nearest candidates of each query, or of each at `places`, n×q.
+
+        Queries that are not finite have −1.
         """
         read = partial(_read, queries, places)
         rows = np.arange(len(queries) if places is None else len(places))
@@ -212,10 +213,7 @@ class Decider:
         return answer
 
     def _search(self, read: Read, answer: Int64Array, rows: Int64Array, step: int) -> Int64Array:
-        """Write the answers of these rows that the search decides.
-
-        Return the rows that it leaves open.
-        """
+        """Write the answers that the search decides, and return the rows that it leaves open."""
         threads = self.search.threads.count()
         if len(rows) < threads * _SHARE:
             threads = 1
@@ -252,9 +250,9 @@ class Decider:
     def _decide(
         self, queries: Vectors, rows_in_frame: Vectors, radii: Float64Array, rows: Int64Array
     ) -> tuple[Int64Array, BoolArray]:
-        """The q nearest of the candidates retrieved for queries[rows].
+        """Return the q nearest of the candidates retrieved for queries[rows], and sure rows.
 
-        True for rows where no other can be nearer.
+        A row is sure if no other candidate can be nearer.
         """
         columns, approximate, error, beyond = self._retrieve(rows_in_frame, radii)
         n = len(rows)
@@ -281,8 +279,9 @@ class Decider:
     def _retrieve(
         self, rows_in_frame: Vectors, radii: Float64Array
     ) -> tuple[Int64Array, Float64Array, Float64Array, Float64Array]:
-        """Indices, squared distances and error bounds of candidates, n×k; and a lower bound for all
-        others, n.
+        """Return candidates, their squared distances and error bounds, n×k, and `beyond`, n.
+
+        `beyond` is a lower bound on the squared distances of all others.
         """
         n, d, k = *rows_in_frame.shape, min(self.q + _SPARE, len(self.reachable))
         distances, positions, last = self.search(rows_in_frame, k)
@@ -302,9 +301,9 @@ class Decider:
 
 
 def _read(queries: Vectors, places: Int64Array | None, rows: Int64Array) -> Vectors:
-    """The queries at `rows`, ascending (if given, at places[rows]).
+    """Return the queries at `rows`, ascending (if given, at places[rows]).
 
-    Copied only if they are not consecutive.
+    They are copied only if they are not consecutive.
     """
     rows = rows if places is None else places[rows]
     if rows[-1] - rows[0] == len(rows) - 1:

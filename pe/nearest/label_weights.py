@@ -1,7 +1,7 @@
-"""Weights of candidates under labels: near candidates have near votes, so smooth votes tell which
-label wants one.
+"""Weights of candidates under labels.
 
-Post-processing: nothing here sees a private record. docs/plan.md says what it brings, and what else
+Near candidates have near votes, so smooth votes tell which label wants a candidate. This is
+post-processing: nothing here sees a private record. docs/plan.md says what it brings, and what else
 was tried.
 """
 
@@ -44,17 +44,17 @@ BLOCK = 4096
 def label_weights(
     noisy: Votes, labels: Labels, vectors: Vectors, sigma: float, rng: np.random.Generator
 ) -> LabelWeights:
-    """Return each candidate's weight, by which its noisy votes are multiplied: 1 if no other label
-    wants it more.
+    """Return each candidate's weight, by which its noisy votes are multiplied.
 
-    The noisy votes of a label's candidates are taken as v = μ + f(x) + g + noise: f a Gaussian
-    process over the vectors x with the kernel a·exp(−‖x − y‖²/2ℓ²), g of variance b for each
-    candidate alone. ℓ, and a and b over the variance of a label's noisy votes, are those of the
-    highest marginal likelihood, over all labels together (Rasmussen and Williams 2006, chapter 5).
-    F is the posterior mean of μ + f, at least the standard error of the label's mean vote, over the
-    square root of that mean: halfway between votes, by which large labels take what others want,
-    and each label's shares of its own. A weight is (F of the candidate's own label / the highest F
-    of any label)^POWER, at the candidate's vector.
+    The weight is 1 if no other label wants the candidate more. The noisy votes of a label's
+    candidates are taken as v = μ + f(x) + g + noise: f a Gaussian process over the vectors x with
+    the kernel a·exp(−‖x − y‖²/2ℓ²), g of variance b for each candidate alone. ℓ, and a and b over
+    the variance of a label's noisy votes, are those of the highest marginal likelihood, over all
+    labels together (Rasmussen and Williams 2006, chapter 5). F is the posterior mean of μ + f, at
+    least the standard error of the label's mean vote, over the square root of that mean: halfway
+    between votes, by which large labels take what others want, and each label's shares of its own.
+    A weight is (F of the candidate's own label / the highest F of any label)^POWER, at the
+    candidate's vector.
 
     Guarantee: post-processing of `noisy`; everything else is public.
 
@@ -66,10 +66,9 @@ def label_weights(
         rng: public randomness, by which landmarks are drawn.
 
     Returns:
-        float64 (m,) in [0, 1]; 0 for near copies: a candidate within COPY of one of its label that
-            weighs more. Before
-        copies are sought, all are 1 with one label and without noise; so is that of a vector that
-            is not finite.
+        float64 (m,) in [0, 1]. Near copies weigh 0: candidates within COPY of one of their label
+            that weighs more. Before copies are sought, all weights are 1 with one label and without
+            noise, and so is that of a vector that is not finite.
     """
     weights = np.ones(len(noisy))
     rows = np.flatnonzero(np.isfinite(vectors).all(axis=1))
@@ -81,6 +80,7 @@ def label_weights(
     median = float(np.median(distances)) if distances.size else 0.0
     if sigma and len(members) > 1 and median:
         bases = (_Basis.of(landmarks, median * length) for length in LENGTHS)
+        # A sample decides the kernel; the posterior mean is then taken over all candidates.
         some = [rng.permutation(own)[:TRIED] if len(own) > TRIED else own for own in members]
         fit = max(
             (_fit(basis, some, noisy, vectors, sigma) for basis in bases),
@@ -100,9 +100,7 @@ def label_weights(
 
 
 def _near_copies(rows: Items, weights: Votes, vectors: Vectors, distance: float) -> Items:
-    """Return those of the best COMPARED `rows` that are within `distance` of one that
-    weighs more.
-    """
+    """Return those of the best COMPARED `rows` that are near to one that weighs more."""
     best = rows[np.argsort(-weights[rows], kind="stable")][:COMPARED]
     own = vectors[best].astype(np.float64)
     is_near = _squares(own, own) <= distance**2
@@ -111,8 +109,9 @@ def _near_copies(rows: Items, weights: Votes, vectors: Vectors, distance: float)
 
 @dataclass(frozen=True)
 class _Basis:
-    """Functions of a vector in whose span the smooth votes lie: the kernel with each landmark, made
-    orthonormal.
+    """Functions of a vector in whose span the smooth votes lie.
+
+    They are the kernel with each landmark, made orthonormal.
     """
 
     landmarks: Matrix
@@ -128,9 +127,7 @@ class _Basis:
         return cls(landmarks, length, directions[:, large] / np.sqrt(values[large]))
 
     def blocks(self, vectors: Vectors, rows: Items) -> Iterator[tuple[Items, Matrix]]:
-        """Yield the functions' values at some rows of the vectors, block by block: (the rows, the
-        values).
-        """
+        """Yield some rows of the vectors, block by block, and the functions' values at them."""
         for start in range(0, len(rows), BLOCK):
             part = rows[start : start + BLOCK]
             squares = _squares(vectors[part].astype(np.float64), self.landmarks)
@@ -169,6 +166,7 @@ class _Sums:
             products += functions.T @ functions
             ones += functions.sum(axis=0)
             with_votes += noisy[part] @ functions
+        # Directions without weight would be divided by nearly zero.
         values, directions = np.linalg.eigh(products)
         large = values > values.max() * 1e-10
         values, directions = values[large], directions[:, large] / np.sqrt(values[large])
@@ -192,8 +190,9 @@ class _Sums:
         )
 
     def likelihood(self, a: Matrix, b: Matrix, sigma: float) -> tuple[Matrix, Matrix]:
-        """Return the log likelihood at variances a and b, arrays of one shape, and μ by generalised
-        least squares.
+        """Return the log likelihood at variances a and b, arrays of one shape, and μ.
+
+        μ follows by generalised least squares.
         """
         inside = a[..., None] * self.values + b[..., None] + sigma**2
         outside = b + sigma**2
@@ -209,8 +208,9 @@ class _Sums:
 
 @dataclass(frozen=True)
 class _Fit:
-    """The smooth votes of all labels by one kernel: F = means + functions @ coefficients,
-    (labels,).
+    """The smooth votes of all labels by one kernel.
+
+    F = means + functions @ coefficients, (labels,).
     """
 
     likelihood: float

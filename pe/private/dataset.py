@@ -74,24 +74,23 @@ class Preflight:
 class PrivateDataset:
     """Private records: samples with one label each, grouped into privacy units.
 
-    Public: `classes`, `unit_name`, `declared_size`, `modality`, `shape`, and nothing else; the repr
-    shows no more. Confidential: the length, `labels`, `units` (the number of distinct ones
-    included) and every block. An empty data set is allowed, since it is a neighbour of a set of one
-    record.
+    Public are `classes`, `unit_name`, `declared_size`, `modality` and `shape`, and nothing else;
+    the repr shows no more. Confidential are the length, `labels`, `units` (even how many there are)
+    and every block. An empty data set is allowed, because it is a neighbour of a set of one record.
+    `PrivateSource.bind` makes one, after it has checked classes, labels and units.
 
     Attributes:
         classes: the public label names; a label is an index into them. Some may have no record.
         labels: int32 (n,), confidential.
-        units: int64 (n,), confidential; equal numbers are one privacy unit, 0, 1, … by first
-            appearance. NOBODY for a record whose unit cannot be read: the record must not vote, and
-            is counted nowhere.
+        units: int64 (n,), confidential. Equal numbers are one privacy unit: 0, 1, … by first
+            appearance. A record whose unit cannot be read has NOBODY: it must not vote, and is
+            counted nowhere.
         unit_name: "record" (each record its own unit), "subfolder", or the column's name.
         declared_size: the public number of records, or None where none is declared.
         modality: the class of the samples, such as `Images`.
-        shape: of each sample (see `pe.data.samples.Shape`); for images (height, width, channels).
-        on_bad_record: "fail": `check` raises at a bad record; "skip": it lists them.
-
-    `PrivateSource.bind` makes one, and has checked its classes, labels and units.
+        shape: the shape of each sample (see `pe.data.samples.Shape`); for images (height, width,
+            channels).
+        on_bad_record: with "fail", `check` raises at a bad record; with "skip", it lists them.
 
     Args:
         records: the samples.
@@ -144,17 +143,15 @@ class PrivateDataset:
         )
 
     def check(self) -> list[BadRecord]:
-        """Decode every record once and return the bad ones; raise as `preflight`."""
+        """Decode every record once and return the bad ones. Raise as `preflight`."""
         return list(self.preflight(b"").bad)
 
     def preflight(self, key: bytes) -> Preflight:
         """Decode every record once, before any API call or release.
 
-        Equal data have equal fingerprints under one key.
-
-        The bad records are for confidential/ alone; the error, which refuses a start, may be shown
-        on the console. Without the `key`, nobody can use the fingerprint to test a guess at the
-        records.
+        Equal data have equal fingerprints under one key. Without the `key`, nobody can use the
+        fingerprint to test a guess at the records. The bad records are for confidential/ alone; the
+        error, which refuses a start, may be shown on the console.
 
         Raises:
             PrivateDataError: `on_bad_record` is "fail" and records are bad (all are named, see
@@ -209,12 +206,12 @@ class PrivateDataset:
         return Preflight(bad, digest.hexdigest(), digests[:readable], remarks)
 
     def blocks(self, size: int) -> Iterator[tuple[Samples, BoolArray]]:
-        """Yield all records in order: blocks of exactly `size` samples, with masks, False for
-        blanks. Confidential.
+        """Yield all records in order, in blocks of exactly `size` samples with masks. Confidential.
 
-        The last block is padded with blank samples. One block is in memory at a time. A record that
-        cannot be decoded, even if it could be at the pre-flight, is a blank sample and never an
-        error; a source that is gone is a PrivateDataError. Without records there is no block.
+        A mask is False for blank samples, which pad the last block. One block is in memory at a
+        time. A record that cannot be decoded, even if it could be at the pre-flight, is a blank
+        sample and never an error. A source that is gone is a PrivateDataError. Without records
+        there is no block.
         """
         if size < 1:
             raise ValueError(f"size must be at least 1, not {size}")
@@ -234,9 +231,9 @@ class PrivateDataset:
         return islice(iter(self._records), count)
 
     def _outcomes(self) -> Iterator[Outcome]:
-        """Yield one outcome per record; for a sample of another shape it is a PrivateDataError.
+        """Yield one outcome per record. A sample of another shape is a PrivateDataError.
 
-        Where bad records are skipped, each error is a BadSample, and stops nothing.
+        Where bad records are skipped, each error is a BadSample, which stops nothing.
         """
         with as_private():
             records = iter(self._records)
@@ -272,7 +269,7 @@ class Reread(partial[Iterator[Outcome]]):
 def outcome_of(read: Callable[[Any, str], Array], value: object, name: str) -> Outcome:
     """Return what `read` makes of the record `name`, or the PEError that it raises, as a value.
 
-    Whatever a library raises is a BadSample that tells its type alone: its message may hold a cell.
+    Any error of a library is a BadSample that tells its type alone: its message may hold a cell.
     """
     try:
         return read(value, name)
@@ -283,8 +280,9 @@ def outcome_of(read: Callable[[Any, str], Array], value: object, name: str) -> O
 
 
 def class_fault(name: str) -> str:
-    """Return why a class name cannot be shown in a table, prompt or picture, such as 'is empty'. ''
-    if it can.
+    """Return why a class name cannot be shown in a table, prompt or picture, such as 'is empty'.
+
+    The text is empty if it can.
     """
     if not name.strip():
         return "is empty"
@@ -314,12 +312,11 @@ def find_copies(
     modality: type[Samples],
     shape: Shape,
 ) -> tuple[dict[str, object], list[str]]:
-    """Return the number and SHA-256 of the public samples, in order, and the names of those that
-    are copies of records.
+    """Return the number and SHA-256 of the public samples, and the names of copies of records.
 
     Both are decoded alike. Only samples that are never equal by chance are compared
-    (`Samples.is_unique`), so never rows of tables or texts: else whoever chooses them would learn
-    whether a record has certain values.
+    (`Samples.is_unique`), so rows of tables and texts never are: otherwise whoever chooses them
+    would learn whether a record has certain values.
 
     Guarantee: none; the names are confidential. All public samples are taken before one is
     compared, so whoever yields them learns nothing of the answer. Memory holds a digest and a name
@@ -341,6 +338,7 @@ def find_copies(
         whole += digest
         if modality.is_unique(sample):
             unique.append((name, digest))
+    # Only now, when the last public sample was taken, is any compared.
     ours = {digest for _, digest in unique}
     common = ours.intersection(map(np.ndarray.tobytes, digests))
     content = {"samples": len(whole) // DIGEST_BYTES, "sha256": hashlib.sha256(whole).hexdigest()}
@@ -355,11 +353,10 @@ SHOWN = 20
 
 
 def refusal(faults: Sequence[str], several: str, remedy: str) -> PrivateDataError:
-    """Return one error for all `faults`: its message quotes the first; of several, notes list the
-    first SHOWN.
+    """Return one error for all `faults`, whose message quotes the first.
 
-    `several` follows their number: 'private records cannot be read'. In the sentence `remedy`, {it}
-    becomes it or them.
+    If there are several, notes list the first SHOWN. `several` follows their number: 'private
+    records cannot be read'. In the sentence `remedy`, {it} becomes it or them.
     """
     if len(faults) == 1:
         return PrivateDataError(f"{faults[0]} {remedy.format(it='it')}")
@@ -376,9 +373,7 @@ def refusal(faults: Sequence[str], several: str, remedy: str) -> PrivateDataErro
 
 @contextmanager
 def as_private() -> Iterator[None]:
-    """Turn a BadTable that the block raises, or what a library raises, into a PrivateDataError
-    without a cell.
-    """
+    """Turn a BadTable, or any error of a library, into a PrivateDataError that tells no cell."""
     try:
         yield
     except BadTable as error:
@@ -394,10 +389,9 @@ def as_private() -> Iterator[None]:
 
 @contextmanager
 def listing(place: Path | RemotePath | None) -> Iterator[None]:
-    """If more than SHOWN files are at fault, list all in `<data>.bad-files.txt` beside the data at
-    `place`.
+    """List all files at fault in `<data>.bad-files.txt` beside the data, if more than SHOWN are.
 
-    Only its owner can read that file. Nothing is written where the data have no place on this
+    Only its owner can read that file. Nothing is written where the data have no `place` on this
     machine.
     """
     try:
@@ -422,10 +416,9 @@ def _write_list(data: Path, faults: Sequence[str]) -> str:
 
 
 def place_in(files: Sequence[object], ends: Sequence[int], noun: str = "Row") -> Where:
-    """Return a function that names a record's place ('Row 7 of a.parquet') in files that follow one
-    another.
+    """Return a function that names a record's place in a sequence of files ('Row 7 of a.parquet').
 
-    `ends` has the number of records up to the end of each file that was read so far; it may grow.
+    `ends` has the number of records up to the end of each file that was read so far. It may grow.
     """
 
     def where(index: int) -> str:

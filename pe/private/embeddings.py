@@ -105,6 +105,7 @@ def embed_private(
     if folder is None:
         vectors = _embed(dataset, embedding, None, embed)
         return PrivateEmbeddings(vectors, dataset.labels, dataset.units, dataset.classes)
+    # A file of the final name is whole, even after a crash.
     part = folder / f"{FILE}.part"
     path = folder / FILE
     try:
@@ -119,8 +120,9 @@ def embed_private(
 
 
 def load_private(dataset: PrivateDataset, folder: Path) -> PrivateEmbeddings:
-    """Load the embeddings that `embed_private` wrote to `folder` for the same records,
-    memory-mapped. Confidential.
+    """Load the embeddings that `embed_private` wrote for the same records, memory-mapped.
+
+    Confidential.
     """
     mode: Literal["r"] | None = "r" if len(dataset) else None
     vectors = np.load(folder / FILE, mmap_mode=mode, allow_pickle=False)
@@ -194,9 +196,9 @@ _PIECE = 2**20  # units looked at together, so that memory holds no second array
 
 
 def shards(private: PrivateEmbeddings, count: int, key: int) -> Iterator[PrivateEmbeddings]:
-    """Cut the records into `count` shards by `parts`.
+    """Cut the records into `count` shards by `parts`, and read each when it is asked for.
 
-    Each is read when it is asked for. CONFIDENTIAL.
+    CONFIDENTIAL.
     """
     for rows in parts(private.units, count, key):
         vectors = np.array(private.vectors[rows], subok=False)
@@ -204,14 +206,14 @@ def shards(private: PrivateEmbeddings, count: int, key: int) -> Iterator[Private
 
 
 def parts(units: Units, count: int, key: int) -> Iterator[slice | Units]:
-    """Cut records, given their units, into `count` ≥ 1 parts, some maybe empty.
+    """Cut records into `count` ≥ 1 parts by their units, and yield each part's rows. CONFIDENTIAL.
 
-    Yield each part's rows. CONFIDENTIAL.
+    Some parts may be empty.
 
     Guarantee: all records of a unit are in one part, so the parts' votes add up to the votes of
     all.
 
-    The `key`, 64 random bits, decides which units share a part, so that nobody can choose it; no
+    The `key`, 64 random bits, decides which units share a part, so that nobody can choose it. No
     sum depends on it.
     """
     pieces = ((at, units[at : at + _PIECE]) for at in range(0, len(units), _PIECE))
@@ -228,9 +230,7 @@ def parts(units: Units, count: int, key: int) -> Iterator[slice | Units]:
 
 
 def place(units: Units, count: int, key: int) -> npt.NDArray[np.unsignedinteger]:
-    """Return for each record the number of its unit's shard, in [0, count), by a keyed hash of the
-    unit.
-    """
+    """Return the number of each record's shard, in [0, count), by a keyed hash of its unit."""
     places = np.empty(len(units), np.min_scalar_type(count))
     for at in range(0, len(units), _PIECE):
         hashes = mix(units[at : at + _PIECE].astype(np.uint64) + np.uint64(key))  # modulo 2⁶⁴

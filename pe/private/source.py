@@ -1,7 +1,7 @@
 """Sources of private records: settings that are public and stand in the recipe.
 
 A source is a subclass of `PrivateSource`, decorated with `source`, that has a `kind` and a
-`modality` and defines the abstract members; an entry point of the group `pe.sources` names it. Its
+`modality` and defines the abstract members. An entry point of the group `pe.sources` names it. Its
 settings are its fields; `withheld` names the settings that tell where the records lie.
 """
 
@@ -116,10 +116,7 @@ class PrivateSource(ABC):
 
     @property
     def rule(self) -> str | None:
-        """The rule that gives records of other shapes this `shape`, such as `crop`.
-
-        None: no rule is declared.
-        """
+        """The rule that gives records of other shapes this `shape`, such as `crop`, or None."""
         return None
 
     @property
@@ -127,7 +124,7 @@ class PrivateSource(ABC):
     def place(self) -> Path | RemotePath | None:
         """The records' file or folder.
 
-        None for built-in samples, beside which no ledger file can lie.
+        It is None for built-in samples, beside which no ledger file can lie.
         """
 
     @abstractmethod
@@ -139,24 +136,28 @@ class PrivateSource(ABC):
         """
 
     def read(self, value: Any, name: str) -> Array:
-        """Return the sample that a file, a cell or an object holds; raise BadSample, which calls it
-        `name`.
+        """Return the sample that a file, a cell or an object holds.
 
-        Sources of folders, tables and memory call it for each record; a source that lists samples
+        Sources of folders, tables and memory call it for each record. A source that lists samples
         itself needs none.
+
+        Raises:
+            BadSample: there is none; the message calls it `name`.
         """
         raise NotImplementedError
 
     @abstractmethod
     def decoding(self) -> Callable[[], object]:
-        """Return a function that decodes a made-up record, as costly as can be: the public clock
-        leaves time for it.
+        """Return a function that decodes a made-up record that costs as much as any.
+
+        The public clock leaves time for it.
         """
 
     @property
     def public_facts(self) -> list[str]:
-        """Sentences on what the recipe declares of the records, for the certificate: no noise
-        protects it.
+        """Sentences for the certificate on what the recipe declares of the records.
+
+        No noise protects these facts.
         """
         return []
 
@@ -179,8 +180,6 @@ class PrivateSource(ABC):
     ) -> PrivateDataset:
         """Return the data set of records, for `open` to return.
 
-        Raise PrivateDataError if they are not as declared.
-
         Where bad records are skipped, one without a usable label or unit is a bad record.
 
         Args:
@@ -191,7 +190,11 @@ class PrivateSource(ABC):
             is_labelled: whether the keys hold labels. If they do not, all records are of one class.
             has_units: whether the keys hold units. If they do not, each record is its own unit.
             declared_size: the declared size to take if the recipe declares none.
+
+        Raises:
+            PrivateDataError: the records are not as declared.
         """
+        # Labels are looked at only where the source has them: without them all are of one class.
         numbers = Keys(
             self.class_names if is_labelled else (),
             self.privacy_unit if has_units else None,
@@ -228,8 +231,9 @@ class PrivateSource(ABC):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The label names of the opened data set, public: the class list, or the one label of
-        unlabelled records.
+        """The public label names of the opened data set.
+
+        They are the class list, or the one label of records without labels.
         """
         return self.class_names or (ONE_LABEL,)
 
@@ -240,11 +244,12 @@ class PrivateSource(ABC):
 
 
 def read_source(settings: Mapping[str, Any], where: str, section: str = "") -> PrivateSource:
-    """Make a source from plain settings.
-
-    `kind` names its entry point. RecipeError if a setting is missing or wrong.
+    """Make a source from plain settings. `kind` names its entry point.
 
     Messages begin with `where`; `section` stands before the keys that they name.
+
+    Raises:
+        RecipeError: a setting is missing or wrong.
     """
     if "kind" not in settings:
         raise RecipeError(

@@ -1,7 +1,4 @@
-"""Private records in tables: images in Parquet or Arrow.
-
-Texts and rows in CSV, TSV, JSON lines, Parquet or Arrow.
-"""
+"""Private records in tables: images in Parquet or Arrow, texts and rows in tables of any kind."""
 
 from __future__ import annotations
 
@@ -50,8 +47,9 @@ follows."""
 
 
 class TableSource(PrivateSource):
-    """A file in which records follow one another, or a folder of such files, read in the order of
-    their names.
+    """A file in which records follow one another, or a folder of such files.
+
+    Files are read in the order of their names.
     """
 
     if TYPE_CHECKING:  # fields of the classes below
@@ -72,9 +70,9 @@ class TableSource(PrivateSource):
 
     @as_private()
     def open(self) -> PrivateDataset:
-        """List the records.
+        """List the records. Raise as `PrivateSource.open`.
 
-        Samples are read later, by `check` and `blocks`. Raise as `PrivateSource.open`.
+        Samples are read later, by `check` and `blocks`.
         """
         if self.privacy_unit == SUBFOLDER:
             raise PrivateDataError(f"privacy_unit: {self.unit_hint.format(path=self.path)}.")
@@ -121,8 +119,9 @@ class TableSource(PrivateSource):
     def _rows(
         self, file: TablePath, columns: Sequence[str], together: int
     ) -> Iterator[Row | BadSample]:
-        """Yield rows as `read_rows`; where bad records are skipped, a BadSample in the place of
-        each faulty one.
+        """Yield rows as `read_rows` does.
+
+        Where bad records are skipped, a BadSample stands in the place of each faulty row.
         """
         read = read_rows_or_faults if self.skips else read_rows
         return read(file, columns, getattr(self, "encoding", UTF_8), together)
@@ -169,14 +168,13 @@ class TableSource(PrivateSource):
 
 @source
 class ImageParquet(TableSource, ImageSource):
-    """A Parquet or Arrow file, or a folder of files of one kind (read in the order of their names):
-    one image per row.
+    """A Parquet or Arrow file, or a folder of files of one kind, with one image per row.
 
-    The image column holds encoded images (PNG, JPEG, …) as bytes, or as Hugging Face's struct
-    {bytes, path}, of which only the bytes are read. One page of Parquet, or one record batch of
-    Arrow, is in memory at a time. If the file's Hugging Face metadata give names to the label
-    column's numbers, these are the labels. A folder that `save_to_disk` of `datasets` wrote is such
-    a folder of Arrow files.
+    Files are read in the order of their names. The image column holds encoded images (PNG, JPEG, …)
+    as bytes, or as Hugging Face's struct {bytes, path}, of which only the bytes are read. One page
+    of Parquet, or one record batch of Arrow, is in memory at a time. If the file's Hugging Face
+    metadata give names to the label column's numbers, these are the labels. A folder that
+    `save_to_disk` of `datasets` wrote is such a folder of Arrow files.
 
     Attributes:
         path: the file (.arrow, or else Parquet), or the folder of files `*.parquet` or `*.arrow`;
@@ -195,9 +193,9 @@ class ImageParquet(TableSource, ImageSource):
 
     @classmethod
     def find(cls, path: Path, image_column: str | None, label: str | None) -> Seen | None:
-        """Propose columns to `pe init`.
+        """Propose columns to `pe init`, or return None if no column holds bytes. See `see_columns`.
 
-        None if no column holds bytes. See `see_columns`. Confidential.
+        Confidential.
         """
         files = cls(path, size=1)._files()
         with open_columns(files[0]) as file:
@@ -234,7 +232,11 @@ class ImageParquet(TableSource, ImageSource):
         return [self.image_column]
 
     def read(self, value: Any, name: str) -> UInt8Array:
-        """Return the image in a cell; raise BadImage if there is none."""
+        """Return the image in a cell.
+
+        Raises:
+            BadImage: there is none.
+        """
         data = value.get("bytes") if isinstance(value, dict) else value
         if isinstance(value, dict) and data is None and value.get("path"):
             raise BadImage(
@@ -247,9 +249,7 @@ class ImageParquet(TableSource, ImageSource):
         return super().read(data, name)
 
     def _check_columns(self, path: TablePath, file: ColumnFile) -> None:
-        """Refuse a file that does not have each column once, or whose image column holds no
-        bytes.
-        """
+        """Refuse a file that does not have each column once, or whose images are no bytes."""
         for column in (self.image_column, self.label_column, self._unit):
             if column is not None and file.schema.names.count(column) != 1:
                 raise PrivateDataError(
@@ -281,11 +281,10 @@ def _reader(files: Sequence[TablePath]) -> Callable[[str], Iterator[object]]:
 
 @source
 class TextTable(TableSource, TextSource):
-    """A CSV, TSV, JSON lines, Parquet or Arrow file, or a folder of files of one kind: one text per
-    row.
+    """A CSV, TSV, JSON lines, Parquet or Arrow file, or a folder of them, with one text per row.
 
-    Files are read in the order of their names, by rows: none is in memory whole. Parquet and Arrow
-    are always UTF-8.
+    The files of a folder are of one kind and are read in the order of their names, by rows: none is
+    in memory whole. Parquet and Arrow are always UTF-8.
 
     Attributes:
         path: the file, or the folder of files; either may be remote, such as s3://bucket/folder
@@ -303,7 +302,7 @@ class TextTable(TableSource, TextSource):
 
     @classmethod
     def find(cls, path: Path, text_column: str | None, label: str | None) -> Seen:
-        """Propose columns to `pe init`: `text`, or the one with most text; see `see_columns`.
+        """Propose columns to `pe init`: `text`, or the column with most text. See `see_columns`.
 
         Confidential.
         """
@@ -336,7 +335,7 @@ class TextTable(TableSource, TextSource):
 def _wordiest(file: Path, columns: Sequence[str]) -> str:
     """Return the column whose first cells hold the most text.
 
-    Empty if none holds two words beside one another.
+    The name is empty if no cell holds two words beside one another.
     """
     rows = list(islice(read_rows(file, columns), _ROWS_LOOKED_AT))
     text = [
@@ -348,8 +347,9 @@ def _wordiest(file: Path, columns: Sequence[str]) -> str:
 
 @source
 class RowTable(TableSource, RowSource):
-    """A CSV, TSV, JSON lines, Parquet or Arrow file, or a folder of files of one kind, whose rows
-    are the records.
+    """A table, or a folder of tables of one kind, whose rows are the records.
+
+    Tables are CSV, TSV, JSON lines, Parquet and Arrow files.
 
     Attributes:
         path: the file, or the folder of files; either may be remote, such as s3://bucket/folder
@@ -366,8 +366,9 @@ class RowTable(TableSource, RowSource):
 
     @classmethod
     def find(cls, path: Path, label_column: str | None, is_looking: bool) -> Seen:
-        """Propose columns to `pe init` by their names, and labels if it `is_looking`; see
-        `see_columns`.
+        """Propose columns to `pe init` by their names, and labels if it `is_looking`.
+
+        See `see_columns`.
         """
         files = table_files(path)
         read = _reader(files) if is_looking else lambda _: ()
@@ -377,9 +378,9 @@ class RowTable(TableSource, RowSource):
 
     @classmethod
     def propose(cls, path: Path, names: Iterable[str]) -> dict[str, Column | None]:
-        """Propose declarations to `pe init` from all values.
+        """Propose declarations of columns to `pe init` from all values, or None for a column.
 
-        None where there is none. Confidential.
+        Confidential.
         """
         return {name: Column.of(_reader(table_files(path))(name)) for name in names}
 

@@ -1,5 +1,4 @@
-"""Private images in WebDataset's form: .tar files, in which neighbouring members with one key are a
-sample.
+"""Private images in WebDataset's form: .tar files, in which members with one key are a sample.
 
 The rules:
 
@@ -45,12 +44,11 @@ _LONGEST_TEXT = 2**20
 
 @source
 class WebDataset(TableSource, ImageSource):
-    """A .tar file, or a folder of them (read in the order of their names): one image per sample, as
-    WebDataset has it.
+    """A .tar file, or a folder of them, with one image per sample, as WebDataset has it.
 
-    Neighbouring members with one key (`a/0001` of `a/0001.png`, `a/0001.cls`, `a/0001.json`) are a
-    sample. Files are streamed: one image is in memory at a time, and all keys of a file while it is
-    opened. Compressed files are refused.
+    Files are read in the order of their names. Neighbouring members with one key (`a/0001` of
+    `a/0001.png`, `a/0001.cls`, `a/0001.json`) are a sample. Files are streamed: one image is in
+    memory at a time, and all keys of a file while it is opened. Compressed files are refused.
 
     Attributes:
         path: the file, or the folder of files `*.tar`; either may be remote, such as
@@ -74,9 +72,9 @@ class WebDataset(TableSource, ImageSource):
 
     @as_private()
     def open(self) -> PrivateDataset:
-        """List the records.
+        """List the records. Raise as `PrivateSource.open`.
 
-        Images are read later, by `check` and `blocks`. Raise as `PrivateSource.open`.
+        Images are read later, by `check` and `blocks`.
         """
         dataset = super().open()
         if len(dataset) == 1 and not self.skips:
@@ -87,9 +85,9 @@ class WebDataset(TableSource, ImageSource):
 
     @classmethod
     def find(cls, path: Path, image_column: str | None, label: str | None) -> Seen:
-        """Propose columns to `pe init`, as the first sample has them.
+        """Propose columns to `pe init`, as the first sample has them. See `see_columns`.
 
-        See `see_columns`. Confidential.
+        Confidential.
         """
         files = table_files(path, TAR)
         first = next(
@@ -143,7 +141,11 @@ class WebDataset(TableSource, ImageSource):
                 yield outcome_of(self.read, sample, f"The image of sample '{sample.key}' of {path}")
 
     def read(self, value: _Sample, name: str) -> UInt8Array:
-        """Return the image of a sample; raise BadImage if there is none."""
+        """Return the image of a sample.
+
+        Raises:
+            BadImage: there is none.
+        """
         data = value.members[value.image(self.image_column)]
         if data is None:
             raise BadImage(
@@ -155,9 +157,9 @@ class WebDataset(TableSource, ImageSource):
 
 @dataclass(frozen=True)
 class _Sample:
-    """A sample.
+    """A sample: `members` are bytes by suffix. Confidential.
 
-    `members`: suffix → bytes, or None if they were not asked for or are too many. Confidential.
+    A member is None if it was not asked for, or is too large.
     """
 
     path: TablePath
@@ -171,7 +173,8 @@ class _Sample:
     def image(self, column: str | None) -> str:
         """Return the suffix of the sample's one image.
 
-        PrivateDataError if there are several or none, or a fault.
+        Raises:
+            PrivateDataError: there are several or none, or the sample has a fault.
         """
         if self.faults:
             raise PrivateDataError(self.faults[0])
@@ -194,8 +197,9 @@ class _Sample:
         )
 
     def views(self) -> list[str]:
-        """Return the images' suffixes that hold a dot: views of one record, or several records run
-        together.
+        """Return the images' suffixes that hold a dot.
+
+        They are views of one record, or several records run together.
         """
         return sorted(
             each for each in self.members if "." in each and each.rpartition(".")[2] in _IMAGES
@@ -210,8 +214,9 @@ class _Sample:
         )
 
     def value(self, name: str, must: bool = False) -> object:
-        """Return the content of the member `name`, or else of that key of .json; else None, or an
-        error if `must`.
+        """Return the content of the member `name`, or else of that key of .json, or None.
+
+        With `must`, a name that the sample does not have is an error.
         """
         if name.lower() in self.members:
             return self._text(name.lower()).strip() or None
@@ -242,8 +247,9 @@ class _Sample:
 
 
 class _Bounded(io.BufferedReader):
-    """A file that refuses to read more than the longest image at a time, whatever length a header
-    announces.
+    """A file that refuses to read more than the longest image at a time.
+
+    A header may announce any length.
     """
 
     def read(self, size: int | None = -1) -> bytes:
@@ -253,9 +259,9 @@ class _Bounded(io.BufferedReader):
 
 
 def _samples(path: TablePath, suffixes: Collection[str], longest: int) -> Iterator[_Sample]:
-    """Yield a file's samples in order.
+    """Yield a file's samples in order. Confidential.
 
-    Members of these suffixes, up to `longest` bytes, are read. Confidential.
+    Members of these suffixes are read if they have at most `longest` bytes.
     """
     read = {suffix.lower() for suffix in suffixes}
     sample = None
@@ -278,6 +284,7 @@ def _samples(path: TablePath, suffixes: Collection[str], longest: int) -> Iterat
         if suffix in sample.members:
             sample.faults.append(f"{sample} has two members '{suffix}': keep one of them.")
         sample.members[suffix] = None
+        # tarfile would make a reader for each member; its bytes lie in one piece.
         if suffix in read and member.size <= longest:
             file.seek(member.offset_data)
             data = sample.members[suffix] = file.read(member.size)
