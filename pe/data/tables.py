@@ -41,9 +41,9 @@ class ColumnFile:
     """An open Parquet or Arrow file."""
 
     schema: Any  # pyarrow's; its metadata may hold Hugging Face's
-    batches: Callable[
-        [Sequence[str], int], Iterator[Any]
-    ]  # columns, most rows of a record batch; to be called once
+    # columns, most rows of a record batch ↦ record batches, and places of rows that cannot be read;
+    # to be called once
+    batches: Callable[[Sequence[str], int], Iterator[tuple[Any, Collection[int]]]]
 
 
 def arrow_cells(column: Any, names: Sequence[str] = ()) -> Iterator[object]:
@@ -118,11 +118,12 @@ def open_columns(path: TablePath) -> Iterator[ColumnFile]:
             )
 
             # A page of a dictionary is small, and the cells that it stands for may not be.
-            def batches(columns: Sequence[str], together: int) -> Iterator[Any]:
+            def batches(columns: Sequence[str], together: int) -> Iterator[tuple[Any, set[int]]]:
                 rows = max(
                     min(together, _MOST_IN_BATCH // _largest_cell(file.metadata, columns)), 1
                 )
-                yield from file.iter_batches(rows, columns=columns, use_threads=False)
+                for batch in file.iter_batches(rows, columns=columns, use_threads=False):
+                    yield batch, set()
 
             yield ColumnFile(file.schema_arrow, batches)
     except UnicodeDecodeError as error:
@@ -171,23 +172,51 @@ def _arrow_file(content: Any, arrow: Any) -> ColumnFile:
             raise arrow.ArrowInvalid("no end")
         content.seek(0)
         whole = reader = arrow.ipc.open_stream(content)
+
+    def batches(columns: Sequence[str], _: int) -> Iterator[tuple[Any, set[int]]]:
+        for batch in whole:
+            selection = batch.select(columns)
+            bad: set[int] = set()
+            yield selection, bad.union(*map(_bad_places, selection.columns))
+
+    return ColumnFile(reader.schema, batches)
+
+
+def _is_valid(column: Any) -> bool:
+    from pyarrow import ArrowException
+
+    try:
+        column.validate(full=True)
+    except ArrowException:
+        return False
+    return True
+
+
+def _bad_places(column: Any) -> set[int]:
+    """Return the places of cells that are not of their type, and may point anywhere.
+
+    A text that is not UTF-8 is none of them.
+    """
+    import pyarrow as arrow
+
     plain = {
         arrow.string(): arrow.binary(),
         arrow.large_string(): arrow.large_binary(),
-    }  # a bad text is one record's
-
-    def batches(columns: Sequence[str], together: int) -> Iterator[Any]:
-        for batch in whole:
-            selection = batch.select(columns)
-            for column in selection.columns:  # of a damaged file they may point anywhere
-                (column.view(plain[column.type]) if column.type in plain else column).validate(
-                    full=True
-                )
-            yield from (
-                selection.slice(start, together) for start in range(0, batch.num_rows, together)
-            )
-
-    return ColumnFile(reader.schema, batches)
+        arrow.string_view(): arrow.binary_view(),
+    }
+    kind = column.type
+    if kind in plain:
+        column = column.view(plain[kind])
+    if _is_valid(column):
+        return set()
+    # A slice would be checked together with all that a dictionary or a struct holds.
+    if arrow.types.is_dictionary(kind):
+        column.indices.validate()
+        good = {None, *range(len(column.dictionary))} - _bad_places(column.dictionary)
+        return {i for i, index in enumerate(column.indices.to_pylist()) if index not in good}
+    if arrow.types.is_struct(kind):
+        return set().union(*map(_bad_places, column.flatten()))
+    return {i for i in range(len(column)) if not _is_valid(column.slice(i, 1))}
 
 
 # Folders: the files in them, and labels of public ones.
@@ -535,16 +564,28 @@ def _objects(file: TablePath, lines: _Lines) -> Iterator[dict[str, object] | Bad
             yield BadSample(f"Line {number:,} of {file} is no JSON object: write one in each line.")
 
 
-def _columnar_rows(file: TablePath, columns: Sequence[str], together: int) -> Iterator[Row]:
+def _columnar_rows(
+    file: TablePath, columns: Sequence[str], together: int
+) -> Iterator[Row | BadSample]:
     with open_columns(file) as content:
         for column in columns:
             if content.schema.names.count(column) != 1:
                 check_column(file, column, content.schema.names)
                 raise BadTable(f"{file} has two columns of the same name.")
         names = {column: feature_names(content.schema.metadata, column) for column in columns}
-        for batch in content.batches([*names], together):
-            cells = [arrow_cells(batch.column(column), names[column]) for column in columns]
-            yield from zip(*cells, strict=True) if cells else repeat((), batch.num_rows)
+        count = 0
+        for batch, bad in content.batches([*names], together):
+            start = 0
+            for end in (*sorted(bad), batch.num_rows):
+                rows = batch.slice(start, end - start)
+                cells = [arrow_cells(rows.column(column), names[column]) for column in columns]
+                yield from zip(*cells, strict=True) if cells else repeat((), rows.num_rows)
+                if end in bad:
+                    yield BadSample(
+                        f"Row {count + end + 1:,} of {file} cannot be read as Arrow: it is damaged."
+                    )
+                start = end + 1
+            count += batch.num_rows
 
 
 def check_column(file: TablePath, column: str, names: Sequence[str] | set[str]) -> None:

