@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import date, timedelta
 from decimal import Decimal
@@ -565,7 +565,7 @@ def _number(bound: Any, kind: str) -> Number:
     return int(bound) if kind == "integer" else float(bound)
 
 
-class Columns(Mapping[str, Column]):
+class Columns(dict[str, Column]):
     """The columns of a table by name, in their order.
 
     Attributes:
@@ -574,18 +574,9 @@ class Columns(Mapping[str, Column]):
     """
 
     def __init__(self, columns: Mapping[str, Column | Mapping[str, Any]]) -> None:
-        self._columns = {name: Column.model_validate(one) for name, one in columns.items()}
-        self._keys = [json.dumps(name, ensure_ascii=False) for name in self._columns]
+        super().__init__({name: Column.model_validate(one) for name, one in columns.items()})
+        self._keys = [json.dumps(name, ensure_ascii=False) for name in columns]
         self.clipped: Counter[str] = Counter()
-
-    def __getitem__(self, name: str) -> Column:
-        return self._columns[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
 
     @property
     def sizes(self) -> Codes:

@@ -29,7 +29,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageCms, PngImagePlugin, UnidentifiedImageError
+from PIL import Image, ImageCms, ImageOps, PngImagePlugin, UnidentifiedImageError
 from PIL.TiffImagePlugin import (
     BITSPERSAMPLE,
     COMPRESSION,
@@ -339,17 +339,10 @@ class _Target:
         bicubic = Image.Resampling.BICUBIC
         if self.resize == "stretch":
             return image.resize((width, height), bicubic)
-        scales = width / own_width, height / own_height
         if self.resize == "crop":
-            # Cutting by `box` while scaling keeps the centre exact: nothing is rounded twice.
-            scale = max(scales)
-            half_width = min(own_width, width / scale) / 2
-            half_height = min(own_height, height / scale) / 2
-            x = own_width / 2
-            y = own_height / 2
-            box = (x - half_width, y - half_height, x + half_width, y + half_height)
-            return image.resize((width, height), bicubic, box=box)
-        scale = min(scales)
+            return ImageOps.fit(image, (width, height), bicubic)
+        # ImageOps.pad rounds the place of the image to even numbers of pixels.
+        scale = min(width / own_width, height / own_height)
         inner = (
             max(1, min(width, round(own_width * scale))),
             max(1, min(height, round(own_height * scale))),

@@ -35,13 +35,13 @@ class Images(Samples):
 
     pixels: UInt8Array
 
-    kind: ClassVar[str] = "images"
-    noun: ClassVar[str] = "images"
-    axes: ClassVar[str] = "height×width×channels"
-    suffix: ClassVar[str] = ".png"
+    kind = "images"
+    noun = "images"
+    axes = "height×width×channels"
+    suffix = ".png"
     feature: ClassVar[Mapping[str, str]] = {"_type": "Image"}
-    embedding: ClassVar[str] = "pixels"
-    unit: ClassVar[str] = "root mean square of the pixels' differences, 0 to 255"
+    embedding = "pixels"
+    unit = "root mean square of the pixels' differences, 0 to 255"
 
     def __post_init__(self) -> None:
         array = self.pixels

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -24,16 +24,14 @@ class Rows(Texts):
     Values are numbers, true, false and text, and null where they are missing.
     """
 
-    kind: ClassVar[str] = "table"
-    noun: ClassVar[str] = "rows"
-    axes: ClassVar[str] = "bytes at most"
-    suffix: ClassVar[str] = ".json"
-    feature: ClassVar[Mapping[str, str]] = {"dtype": "string", "_type": "Value"}
-    embedding: ClassVar[str] = "mixed"
-    unit: ClassVar[str] = "share of the columns that differ, 0 to 1"
-    counts_labels: ClassVar[bool] = True
-    largest: ClassVar[int] = 50_000
-    columns: ClassVar[str] = "pe.data.columns:Columns"
+    kind = "table"
+    noun = "rows"
+    suffix = ".json"
+    embedding = "mixed"
+    unit = "share of the columns that differ, 0 to 1"
+    counts_labels = True
+    largest = 50_000
+    columns = "pe.data.columns:Columns"
 
     @property
     def records(self) -> list[Any]:
@@ -67,11 +65,8 @@ class Rows(Texts):
     @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
         """Return how a row differs from the declared shape, to end a sentence, or ''."""
-        return (
-            ""
-            if len(bytes(row)) <= shape[0]
-            else "is longer than its columns allow: declare them again"
-        )
+        is_long = len(bytes(row)) > shape[0]
+        return "is longer than its columns allow: declare them again" if is_long else ""
 
     @classmethod
     def check(cls, array: Array) -> bool:

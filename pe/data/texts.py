@@ -61,14 +61,14 @@ class Texts(Samples):
 
     utf8: npt.NDArray[np.bytes_]
 
-    kind: ClassVar[str] = "texts"
-    noun: ClassVar[str] = "texts"
-    axes: ClassVar[str] = "bytes at most"
-    suffix: ClassVar[str] = ".txt"
+    kind = "texts"
+    noun = "texts"
+    axes = "bytes at most"
+    suffix = ".txt"
     feature: ClassVar[Mapping[str, str]] = {"dtype": "string", "_type": "Value"}
-    embedding: ClassVar[str] = "tfidf"
-    is_text: ClassVar[bool] = True
-    unit: ClassVar[str] = "share of the pieces of three characters that are not in both, 0 to 1"
+    embedding = "tfidf"
+    is_text = True
+    unit = "share of the pieces of three characters that are not in both, 0 to 1"
 
     def __post_init__(self) -> None:
         array = self.utf8

@@ -92,11 +92,6 @@ class FolderSource(PrivateSource):
     """Names of units that the source can read from the files, where labels.csv has no such
     column."""
 
-    @property
-    def place(self) -> Path | None:
-        """The folder."""
-        return self.path
-
     @classmethod
     def find(cls, root: Path) -> Seen:
         """Propose labels to `pe init`, and privacy units: subfolders and columns of labels.csv.
@@ -298,7 +293,7 @@ class ImageFolder(FolderSource, ImageSource):
     _: KW_ONLY
     kind: Literal["folder"] = "folder"
 
-    suffixes: ClassVar[frozenset[str]] = SUFFIXES
+    suffixes = SUFFIXES
 
 
 @source
@@ -311,7 +306,7 @@ class TextFolder(FolderSource, TextSource):
     _: KW_ONLY
     kind: Literal["text_folder"] = "text_folder"
 
-    suffixes: ClassVar[frozenset[str]] = TEXT_SUFFIXES
+    suffixes = TEXT_SUFFIXES
 
 
 @as_private()

@@ -22,7 +22,7 @@ import warnings
 from dataclasses import KW_ONLY, replace
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -94,8 +94,8 @@ class Dicom(FolderSource, ImageSource):
     window: Window | None
     kind: Literal["dicom"] = "dicom"
 
-    suffixes: ClassVar[frozenset[str]] = _SUFFIXES
-    own_units: ClassVar[frozenset[str]] = frozenset({PATIENT})
+    suffixes = _SUFFIXES
+    own_units = frozenset({PATIENT})
 
     def open(self) -> PrivateDataset:
         """List the records, and always warn of burned-in text. Raise as `PrivateSource.open`.

@@ -33,6 +33,8 @@ from pe.private.tables import RowTable
 
 Values = Callable[[], Iterable[Any]]
 """A function that iterates over the values of a column anew."""
+_Table = tuple[int, Mapping[str, Values], Mapping[str, Sequence[str]]]
+"""The number of records, their columns, and the names of classes in the columns' types."""
 IMAGE = "image"
 TEXT = "text"
 LABEL = "label"
@@ -68,16 +70,13 @@ class MemorySource(PrivateSource):
         default=None, repr=False
     )
 
-    @property
-    def place(self) -> None:
-        """None."""
-
     def open(self) -> PrivateDataset:
         """List the records. Raise as `PrivateSource.open`.
 
         Samples are read later, by `check` and `blocks`.
         """
-        if (one := self.records) is None:
+        one = self.records
+        if one is None:
             raise PrivateDataError(
                 "The private records were in memory, and no file holds them: to go on with a run, "
                 "call pe.evolve with them and the same settings again, the run's directory as out, "
@@ -148,15 +147,12 @@ def _plain(value: Any) -> Any:
         value = value.get("bytes") or value.get("path")
     if value is None or isinstance(value, bytes | Path | Image.Image):
         return value
-    array = value.detach().cpu().numpy() if hasattr(value, "detach") else value
-    is_tensor = array is not value and array.ndim == 3
-    return (
-        Path(value)
-        if isinstance(value, str)
-        else np.moveaxis(array, 0, -1)
-        if is_tensor
-        else np.asarray(array)
-    )
+    if isinstance(value, str):
+        return Path(value)
+    if not hasattr(value, "detach"):
+        return np.asarray(value)
+    array = value.detach().cpu().numpy()
+    return np.moveaxis(array, 0, -1) if array.ndim == 3 else array
 
 
 # What pe.evolve is given, as a source.
@@ -178,11 +174,12 @@ def source_of(
     """
     arguments = {key: settings[key] for key in (IMAGE, TEXT, LABEL) if key in settings}
     own = {key: setting for key, setting in settings.items() if key not in arguments}
-    if COLUMNS in own and (wrong := [key for key in (IMAGE, TEXT) if key in arguments]):
-        raise RecipeError(
-            f"{where}: {wrong[0]} is not of the rows of a table, which columns declares: leave it "
-            "out."
-        )
+    for key in (IMAGE, TEXT):
+        if COLUMNS in own and key in arguments:
+            raise RecipeError(
+                f"{where}: `{key}` cannot be used with `columns`, because the records are then "
+                "rows of a table. Remove one of them."
+            )
     read = _at_path if isinstance(value, str | Path) else _in_memory
     own = read(value, arguments, own, where) | own
     keys = fields_of(load("pe.sources", own["kind"]))
@@ -218,12 +215,18 @@ def _in_memory(
     classes = own.get("classes")
     named = {*arguments.values(), *own.get(COLUMNS, ()), unit}
     count, columns, type_names = _columns(value, where, named)
-    for key, name in {**arguments, "privacy_unit": unit}.items():
+    declared = list(own.get(COLUMNS, ()))
+    wanted = [*arguments.items(), ("privacy_unit", unit), *((COLUMNS, name) for name in declared)]
+    for key, name in wanted:
         if name not in columns and name != RECORD:
             raise RecipeError(
-                f"{where}: {key} is '{name}', and the records have {list_names([*columns])}."
+                f"{where}: `{key}` names '{name}', but the records have {list_names([*columns])}."
             )
-    declared = _declared(own, columns, arguments.get(LABEL), where)
+    if arguments.get(LABEL) in declared:
+        raise RecipeError(
+            f"{where}: `label` is '{arguments[LABEL]}', which is also among `columns`. Remove it "
+            "there."
+        )
     free = {name: read for name, read in columns.items() if name not in (*declared, unit)}
     # A table's columns that are not declared are left out, a column `label` too.
     usual = [name for name in (LABEL, "labels") if name in free and (classes or not declared)]
@@ -253,24 +256,6 @@ def _in_memory(
     if modality == IMAGE:
         content |= _type_shape(columns[sample], own, where)
     return content | {"kind": _KINDS[modality]}
-
-
-def _declared(
-    own: Mapping[str, Any], columns: Mapping[str, Values], label: str | None, where: str
-) -> list[str]:
-    """Return the names of a table's declared columns, or none if the records are no table."""
-    declared = own.get(COLUMNS, {})
-    for name in declared:
-        if name not in columns:
-            raise RecipeError(
-                f"{where}: columns declares '{name}', which is not there: "
-                f"{nearest_name(name, columns)}"
-            )
-        if name == label:
-            raise RecipeError(
-                f"{where}: label is '{name}', which is among columns: take it out there."
-            )
-    return list(declared)
 
 
 def _together(parts: Sequence[Values]) -> Iterator[tuple[Any, ...]]:
@@ -335,13 +320,9 @@ def _modality(value: Any) -> str:
     is_file = isinstance(value, bytes | Path | Image.Image) or (
         isinstance(value, Mapping) and "bytes" in value
     )
-    return (
-        TEXT
-        if isinstance(value, str)
-        else IMAGE
-        if is_file or getattr(value, "ndim", 0) in (2, 3)
-        else ""
-    )
+    if isinstance(value, str):
+        return TEXT
+    return IMAGE if is_file or getattr(value, "ndim", 0) in (2, 3) else ""
 
 
 def _name_numbers(read: Values, names: Sequence[str]) -> Iterator[Any]:
@@ -353,9 +334,7 @@ def _name_numbers(read: Values, names: Sequence[str]) -> Iterator[Any]:
         yield names[value] if is_index else value
 
 
-def _columns(
-    value: Any, where: str, named: Collection[object]
-) -> tuple[int, Mapping[str, Values], Mapping[str, Sequence[str]]]:
+def _columns(value: Any, where: str, named: Collection[object]) -> _Table:
     """Return the number of records, their columns, and names of classes in a column's type.
 
     Where each record is a mapping, a key is a column if most of the first ones have it, or if the
@@ -364,25 +343,30 @@ def _columns(
     if isinstance(value, Mapping) and any(hasattr(one, "cast_column") for one in value.values()):
         raise RecipeError(f"{where}: private has the splits {', '.join(value)}: give one of them.")
     if hasattr(value, "cast_column") and hasattr(value, "__len__"):  # a Dataset of Hugging Face
-        return _hugging_face(value)
+        for name, feature in value.features.items():
+            if type(feature).__name__ == "Image":  # stays encoded: our rules decode it
+                value = value.cast_column(name, type(feature)(decode=False))
+        value = value.with_format("arrow")
+        return _of_arrow(
+            len(value),
+            value.features.arrow_schema,
+            lambda name: value.select_columns([name]).iter(_TOGETHER),
+        )
     if hasattr(value, "to_batches") and hasattr(value, "schema"):  # a table of pyarrow
-        class_names = {
-            name: feature_names(value.schema.metadata, name) for name in value.schema.names
-        }
-        columns = {
-            name: partial(_cells, partial(value.select([name]).to_batches, _TOGETHER))
-            for name in class_names
-        }
-        return len(value), columns, class_names
+        return _of_arrow(
+            len(value), value.schema, lambda name: value.select([name]).to_batches(_TOGETHER)
+        )
     if isinstance(value, tuple) and len(value) == 2:
         value = dict(zip((SAMPLE, LABEL), value, strict=True))
     if isinstance(value, Mapping) or hasattr(value, "columns"):  # arrays by name, or a data frame
         names = list(value if isinstance(value, Mapping) else value.columns)
-        if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-            raise RecipeError(
-                f"{where}: private has two columns named '{twice[0]}': rename or drop one of them."
-            )
-        if len(counts := {len(value[name]) for name in names}) != 1:
+        for name in names:
+            if names.count(name) > 1:
+                raise RecipeError(
+                    f"{where}: private has two columns named '{name}': rename or drop one of them."
+                )
+        counts = {len(value[name]) for name in names}
+        if len(counts) != 1:
             raise RecipeError(
                 f"{where}: private has {list_names(names)}, which differ in length, or are none."
             )
@@ -418,25 +402,10 @@ def _columns(
     )
 
 
-def _hugging_face(value: Any) -> tuple[int, Mapping[str, Values], Mapping[str, Sequence[str]]]:
-    """Return what `_columns` returns, for a `datasets.Dataset`.
-
-    Its images stay encoded, so that our rules decode them.
-    """
-    features = dict(value.features)
-    for name, feature in features.items():
-        if type(feature).__name__ == "Image":
-            value = value.cast_column(name, type(feature)(decode=False))
-    value = value.with_format("arrow")
-    columns: dict[str, Values] = {
-        name: partial(_cells, partial(value.select_columns([name]).iter, _TOGETHER))
-        for name in features
-    }
-    return (
-        len(value),
-        columns,
-        {name: one.names for name, one in features.items() if hasattr(one, "str2int")},
-    )
+def _of_arrow(count: int, schema: Any, read: Callable[[str], Iterable[Any]]) -> _Table:
+    """Return what `_columns` returns, for columns whose batches `read` reads, by name."""
+    columns = {name: partial(_cells, read, name) for name in schema.names}
+    return count, columns, {name: feature_names(schema.metadata, name) for name in columns}
 
 
 def _in_order(values: Any) -> Iterator[Any]:
@@ -462,6 +431,6 @@ def _parts(rows: Values, key: Any) -> Iterator[Any]:
             yield UNREADABLE
 
 
-def _cells(read: Callable[[], Iterable[Any]]) -> Iterator[Any]:
-    """Yield the values of tables, or of record batches, of pyarrow that have one column."""
-    return (cell for batch in read() for cell in arrow_cells(batch.column(0)))
+def _cells(read: Callable[[str], Iterable[Any]], name: str) -> Iterator[Any]:
+    """Yield the values of a column of pyarrow, from batches that have no other."""
+    return (cell for batch in read(name) for cell in arrow_cells(batch.column(0)))

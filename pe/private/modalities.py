@@ -19,7 +19,7 @@ from pe.data.constraints import Constraints, Declared
 from pe.data.decoding import Channels, Resize, decode_image, dimness
 from pe.data.images import Images
 from pe.data.rows import Rows
-from pe.data.samples import Array, Samples, Shape
+from pe.data.samples import Array, Shape
 from pe.data.structure import Structure
 from pe.data.texts import LONGEST, MARGIN, MOST_MARKS, UTF_8, Texts, check_encoding, decode_text
 from pe.errors import BadSample, PrivateDataError
@@ -49,7 +49,7 @@ class ImageSource(PrivateSource):
     channels: Channels = 3
     largest_side: Annotated[int, Field(strict=True, ge=1, le=2**15)] | None = None
 
-    modality: ClassVar[type[Samples]] = Images
+    modality = Images
     in_files: ClassVar[bool] = True
     """Whether each image is an encoded file; else it is an array."""
 
@@ -138,9 +138,9 @@ class TextSource(PrivateSource):
     encoding: Annotated[str, AfterValidator(check_encoding)] = UTF_8
     structure: Structure | None = None
 
-    modality: ClassVar[type[Samples]] = Texts
-    shared: ClassVar[tuple[str, ...]] = ("structure",)
-    binding: ClassVar[tuple[str, ...]] = ("structure",)
+    modality = Texts
+    shared = ("structure",)
+    binding = ("structure",)
 
     @property
     def shape(self) -> Shape:
@@ -188,9 +188,9 @@ class RowSource(PrivateSource):
     columns: Annotated[Mapping[str, Column], Field(min_length=1)]
     constraints: tuple[Declared, ...] = ()
 
-    modality: ClassVar[type[Samples]] = Rows
-    shared: ClassVar[tuple[str, ...]] = ("columns", "constraints")
-    binding: ClassVar[tuple[str, ...]] = ("constraints",)
+    modality = Rows
+    shared = ("columns", "constraints")
+    binding = ("constraints",)
 
     def __post_init__(self) -> None:
         """Raise RecipeError if a constraint cannot be met."""

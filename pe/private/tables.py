@@ -20,6 +20,7 @@ from pe.data.tables import (
     ROWS_READ,
     ColumnFile,
     Row,
+    check_column,
     columns_of,
     feature_names,
     open_columns,
@@ -28,7 +29,7 @@ from pe.data.tables import (
     table_files,
 )
 from pe.data.texts import UTF_8, check_encoding
-from pe.errors import BadImage, BadSample, PrivateDataError, nearest_name
+from pe.errors import BadImage, BadSample, PrivateDataError
 from pe.private.dataset import Outcome, PrivateDataset, Reread, as_private, outcome_of, place_in
 from pe.private.modalities import ImageSource, RowSource, TextSource
 from pe.private.naming import Seen, list_names, see_columns
@@ -62,11 +63,6 @@ class TableSource(PrivateSource):
     together: ClassVar[int] = ROWS_READ
     """The most samples that are read at a time."""
     unit_hint: ClassVar[str] = "a table has no subfolders: name a column of {path}"
-
-    @property
-    def place(self) -> TablePath | None:
-        """The file or folder."""
-        return self.path
 
     @as_private()
     def open(self) -> PrivateDataset:
@@ -186,8 +182,8 @@ class ImageParquet(TableSource, ImageSource):
     path: Place
     _: KW_ONLY
     kind: Literal["parquet"] = "parquet"
-    sample: ClassVar[str] = "The image in row"
-    together: ClassVar[int] = _IMAGES_READ
+    sample = "The image in row"
+    together = _IMAGES_READ
     image_column: str = "image"
     label_column: str | None = None
 
@@ -251,10 +247,7 @@ class ImageParquet(TableSource, ImageSource):
     def _check_columns(self, path: TablePath, file: ColumnFile) -> None:
         """Refuse a file that does not have each column once, or whose images are no bytes."""
         for column in (self.image_column, self.label_column, self._unit):
-            if column is not None and file.schema.names.count(column) != 1:
-                raise PrivateDataError(
-                    f"{path} has no column '{column}': {nearest_name(column, file.schema.names)}"
-                )
+            check_column(path, column or self.image_column, file.schema.names)
         kind = file.schema.field(self.image_column).type
         if not _is_bytes(kind):
             raise PrivateDataError(
@@ -296,7 +289,7 @@ class TextTable(TableSource, TextSource):
     path: Place
     _: KW_ONLY
     kind: Literal["text_table"] = "text_table"
-    sample: ClassVar[str] = "The text in row"
+    sample = "The text in row"
     text_column: Text = "text"
     label_column: Text | None = None
 

@@ -20,7 +20,7 @@ import tarfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePosixPath
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pe.data.arrays import UInt8Array
 from pe.data.remote import Place, TablePath
@@ -68,10 +68,8 @@ class WebDataset(TableSource, ImageSource):
     image_column: Text | None = None
     label_column: Text | None = None
 
-    noun: ClassVar[str] = "Sample"
-    unit_hint: ClassVar[str] = (
-        "samples in {path} have no subfolders: name a member's suffix, or a key of .json"
-    )
+    noun = "Sample"
+    unit_hint = "samples in {path} have no subfolders: name a member's suffix, or a key of .json"
 
     @as_private()
     def open(self) -> PrivateDataset:
