@@ -65,7 +65,6 @@ _LISTED = ("category", "ordinal")
 _MEASURED = ("integer", "real", "date")
 _LARGEST = 1e300  # of a bound
 _MOST_LISTED = 64  # values of a category that is proposed
-_FROM_MEMORY = 256  # columns of up to so many values hold them as JSON
 _CENTURY = 36_524  # days, at least
 _CODE = re.compile(r"\+|-?0\d")
 """The beginning of text that is no number as programs write it: 007, 02116, +1. As a listed value
@@ -134,9 +133,12 @@ class Column(BaseModel):
     def _follows(cls, content: Any) -> Any:
         if not isinstance(content, dict):
             return content
-        missing = {"missing": True} if content.get("missing_values") else {}
-        decimal = {"decimal": ","} if content.get("thousands") == "." else {}
-        return missing | decimal | content
+        usual: dict[str, Any] = {}
+        if content.get("missing_values"):
+            usual["missing"] = True
+        if content.get("thousands") == ".":
+            usual["decimal"] = ","
+        return usual | content
 
     @field_validator("min", "max", mode="before")
     @classmethod
@@ -178,9 +180,11 @@ class Column(BaseModel):
             raise ValueError(
                 "missing is false, but missing_values lists some: leave one of them out"
             )
-        if twice := set(self.names) & {text_of_cell(code) for code in self.missing_values}:
+        twice = self._absent.intersection(self.names)
+        if twice:
             raise ValueError(
-                f"{min(twice)!r} is among values and among missing_values: leave it out of one"
+                f"{min(map(str, twice))!r} is among values and among missing_values: leave it out "
+                "of one"
             )
         if self.decimal == self.thousands:
             raise ValueError(f"decimal and thousands are both {self.decimal!r}: they must differ")
@@ -242,7 +246,7 @@ class Column(BaseModel):
         codes = {text: self.code(text) for text in texts}
         if len(set(codes.values())) < len(codes):
             return False
-        if self.kind in _LISTED or self.kind == "boolean":
+        if self.kind not in _MEASURED:
             return True
         if self.kind == "date":  # no time of the day may be lost
             return not any(
@@ -264,7 +268,7 @@ class Column(BaseModel):
         """The number of values. A missing value has the code `size`."""
         if self.kind in _MEASURED:
             return math.floor(self._steps + 1e-6) + 1
-        return 2 if self.kind == "boolean" else len(self._listed)
+        return len(self._listed)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -272,8 +276,10 @@ class Column(BaseModel):
         return tuple(text_of_cell(value) for value in self.values)
 
     @cached_property
-    def _listed(self) -> tuple[str, ...]:
-        """The values of a category or ordinal as text, by code."""
+    def _listed(self) -> tuple[str | bool, ...]:
+        """The values of a category, ordinal or boolean, by code."""
+        if self.kind == "boolean":
+            return (False, True)
         return self.names + (OTHER,) * (self.other and OTHER not in self.names)
 
     @cached_property
@@ -315,10 +321,9 @@ class Column(BaseModel):
             raise BadCell("holds a number of many hundred digits, or a date beyond the year 9999.")
         if cell is None or self._is_missing(cell):
             return self.size, False
-        if self.kind in _LISTED:
-            return self._listed_code(cell), False
-        if self.kind == "boolean":
-            return read_truth(cell), False
+        if self.kind not in _MEASURED:
+            is_boolean = self.kind == "boolean"
+            return read_truth(cell) if is_boolean else self._listed_code(cell), False
         # Whole numbers stay whole: beyond 2^53 a float would be another value.
         number: Number = (
             self._day(cell)
@@ -382,16 +387,8 @@ class Column(BaseModel):
 
     def value(self, code: int) -> str | int | float | bool | None:
         """Return the value with this code, as JSON has it: a date is text, a missing one None."""
-        if code >= self.size:
-            return None
-        if self.kind in _LISTED:
-            return self._listed[code]
-        if self.kind == "boolean":
-            return bool(code)
-        number = self._first + code * self._step
-        if self.kind == "date":
-            return date.fromordinal(round(number)).isoformat()
-        return round(number) if self.kind == "integer" else round(number, self._digits)
+        cell = self.cell(code)
+        return cell.isoformat() if isinstance(cell, date) else cell
 
     @cached_property
     def of_rows(self) -> Column:
@@ -416,10 +413,14 @@ class Column(BaseModel):
 
     def cell(self, code: int) -> str | int | float | bool | date | None:
         """Return the value with this code in its own type: a date as such."""
-        value = self.value(code)
-        return (
-            date.fromisoformat(value) if self.kind == "date" and isinstance(value, str) else value
-        )
+        if code >= self.size:
+            return None
+        if self.kind not in _MEASURED:
+            return self._listed[code]
+        number = self._first + code * self._step
+        if self.kind == "date":
+            return date.fromordinal(round(number))
+        return round(number) if self.kind == "integer" else round(number, self._digits)
 
     @property
     def scale(self) -> tuple[float, float]:
@@ -431,12 +432,8 @@ class Column(BaseModel):
 
     def texts(self, codes: Codes) -> list[str]:
         """Return the values with these codes, each as JSON."""
-        if self.size < max(_FROM_MEMORY, len(codes)):
-            texts = [
-                json.dumps(self.value(code), ensure_ascii=False) for code in range(self.size + 1)
-            ]
-            return [texts[code] for code in codes.tolist()]
-        return [json.dumps(self.value(code)) for code in codes.tolist()]
+        known = {code: _as_json(self.value(code)) for code in set(codes.tolist())}
+        return [known[code] for code in codes.tolist()]
 
     def bins(self, codes: Codes, most: int = BINS) -> Codes:
         """Return the bin of each code.
@@ -464,10 +461,11 @@ class Column(BaseModel):
     @property
     def longest(self) -> int:
         """The bytes of the longest value as JSON."""
-        if self.kind in _LISTED:
-            return max(len(text.encode()) for text in self.texts(np.arange(self.size + 1)))
-        ends = (json.dumps(self.value(code)) for code in (0, self.size - 1, self.size))
-        return max(map(len, ends)) + (self._digits if self.kind == "real" else 0)
+        # Of numbers the ends are longest; what is between them may have more digits.
+        is_measured = self.kind in _MEASURED
+        codes = [0, self.size - 1, self.size] if is_measured else range(self.size + 1)
+        longest = max(len(text.encode()) for text in self.texts(np.array(codes)))
+        return longest + (self._digits if self.kind == "real" else 0)
 
     @property
     def _digits(self) -> int:
@@ -547,11 +545,8 @@ def _proposal(kind: str, cells: Set[str]) -> dict[str, Any]:
     scale = 10**digits
     low = round(min(numbers) * scale)
     high = round(max(numbers) * scale)
-    width = 1
-    while width * 10 <= max(
-        high - low, abs(low) // 100, abs(high) // 100
-    ):  # the ends have three digits at most
-        width *= 10
+    # The ends have three digits at most.
+    width = 10 ** (len(str(max(high - low, abs(low) // 100, abs(high) // 100))) - 1)
     ends = {"min": (-(-low // width) - 1) * width, "max": (high // width + 1) * width}
     if digits:
         ends = {name: end / scale for name, end in ends.items()}
@@ -565,6 +560,10 @@ def _number(bound: Any, kind: str) -> Number:
     return int(bound) if kind == "integer" else float(bound)
 
 
+def _as_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 class Columns(dict[str, Column]):
     """The columns of a table by name, in their order.
 
@@ -575,7 +574,7 @@ class Columns(dict[str, Column]):
 
     def __init__(self, columns: Mapping[str, Column | Mapping[str, Any]]) -> None:
         super().__init__({name: Column.model_validate(one) for name, one in columns.items()})
-        self._keys = [json.dumps(name, ensure_ascii=False) for name in columns]
+        self._keys = [*map(_as_json, columns)]
         self.clipped: Counter[str] = Counter()
 
     @property
@@ -612,7 +611,7 @@ class Columns(dict[str, Column]):
                 faults[column_name] = str(fault)
                 continue
             clipped += [column_name] * is_clipped
-            texts.append(f"{key}:{json.dumps(column.value(code), ensure_ascii=False)}")
+            texts.append(f"{key}:{_as_json(column.value(code))}")
         if faults:
             column_name, why = next(iter(faults.items()))
             raise BadRow(f"{name}: column '{column_name}' {why}", faults)
@@ -637,7 +636,7 @@ class Columns(dict[str, Column]):
         columns = {name: column.of_rows for name, column in self.items()}
         codes = np.empty((len(rows), len(self)), np.int64)
         sizes = self.sizes.tolist()
-        places: list[dict[Any, int]] = [{} for _ in self]
+        places: list[dict[object, int]] = [{} for _ in self]
         for i, row in enumerate(rows.records):
             if isinstance(row, list):
                 codes[i] = [
@@ -647,10 +646,10 @@ class Columns(dict[str, Column]):
                 continue
             for j, (name, column) in enumerate(columns.items()):
                 value = row.get(name)
-                known = places[j]
-                if (code := known.get((type(value), value))) is None:
-                    code = known[type(value), value] = column.code(value)
-                codes[i, j] = code
+                key = (type(value), value)
+                if key not in places[j]:
+                    places[j][key] = column.code(value)
+                codes[i, j] = places[j][key]
         return codes
 
     def bins(self, codes: Codes) -> Codes:

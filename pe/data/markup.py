@@ -109,7 +109,6 @@ _WORDED = re.compile(
     r"|Thinking Process:(?=\s)"
 )
 _GRANITE_ANSWER = re.compile(r"Here(?:'s| is) my response:")
-_MAY_HOLD = re.compile(r"[<\[◁]|\A(?:Here|analysis|assistantfinal|thought|Thinking)")
 _STRUCK = re.compile(r"<s[ >]")
 _TOKENS = {*ENDS, *HEADS, *(token for pair in (*THOUGHTS, *ANSWERS) for token in pair)}
 _TOKENS -= {"</s>", *(token for pair in (*_PLAIN, *_BEHIND_THOUGHTS) for token in pair)}
@@ -151,16 +150,16 @@ def unwrap(answer: str) -> Unwrapped:
             f"An answer is a {type(answer).__name__}, not a string: hand over the model's text."
         )
     work = _Answer(answer.strip())
-    if not _MAY_HOLD.search(work.text):
-        return Unwrapped(work.text)
     work.trim()
-    if fault := work.strip_harmony() or work.strip_thoughts() or work.strip_worded():
+    fault = work.strip_harmony() or work.strip_thoughts() or work.strip_worded()
+    if fault:
         return Unwrapped("", fault=fault)
     has_thoughts = any("…" in one for one in work.tokens)
     work.strip_tags(has_thoughts)
     work.trim()
     tokens = tuple(dict.fromkeys(work.tokens))
-    if token := work.stray_token(has_thoughts):
+    token = work.stray_token(has_thoughts)
+    if token:
         return Unwrapped("", fault=f"{token}, of a chat template, is left in the text")
     if tokens and not work.text:
         return Unwrapped("", fault=f"it holds nothing but {' and '.join(tokens)}")
@@ -220,7 +219,8 @@ class _Answer:
 
         Other models write no such words, so their thoughts never end.
         """
-        if not (opening := _WORDED.match(self.text)):
+        opening = _WORDED.match(self.text)
+        if opening is None:
             return ""
         parts = _GRANITE_ANSWER.split(self.text)
         if len(parts) != 2:
@@ -236,7 +236,8 @@ class _Answer:
             )
             if pair is None:
                 break
-            if (closing := _search(re.escape(pair[1]), self.text)) is None:
+            closing = _search(re.escape(pair[1]), self.text)
+            if closing is None:
                 return f"its thoughts begin with {pair[0]} and do not end"
             self.cut(self.text[closing.end() :], "…".join(pair))
             self.trim()
@@ -275,8 +276,9 @@ class _Answer:
     def stray_token(self, has_thoughts: bool) -> str:
         """Return a token of a template that is left in the text, or an empty text."""
         text = self.text
-        if token := _TOKEN.search(text):
-            return str(token[0])
+        token = _TOKEN.search(text)
+        if token:
+            return token[0]
         for opening, closing in _PLAIN + _BEHIND_THOUGHTS if has_thoughts else _PLAIN:
             openings = text.count(opening[:-1])
             closings = text.count(closing)
@@ -284,16 +286,10 @@ class _Answer:
                 return opening if openings else closing
         marks = len(_STRUCK.findall(text))
         ends = text.count("</s>")
-        whole = (
-            text.startswith("<s>") and text.endswith("</s>") and ends == 1
-        )  # or begun and ended by Llama 2's tokens
-        return (
-            "</s>"
-            if whole or ends > marks
-            else "<s>"
-            if text.startswith("<s>") and not ends
-            else ""
-        )
+        is_begun = text.startswith("<s>")  # as by Llama 2's tokens
+        if ends > marks or (is_begun and ends == 1 and text.endswith("</s>")):
+            return "</s>"
+        return "<s>" if is_begun and not ends else ""
 
 
 def _search(pattern: str, text: str) -> re.Match[str] | None:

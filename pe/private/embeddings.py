@@ -192,7 +192,6 @@ def _table(path: Path | None, shape: tuple[int, int]) -> Vectors:
 SHARD_BYTES = 2**25
 """Bytes of a shard's vectors, on the average: enough to be worth a message, few enough to hold many
 at a time."""
-_PIECE = 2**20  # units looked at together, so that memory holds no second array of all
 
 
 def shards(private: PrivateEmbeddings, count: int, key: int) -> Iterator[PrivateEmbeddings]:
@@ -216,10 +215,7 @@ def parts(units: Units, count: int, key: int) -> Iterator[slice | Units]:
     The `key`, 64 random bits, decides which units share a part, so that nobody can choose it. No
     sum depends on it.
     """
-    pieces = ((at, units[at : at + _PIECE]) for at in range(0, len(units), _PIECE))
-    if count == 1 or all(
-        np.array_equal(piece, np.arange(at, at + len(piece))) for at, piece in pieces
-    ):
+    if count == 1 or np.array_equal(units, np.arange(len(units))):
         # each record is its own unit
         for start, stop in pairwise(len(units) * number // count for number in range(count + 1)):
             yield slice(start, stop)
@@ -231,8 +227,5 @@ def parts(units: Units, count: int, key: int) -> Iterator[slice | Units]:
 
 def place(units: Units, count: int, key: int) -> npt.NDArray[np.unsignedinteger]:
     """Return the number of each record's shard, in [0, count), by a keyed hash of its unit."""
-    places = np.empty(len(units), np.min_scalar_type(count))
-    for at in range(0, len(units), _PIECE):
-        hashes = mix(units[at : at + _PIECE].astype(np.uint64) + np.uint64(key))  # modulo 2⁶⁴
-        places[at : at + _PIECE] = hashes % np.uint64(count)
-    return places
+    hashes = mix(units.astype(np.uint64) + np.uint64(key))  # modulo 2⁶⁴
+    return (hashes % np.uint64(count)).astype(np.min_scalar_type(count))
