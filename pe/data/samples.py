@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
@@ -327,11 +326,10 @@ PART = "."
 `hand.font`. In the rows of all other samples the column is 0, or empty."""
 
 
-@dataclass(frozen=True, eq=False)
-class Conditions(Mapping[str, Column]):
+class Conditions(dict[str, Column]):
     """A table with one row per sample.
 
-    Attributes:
+    Args:
         columns: name → array whose first axis counts the samples: numbers of any shape, or text
             (dtype `U`), but no objects. Empty for generators without conditions.
 
@@ -339,36 +337,25 @@ class Conditions(Mapping[str, Column]):
         ContractError: columns of different lengths, or of objects.
     """
 
-    columns: Mapping[str, Column] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        lengths = {name: len(column) for name, column in self.columns.items()}
+    def __init__(self, columns: Mapping[str, Column] | None = None) -> None:
+        super().__init__(columns or {})
+        lengths = {name: len(column) for name, column in self.items()}
         if len(set(lengths.values())) > 1:
             raise ContractError(f"Condition columns differ in length: {lengths}.")
-        for name, column in self.columns.items():
+        for name, column in self.items():
             if column.dtype.hasobject:
                 raise ContractError(
                     f"Condition column '{name}' holds Python objects: use numbers or text."
                 )
 
-    def __getitem__(self, name: str) -> Column:
-        return self.columns[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.columns)
-
-    def __len__(self) -> int:
-        """The number of columns (a mapping's length)."""
-        return len(self.columns)
-
     @property
     def rows(self) -> int | None:
         """The number of samples, or None without columns."""
-        return next((len(column) for column in self.columns.values()), None)
+        return next(map(len, self.values()), None)
 
     def take(self, indices: Indices) -> Conditions:
         """Return the rows at `indices`, in that order."""
-        return Conditions({name: column[indices] for name, column in self.columns.items()})
+        return Conditions({name: column[indices] for name, column in self.items()})
 
     @classmethod
     def concatenate(cls, parts: Sequence[Conditions]) -> Conditions:

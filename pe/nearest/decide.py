@@ -40,9 +40,7 @@ class Frame:
     """
 
     metric: Metric
-    centre: (
-        Vectors | Float64Array
-    )  # (d,), in the precision of what it is subtracted from: float32 for l2, else float64
+    centre: Float64Array  # (d,)
     scale: float  # a power of two, at most 2⁶⁴
 
     @classmethod
@@ -53,9 +51,7 @@ class Frame:
         enormous candidates from costing all others their precision.
         """
         sample = exact.lift(candidates[:: -(-len(candidates) // _SAMPLE)], metric)
-        centre: Vectors | Float64Array = np.median(sample, axis=0)
-        if metric == "l2":
-            centre = centre.astype(np.float32)
+        centre = np.median(sample, axis=0)
         norms = np.sqrt(np.square(sample - centre).sum(axis=1))
         norms = norms[norms > 0]
         scale = (
@@ -74,10 +70,7 @@ class Frame:
         step = max(1, _CHUNK // vectors.shape[1])
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             for part in slices(len(vectors), step):
-                own = (
-                    vectors[part] if self.metric == "l2" else exact.lift(vectors[part], self.metric)
-                )
-                rows[part] = (own - self.centre) * self.scale
+                rows[part] = (exact.lift(vectors[part], self.metric) - self.centre) * self.scale
             return rows, exact.radius(rows, FLOAT32)
 
 
@@ -199,7 +192,6 @@ class Decider:
         step = max(1, min(_ROWS, _BLOCK // max(queries.shape[1], 8 * (self.q + _SPARE))))
         if len(self.reachable):  # all blocks first: few rows take as long as many
             rows = self._search(read, answer, rows, step)
-        centre = self.frame.centre.astype(np.float64)
         for part in slices(len(rows), step):
             at = rows[part]
             block = read(at)
@@ -208,7 +200,7 @@ class Decider:
             answer[at[zero]] = np.arange(self.q)  # at right angles to all candidates: all tie
             rest = finite & ~zero
             answer[at[rest]] = exact.exact_nearest(
-                block[rest], self.candidates, self.q, self.metric, centre
+                block[rest], self.candidates, self.q, self.metric, self.frame.centre
             )
         return answer
 

@@ -98,8 +98,6 @@ class FolderSource(PrivateSource):
 
         Confidential.
         """
-        if not root.is_dir():
-            raise PrivateDataError(f"The folder {root} does not exist.")
         if (root / LABELS_CSV).is_file():
             labels = label_names(TextFolder(root)._in_csv().labels or ())
             columns = [

@@ -171,8 +171,8 @@ def _array(path: Path, array: str) -> Iterator[tuple[_Header, IO[bytes]]]:
 
     The header is checked against the size that the archive announces.
     """
-    members = _members(path)
     with _archive(path) as archive:
+        members = [name.removesuffix(".npy") for name in archive.namelist()]
         if array not in members:
             near = nearest_name(array, members)
             pictures = ", ".join(f"'{name}'" for name in members if "label" not in name)
