@@ -28,6 +28,8 @@ from pe.data.samples import (
 )
 from pe.errors import ContractError, DamagedFile
 
+MappedArray = np.memmap[Any, np.dtype[Any]]
+
 
 class ColumnWriter:
     """Columns of `rows` rows in a folder, filled in any order without holding them in memory.
@@ -42,7 +44,7 @@ class ColumnWriter:
     def __init__(self, folder: Path, rows: int) -> None:
         self._folder = folder
         self._rows = rows
-        self._files: dict[str, np.memmap[Any, np.dtype[Any]]] = {}
+        self._files: dict[str, MappedArray] = {}
         self._texts: dict[str, list[tuple[Indices, Array]]] = {}
         self._names: set[str] | None = None  # that every part has
 
@@ -60,7 +62,7 @@ class ColumnWriter:
             else:
                 self._target(name, column)[rows] = column
 
-    def _target(self, name: str, column: Array) -> np.memmap[Any, np.dtype[Any]]:
+    def _target(self, name: str, column: Array) -> MappedArray:
         if name not in self._files:
             self._files[name] = open_table(
                 self._path(name), column.dtype, (self._rows, *column.shape[1:])
@@ -81,24 +83,19 @@ class ColumnWriter:
         for file in self._files.values():
             file.flush()
         for name, parts in self._texts.items():
-            width = max((part.dtype.itemsize for _, part in parts), default=4) // 4
-            whole = np.zeros(self._rows, dtype=f"<U{max(width, 1)}")
+            whole = np.zeros(self._rows, np.result_type(*(part for _, part in parts)))
             for rows, part in parts:
                 whole[rows] = part
             np.save(self._path(name), whole, allow_pickle=False)
         return sorted(self._path(name) for name in (*self._files, *self._texts))
 
 
-def open_table(
-    path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]
-) -> np.memmap[Any, np.dtype[Any]]:
+def open_table(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> MappedArray:
     """Return a new .npy file that is mapped for writing, with its room on the disk reserved.
 
     A full disk is thus an OSError here. Later, a write into a mapped file would end the process.
     """
-    table: np.memmap[Any, np.dtype[Any]] = np.lib.format.open_memmap(
-        path, mode="w+", dtype=dtype, shape=shape
-    )
+    table: MappedArray = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
     if hasattr(os, "posix_fallocate"):  # not on macOS
         with path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)

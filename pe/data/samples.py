@@ -365,7 +365,7 @@ class Conditions(dict[str, Column]):
             ContractError: the parts' columns differ, not counting columns that only some samples
                 have (`PART`).
         """
-        names = {tuple(sorted(name for name in part.columns if PART not in name)) for part in parts}
+        names = {tuple(sorted(name for name in part if PART not in name)) for part in parts}
         if len(names) > 1:
             raise ContractError(f"Condition columns differ between answers: {sorted(names)}.")
         like = {name: column for part in parts for name, column in part.items()}

@@ -139,55 +139,38 @@ class _Sums:
     """Sums over a label's candidates, which are all that the likelihood of its votes takes.
 
     Attributes:
-        count, total, squares: the number of votes, their sum, and the sum of their squares.
         values: eigenvalues of the products of the functions, (r,).
         directions: of these eigenvalues, in the functions, scaled to length 1 over the candidates,
             (functions, r).
-        ones, votes: sums of the directions over the candidates, and their products with the votes,
-            (r,).
+        along: products of the directions with ones and with the votes, (r, 2).
+        products: products of ones and the votes with each other, (2, 2).
     """
 
-    count: int
-    total: float
-    squares: float
     values: Votes
     directions: Matrix
-    ones: Votes
-    votes: Votes
+    along: Matrix
+    products: Matrix
 
     @classmethod
     def of(cls, basis: _Basis, rows: Items, noisy: Votes, vectors: Vectors) -> _Sums:
         size = basis.weights.shape[1]
-        votes = noisy[rows]
-        products = np.zeros((size, size))
-        ones = np.zeros(size)
-        with_votes = np.zeros(size)
+        products = np.zeros((size + 2, size + 2))
         for part, functions in basis.blocks(vectors, rows):
-            products += functions.T @ functions
-            ones += functions.sum(axis=0)
-            with_votes += noisy[part] @ functions
+            block = np.column_stack([functions, np.ones(len(part)), noisy[part]])
+            products += block.T @ block
         # Directions without weight would be divided by nearly zero.
-        values, directions = np.linalg.eigh(products)
+        values, directions = np.linalg.eigh(products[:size, :size])
         large = values > values.max() * 1e-10
-        values, directions = values[large], directions[:, large] / np.sqrt(values[large])
-        total = float(votes.sum())
-        squares = float(votes @ votes)
-        return cls(
-            len(rows),
-            total,
-            squares,
-            values,
-            directions,
-            ones @ directions,
-            with_votes @ directions,
-        )
+        values = values[large]
+        directions = directions[:, large] / np.sqrt(values)
+        along = directions.T @ products[:size, size:]
+        return cls(values, directions, along, products[size:, size:])
 
     @property
     def spread(self) -> float:
         """The variance of the noisy votes."""
-        return max(
-            float(self.squares / self.count - (self.total / self.count) ** 2), np.finfo(float).tiny
-        )
+        mean, square = self.products[1] / self.products[0, 0]
+        return max(float(square - mean**2), np.finfo(float).tiny)
 
     def likelihood(self, a: Matrix, b: Matrix, sigma: float) -> tuple[Matrix, Matrix]:
         """Return the log likelihood at variances a and b, arrays of one shape, and μ.
@@ -196,14 +179,14 @@ class _Sums:
         """
         inside = a[..., None] * self.values + b[..., None] + sigma**2
         outside = b + sigma**2
-        one = (self.ones**2 / inside).sum(-1) + (self.count - self.ones @ self.ones) / outside
-        both = (self.ones * self.votes / inside).sum(-1) + (
-            self.total - self.ones @ self.votes
-        ) / outside
-        two = (self.votes**2 / inside).sum(-1) + (self.squares - self.votes @ self.votes) / outside
-        logs = np.log(inside).sum(-1) + (self.count - len(self.values)) * np.log(outside)
-        mean = both / one
-        return -(logs + two - mean * both) / 2, mean
+        # The covariance is `inside` along the directions, and `outside` at right angles to them.
+        rest = self.products - self.along.T @ self.along
+        scaled = np.einsum("ri,...r,rj->ij...", self.along, 1 / inside, self.along)
+        scaled += rest[:, :, None, None] / outside
+        count = self.products[0, 0] - len(self.values)
+        logs = np.log(inside).sum(-1) + count * np.log(outside)
+        mean = scaled[0, 1] / scaled[0, 0]
+        return -(logs + scaled[1, 1] - mean * scaled[0, 1]) / 2, mean
 
 
 @dataclass(frozen=True)
@@ -233,9 +216,8 @@ def _fit(basis: _Basis, members: list[Items], noisy: Votes, vectors: Vectors, si
     for each, mu in zip(sums, mean, strict=True):
         smooth = a[best] * each.spread * each.values
         noise = b[best] * each.spread + sigma**2
-        coefficients.append(
-            each.directions @ (smooth / (smooth + noise) * (each.votes - mu * each.ones))
-        )
+        shares = smooth / (smooth + noise)
+        coefficients.append(each.directions @ (shares * (each.along @ [-mu, 1])))
     return _Fit(float(likelihood[best]), basis, mean, np.stack(coefficients, axis=1))
 
 

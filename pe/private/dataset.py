@@ -9,7 +9,7 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -71,6 +71,7 @@ class Preflight:
     remarks: Sequence[str]  # sentences for the owner on cells that were changed or cannot be read
 
 
+@dataclass(repr=False, eq=False)
 class PrivateDataset:
     """Private records: samples with one label each, grouped into privacy units.
 
@@ -91,9 +92,7 @@ class PrivateDataset:
         shape: the shape of each sample (see `pe.data.samples.Shape`); for images (height, width,
             channels).
         on_bad_record: with "fail", `check` raises at a bad record; with "skip", it lists them.
-
-    Args:
-        records: the samples.
+        records: the samples. Confidential.
         where: names a record's place for its owner.
         remarks: returns sentences for the owner on the records read since the last call. One that
             is an error says why they look like a mistake: it refuses a start, unless bad records
@@ -101,36 +100,24 @@ class PrivateDataset:
         faults: records that are bad whatever their samples are, and why; their units become NOBODY.
     """
 
-    def __init__(
-        self,
-        records: Records,
-        labels: Labels,
-        units: Units,
-        *,
-        classes: Sequence[str],
-        modality: type[Samples],
-        shape: Shape,
-        unit_name: str = "record",
-        declared_size: int | None = None,
-        on_bad_record: OnBadRecord = "fail",
-        where: Where | None = None,
-        remarks: Callable[[], list[Remark]] = list,
-        faults: Mapping[int, str] | None = None,
-    ) -> None:
-        self.classes = tuple(classes)
-        self.labels = labels
-        self.units = units
-        self.unit_name = unit_name
-        self.declared_size = declared_size
-        self.modality = modality
-        self.shape = shape
-        self.on_bad_record: OnBadRecord = on_bad_record
-        self._records = records
-        self._where = where or (lambda index: f"Record {index + 1}")
-        self._remarks = remarks
-        self._faults = faults or {}
-        if self._faults:
-            self.units[list(self._faults)] = NOBODY
+    records: Records
+    labels: Labels
+    units: Units
+    _: KW_ONLY
+    classes: Sequence[str]
+    modality: type[Samples]
+    shape: Shape
+    unit_name: str = "record"
+    declared_size: int | None = None
+    on_bad_record: OnBadRecord = "fail"
+    where: Where = lambda index: f"Record {index + 1}"
+    remarks: Callable[[], list[Remark]] = list
+    faults: Mapping[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.classes = tuple(self.classes)
+        if self.faults:
+            self.units[list(self.faults)] = NOBODY
 
     def __len__(self) -> int:
         """The number of records, bad ones included. Confidential: show `declared_size` instead."""
@@ -159,10 +146,8 @@ class PrivateDataset:
                 a remark is an error.
         """
         bad: list[BadRecord] = []
-        cells: dict[
-            tuple[str, str], list[int]
-        ] = {}  # a column, and what is wrong with a cell → the records
-        self._remarks()  # of what was read before
+        cells: dict[tuple[str, str], list[int]] = {}  # a column and its fault → the records
+        self.remarks()  # of what was read before
         digests = np.empty((len(self), DIGEST_BYTES), np.uint8)
         readable = 0
         digest = hmac.new(
@@ -180,11 +165,11 @@ class PrivateDataset:
                 digests[readable] = np.frombuffer(sample_digest(outcome), np.uint8)
                 readable += 1
         remarks = [
-            f"Column '{column}': {len(rows):,} cells cannot be read. {self._where(rows[0])} has "
+            f"Column '{column}': {len(rows):,} cells cannot be read. {self.where(rows[0])} has "
             f"the first, which {why}"
             for (column, why), rows in cells.items()
         ]
-        others = self._remarks()
+        others = self.remarks()
         if self.on_bad_record == "fail":
             if cells and len(bad) > 1:
                 remedy = (
@@ -228,7 +213,7 @@ class PrivateDataset:
 
         Confidential.
         """
-        return islice(iter(self._records), count)
+        return islice(iter(self.records), count)
 
     def _outcomes(self) -> Iterator[Outcome]:
         """Yield one outcome per record. A sample of another shape is a PrivateDataError.
@@ -236,24 +221,19 @@ class PrivateDataset:
         Where bad records are skipped, each error is a BadSample, which stops nothing.
         """
         with as_private():
-            records = iter(self._records)
+            records = iter(self.records)
             for index in range(len(self)):
                 outcome = next(records, None)
                 if outcome is None:
                     raise PrivateDataError(
                         "The private data changed while they were read: start again."
                     )
-                if index in self._faults and not isinstance(
-                    outcome, PEError
-                ):  # whose own reason says more
-                    outcome = BadSample(self._faults[index])
-                misfit = (
-                    ""
-                    if isinstance(outcome, PEError)
-                    else self.modality.misfit(outcome, self.shape)
-                )
-                if misfit:
-                    outcome = PrivateDataError(f"{self._where(index)} {misfit}.")
+                if not isinstance(outcome, PEError):  # whose own reason says more
+                    misfit = self.modality.misfit(outcome, self.shape)
+                    if index in self.faults:
+                        outcome = BadSample(self.faults[index])
+                    elif misfit:
+                        outcome = PrivateDataError(f"{self.where(index)} {misfit}.")
                 if isinstance(outcome, PrivateDataError) and self.on_bad_record == "skip":
                     outcome = BadSample(str(outcome))
                 yield outcome
