@@ -171,8 +171,7 @@ def read_number(cell: object, decimal: str = ".", thousands: str = "") -> Number
 
 def _why_no_number(text: str) -> str:
     """Say why a text is no number, and what to declare."""
-    if text.lower() in _LIKE_MISSING:
-        return like_missing()
+    refuse_missing_word(text)
     if "inf" in text.lower():
         return "is infinite."
     if _DECIMAL_COMMA.fullmatch(text) and not _GROUPED.fullmatch(text):
@@ -189,14 +188,15 @@ def _why_no_number(text: str) -> str:
     return "is no number."
 
 
-def like_missing() -> str:
-    """Say that a cell looks like a word for a missing value."""
-    return "looks like a word for a missing value: list that word in `missing_values`."
-
-
 def is_like_missing(text: str) -> bool:
     """Return True for words that many programs write where a value is missing."""
     return text.lower() in _LIKE_MISSING
+
+
+def refuse_missing_word(text: str) -> None:
+    """Raise BadCell if a text is a word that many programs write where a value is missing."""
+    if is_like_missing(text):
+        raise BadCell("looks like a word for a missing value: list that word in `missing_values`.")
 
 
 def read_truth(cell: object) -> int:
@@ -206,8 +206,7 @@ def read_truth(cell: object) -> int:
         BadCell: the cell is none of the words and numbers for yes and no.
     """
     text = text_of_cell(cell).lower()
-    if is_like_missing(text):
-        raise BadCell(like_missing())
+    refuse_missing_word(text)
     if text not in _TRUTH:
         with suppress(BadCell):  # 1.0 is 1
             text = str(read_number(text))
@@ -237,8 +236,7 @@ def read_day(cell: object, form: str | None) -> date:
         return (datetime.strptime(text, form) if form else datetime.fromisoformat(text)).date()
     except ValueError:
         pass
-    if is_like_missing(text):
-        raise BadCell(like_missing())
+    refuse_missing_word(text)
     if _LIKE_DATE.fullmatch(text):
         raise BadCell("looks like a date of another form: set `format` ('%d.%m.%Y', say).")
     if text.replace(".", "", 1).isdecimal():

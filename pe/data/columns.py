@@ -38,11 +38,11 @@ from pe.data.cells import (
     BadCell,
     Number,
     is_like_missing,
-    like_missing,
     python_scalar,
     read_day,
     read_number,
     read_truth,
+    refuse_missing_word,
     text_of_cell,
 )
 from pe.data.rows import Rows
@@ -361,8 +361,7 @@ class Column(BaseModel):
         for form in (text, *forms):
             if form in self._places:
                 return self._places[form]
-        if is_like_missing(text):
-            raise BadCell(like_missing())
+        refuse_missing_word(text)
         if text.lower() in map(str.lower, self.names):
             raise BadCell(
                 "differs from a listed value in small and capital letters alone: list this form, "

@@ -108,12 +108,10 @@ def decode_image(
     with quiet():
         if isinstance(source, Image.Image):
             return _finish(source, target)
-        if isinstance(source, bytes):
-            return _decode(BytesIO(source), target)
-        if not source.is_file():
+        if isinstance(source, Path) and not source.is_file():
             raise BadImage(f"{target.name} is not a readable file.")
         try:
-            file = source.open("rb")
+            file = BytesIO(source) if isinstance(source, bytes) else source.open("rb")
         except OSError as error:
             raise BadImage(f"{target.name} cannot be read: {error.strerror}.") from error
         with file:
@@ -209,7 +207,8 @@ def _finish(image: Image.Image, target: _Target) -> UInt8Array:
             f"{getattr(image, 'tile', '')}{image.mode}"  # names the form of the pixels in the file
         )
         is_deep = ";16" in stored
-        if why := _misread(image, stored):
+        why = _misread(image, stored)
+        if why:
             raise BadImage(f"{name} has {why}.")
         image.load()
         orientation = image.getexif().get(_ORIENTATION, 1)

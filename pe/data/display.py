@@ -56,10 +56,8 @@ def picture(png: bytes, description: str) -> str:
 def thumbnail(image: Image, description: str, side: int = 96) -> str:
     """Return a picture of at most `side` pixels in height and width."""
     small = image.copy()
-    buffer = io.BytesIO()
     small.thumbnail((side, side))
-    small.save(buffer, format="PNG")
-    return picture(buffer.getvalue(), description)
+    return picture(png(small), description)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -47,7 +47,8 @@ def font_for(text: str, size: int) -> ImageFont.FreeTypeFont | None:
 def installed_fonts() -> tuple[Path, ...]:
     """Return the font files of this machine, including matplotlib's, plain ones first."""
     folders = [Path(os.path.expandvars(folder)).expanduser() for folder in _FOLDERS]
-    if (spec := find_spec("matplotlib")) is not None and spec.origin is not None:
+    spec = find_spec("matplotlib")
+    if spec is not None and spec.origin is not None:
         folders.append(Path(spec.origin).parent / "mpl-data" / "fonts" / "ttf")
     files = (path for folder in folders if folder.is_dir() for path in folder.rglob("*"))
     return tuple(

@@ -142,6 +142,9 @@ def unwrap(answer: str) -> Unwrapped:
     White space at its ends is taken off, too. Where nothing in the answer is certainly a text, the
     result says why.
 
+    Args:
+        answer: the text as the model wrote it.
+
     Raises:
         ContractError: `answer` is no string.
     """

@@ -68,15 +68,9 @@ class Rows(Texts):
         is_long = len(bytes(row)) > shape[0]
         return "is longer than its columns allow: declare them again" if is_long else ""
 
-    @classmethod
-    def check(cls, array: Array) -> bool:
-        """Return True if an array that was read from a file holds rows."""
-        if array.dtype.kind != "S" or array.ndim != 1 or not array.size:
-            return False
-        try:
-            return all(isinstance(row, dict | list) for row in cls(array).records)
-        except ValueError:
-            return False
+    @staticmethod
+    def _is_sound(utf8: bytes) -> bool:
+        return not utf8 or isinstance(json.loads(utf8), dict | list)
 
     def distances(self, others: Self) -> Float64Array:
         """Return the share of columns in which each row and its counterpart differ, 0 to 1."""

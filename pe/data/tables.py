@@ -596,23 +596,16 @@ def check_column(file: TablePath, column: str, names: Sequence[str] | set[str]) 
     """
     if column in names:
         return
-    near = nearest_name(column, names) if names else ""
-    hint = (
-        near
-        if near.startswith("did")
-        else "name one that it has; of CSV and TSV the first row names them."
-    )
-    if own := _SEPARATORS.get(file.suffix.lower()):
-        other = next(
-            (word for mark, word in _WORDS.items() if len(names) == 1 and mark in min(names)), ""
-        )
+    hint = nearest_name(column, names) if names else ""
+    if not hint.startswith("did"):
+        hint = "name one that it has; of CSV and TSV the first row names them."
+    own = _SEPARATORS.get(file.suffix.lower())
+    if own:
+        others = [word for mark, word in _WORDS.items() if mark in min(names)]
         if any(name.lower().startswith("sep=") for name in names):
-            hint = (
-                "it begins with a line sep=: leave that line out, and save the table with "
-                f"{_WORDS[own]}."
-            )
-        elif other:
-            hint = f"its cells are separated by {other}: save it with {_WORDS[own]}."
+            hint = f"it begins with a line sep=: leave that line out, and save the table with {_WORDS[own]}."
+        elif others and len(names) == 1:
+            hint = f"its cells are separated by {others[0]}: save it with {_WORDS[own]}."
     raise BadTable(f"{file} has no column '{column}': {hint}")
 
 

@@ -147,9 +147,14 @@ class Texts(Samples):
         if array.dtype.kind != "S" or array.ndim != 1 or not array.size:
             return False
         try:
-            return all(text == plain(text) for text in cls(array).strings)
-        except UnicodeDecodeError:
+            return all(map(cls._is_sound, array.tolist()))
+        except ValueError:
             return False
+
+    @staticmethod
+    def _is_sound(utf8: bytes) -> bool:
+        text = utf8.decode()
+        return text == plain(text)
 
     @classmethod
     def pack(cls, array: Array) -> dict[str, Array]:

@@ -81,7 +81,8 @@ def describe_search(backend: Backend) -> str:
 
 def _choose(backend: Backend) -> tuple[str, Callable[[Vectors], Search]]:
     """Return the library and device in words, and a function that makes a search of candidates."""
-    if backend != "torch" and (gpus := by_faiss.count_gpus()):
+    gpus = 0 if backend == "torch" else by_faiss.count_gpus()
+    if gpus:
         return f"faiss on {words_for(gpus)}", by_faiss.gpu_search
     if backend == "torch" or (backend == "auto" and _torch_is_better()):
         places = by_torch.devices()

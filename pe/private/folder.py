@@ -49,7 +49,7 @@ from pe.private.dataset import (
     refusal,
 )
 from pe.private.modalities import ImageSource, TextSource
-from pe.private.naming import Seen, label_names, like_labels, suggestion, text_of
+from pe.private.naming import Seen, check_labels, label_names, suggestion, text_of
 from pe.private.source import RECORD, SUBFOLDER, PrivateSource, source
 
 SUFFIXES = frozenset(
@@ -198,11 +198,8 @@ class FolderSource(PrivateSource):
         table = self.path / LABELS_CSV
         unit = self.privacy_unit
         columns = _read_csv(root, self.skips)
-        if "label" not in columns and (near := like_labels(columns)) and self.class_names != ():
-            raise PrivateDataError(
-                f"{table} has no column 'label', but '{near}': rename that, or set classes: [] if "
-                "it holds no labels."
-            )
+        if self.class_names != ():
+            check_labels("label", columns, table)
 
         def where(index: int) -> str:
             return f"Record {index + 1} of {table}"
@@ -330,16 +327,13 @@ def _refuse_metadata(root: Path, folders: Sequence[str], classes: Sequence[str] 
     """
     if classes == () or (folders and {text_of(name) for name in folders} <= set(classes or ())):
         return
-    tables = [
-        one
-        for name in _METADATA
-        if (one := root / name).is_file() and "file_name" in columns_of(one)
-    ]
-    if tables:
-        raise PrivateDataError(
-            f"{tables[0]} is not read: write its rows to {LABELS_CSV}, with a column file for "
-            "file_name and a column label, or set classes: [] if there are no labels."
-        )
+    for name in _METADATA:
+        table = root / name
+        if table.is_file() and "file_name" in columns_of(table):
+            raise PrivateDataError(
+                f"{table} is not read: write its rows to {LABELS_CSV}, with a column file for "
+                "file_name and a column label, or set classes: [] if there are no labels."
+            )
 
 
 def _top_folders(root: Path) -> list[str]:

@@ -250,14 +250,15 @@ def _size_within(data: bytes, is_jpeg: bool) -> tuple[int, int]:
     if not is_jpeg:  # one whose header Pillow does not know could be of any size
         with Image.open(BytesIO(data), formats=("JPEG2000", "PNG", "WEBP")) as image:
             return image.height, image.width
-    place = 0
-    while marker := _MARKER.search(data, place):
+    marker = _MARKER.search(data)
+    while marker:
         place = marker.end()
         if marker[1][0] in _FRAMES:
             sizes = data[place + 3 : place + 7]
             return int.from_bytes(sizes[:2]), int.from_bytes(sizes[2:])
         if marker[1][0] not in _WITHOUT_LENGTH:
             place += int.from_bytes(data[place : place + 2])
+        marker = _MARKER.search(data, place)
     raise BadImage("A strip of JPEG has no header.")
 
 

@@ -315,9 +315,19 @@ def like_labels(columns: Iterable[str]) -> str | None:
     return next((name for name in columns if _LIKE_LABELS.fullmatch(name.strip().lower())), None)
 
 
+def check_labels(name: str, columns: Iterable[str], place: object, noun: str = "column") -> None:
+    """Refuse data without the column `name` that seem to have labels in another one."""
+    near = like_labels(columns)
+    if name not in columns and near:
+        raise PrivateDataError(
+            f"{place} has no {noun} '{name}', but '{near}': rename it, or set classes: [] if it "
+            "holds no labels."
+        )
+
+
 def label_names(values: Iterable[object]) -> tuple[str, ...]:
     """Return the names in a column of labels. Values that cannot be labels are left out."""
-    return sorted_names(name for value in values if (name := text_of(value)))
+    return sorted_names(filter(None, map(text_of, values)))
 
 
 def list_names(columns: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ from pe.data.samples import slices
 from pe.errors import MissingDependency, PEError, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, Reread, outcome_of
 from pe.private.modalities import ImageSource
-from pe.private.naming import Seen, label_names, like_labels
+from pe.private.naming import Seen, check_labels, label_names
 from pe.private.source import RECORD, SUBFOLDER, ClassList, source
 
 IMAGES = "images"
@@ -59,11 +59,8 @@ class ImageNpz(ImageSource):
             self._check_images(images)
         count = images.shape[0]
         members = [name for name in _members(self.path) if name not in (IMAGES, self.privacy_unit)]
-        if LABELS not in members and (near := like_labels(members)) and self.class_names != ():
-            raise PrivateDataError(
-                f"{self.path} has no array 'labels', but '{near}': rename it, or set classes: [] "
-                "if it holds no labels."
-            )
+        if self.class_names != ():
+            check_labels(LABELS, members, self.path, "array")
         if self.privacy_unit == SUBFOLDER:
             raise PrivateDataError(
                 f"privacy_unit: an .npz file has no subfolders: name an array of {self.path}."
@@ -73,15 +70,10 @@ class ImageNpz(ImageSource):
         labels = _names(self.path, LABELS, count, self.skips) if is_labelled else nothing
         has_units = self.privacy_unit != RECORD
         units = _names(self.path, self.privacy_unit, count, self.skips) if has_units else nothing
-
-        def where(index: int) -> str:
-            return f"Record {index + 1} of {self.path}"
-
-        keys = zip(labels, units, strict=True)
         return self.bind(
             Reread(self._outcomes, images),
-            keys,
-            where,
+            zip(labels, units, strict=True),
+            lambda index: f"Record {index + 1} of {self.path}",
             is_labelled=is_labelled,
             has_units=has_units,
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import unicodedata
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY
 from functools import wraps
@@ -44,10 +43,11 @@ def _class_names(value: Any) -> Any:
                 "quotes"
             )
         names.append(unicodedata.normalize("NFC", str(name)))
-        if fault := class_fault(names[-1]):
+        fault = class_fault(names[-1])
+        if fault:
             raise ValueError(f"the class name {names[-1]!r} {fault}")
-    if twice := Counter(names) - Counter({*names}):
-        raise ValueError(f"{min(twice)!r} is listed twice")
+        if names.count(names[-1]) > 1:
+            raise ValueError(f"{names[-1]!r} is listed twice")
     return tuple(names)
 
 

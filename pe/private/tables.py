@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator
 
@@ -47,15 +47,21 @@ _SPOILING = ("utf-16", "utf-32", "utf-7", "hz", "iso2022")
 follows."""
 
 
+@source
 class TableSource(PrivateSource):
     """A file in which records follow one another, or a folder of such files.
 
     Files are read in the order of their names.
+
+    Attributes:
+        path: the file, or the folder of files; either may be remote, such as s3://bucket/folder
+            (extra `remote`).
+        label_column: the column of labels; None: no labels.
     """
 
-    if TYPE_CHECKING:  # fields of the classes below
-        path: Place
-        label_column: str | None
+    path: Place
+    _: KW_ONLY
+    label_column: Text | None = None
 
     noun: ClassVar[str] = "Row"
     sample: ClassVar[str] = "Row"
@@ -176,16 +182,13 @@ class ImageParquet(TableSource, ImageSource):
         path: the file (.arrow, or else Parquet), or the folder of files `*.parquet` or `*.arrow`;
             either may be remote, such as s3://bucket/folder (extra `remote`).
         image_column: the column of images.
-        label_column: the column of labels; None: no labels.
     """
 
-    path: Place
     _: KW_ONLY
     kind: Literal["parquet"] = "parquet"
     sample = "The image in row"
     together = _IMAGES_READ
     image_column: str = "image"
-    label_column: str | None = None
 
     @classmethod
     def find(cls, path: Path, image_column: str | None, label: str | None) -> Seen | None:
@@ -200,16 +203,16 @@ class ImageParquet(TableSource, ImageSource):
         if image_column is None and not images:
             return None
         image = image_column or (cls.image_column if cls.image_column in images else images[0])
-        with_names = {
-            name: names for name in schema.names if (names := feature_names(schema.metadata, name))
-        }
+        names = {name: feature_names(schema.metadata, name) for name in schema.names}
         read = _reader(files)
-
-        def values(name: str) -> Iterable[object]:
-            return with_names.get(name) or read(name)
-
         settings = {"kind": cls.kind, "path": path, "image_column": image}
-        return see_columns(settings, schema.names, label, values, with_names)
+        return see_columns(
+            settings,
+            schema.names,
+            label,
+            lambda name: names.get(name) or read(name),
+            filter(names.get, names),
+        )
 
     def _files(self) -> Sequence[TablePath]:
         return [self.path] if self.path.is_file() else table_files(self.path, COLUMNAR)
@@ -280,18 +283,13 @@ class TextTable(TableSource, TextSource):
     in memory whole. Parquet and Arrow are always UTF-8.
 
     Attributes:
-        path: the file, or the folder of files; either may be remote, such as s3://bucket/folder
-            (extra `remote`).
         text_column: the column of texts.
-        label_column: the column of labels; None: no labels.
     """
 
-    path: Place
     _: KW_ONLY
     kind: Literal["text_table"] = "text_table"
     sample = "The text in row"
     text_column: Text = "text"
-    label_column: Text | None = None
 
     @classmethod
     def find(cls, path: Path, text_column: str | None, label: str | None) -> Seen:
@@ -345,16 +343,12 @@ class RowTable(TableSource, RowSource):
     Tables are CSV, TSV, JSON lines, Parquet and Arrow files.
 
     Attributes:
-        path: the file, or the folder of files; either may be remote, such as s3://bucket/folder
-            (extra `remote`).
         label_column: the column of labels; None: no labels. It is not among `columns`.
         encoding: the encoding of text files, as Python names it.
     """
 
-    path: Place
     _: KW_ONLY
     kind: Literal["table"] = "table"
-    label_column: Text | None = None
     encoding: Annotated[str, AfterValidator(check_encoding)] = UTF_8
 
     @classmethod

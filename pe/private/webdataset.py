@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from pe.data.arrays import UInt8Array
-from pe.data.remote import Place, TablePath
+from pe.data.remote import TablePath
 from pe.data.tables import is_clutter, table_files
 from pe.errors import BadImage, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, as_private, outcome_of
@@ -62,11 +62,9 @@ class WebDataset(TableSource, ImageSource):
             the sample's .json; None: no labels.
     """
 
-    path: Place
     _: KW_ONLY
     kind: Literal["webdataset"] = "webdataset"
     image_column: Text | None = None
-    label_column: Text | None = None
 
     noun = "Sample"
     unit_hint = "samples in {path} have no subfolders: name a member's suffix, or a key of .json"
@@ -338,7 +336,8 @@ def _members(path: TablePath) -> Iterator[tuple[_Header, _Bounded]]:
     try:
         file = _Bounded(path.open("rb").detach(), 2**16)  # type: ignore[union-attr]
         with file, tarfile.open(fileobj=file, mode="r:", tarinfo=_Header) as tar:
-            while isinstance(member := tar.next(), _Header):
+            for member in iter(tar.next, None):
+                assert isinstance(member, _Header)
                 if member.size < 0:
                     raise tarfile.ReadError("a negative length")
                 tar.members.clear()  # type: ignore[attr-defined]  # tarfile keeps them all
