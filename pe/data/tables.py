@@ -603,7 +603,10 @@ def check_column(file: TablePath, column: str, names: Sequence[str] | set[str]) 
     if own:
         others = [word for mark, word in _WORDS.items() if mark in min(names)]
         if any(name.lower().startswith("sep=") for name in names):
-            hint = f"it begins with a line sep=: leave that line out, and save the table with {_WORDS[own]}."
+            hint = (
+                "it begins with a line sep=: leave that line out, and save the table with "
+                f"{_WORDS[own]}."
+            )
         elif others and len(names) == 1:
             hint = f"its cells are separated by {others[0]}: save it with {_WORDS[own]}."
     raise BadTable(f"{file} has no column '{column}': {hint}")
