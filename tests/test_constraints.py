@@ -132,10 +132,10 @@ def test_a_fit_and_its_variations_obey_though_the_private_rows_do_not(
         ("zip = city", "compares a category"),
         ("tax > 20", "holds for no values"),
         ("net + tax = 150", "holds for no values"),
-        (CITIES | {"allowed": [["50667", "Berlin"]]}, "has not a declared value for each"),
+        (CITIES | {"allowed": [["50667", "Berlin"]]}, "does not have a declared value for each"),
         (
             {"columns": ["tax", "city"], "allowed": [[21, "Bonn"]]},
-            "has not a declared value for each",
+            "does not have a declared value for each",
         ),
     ],
 )

@@ -161,44 +161,46 @@ class Column(BaseModel):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.kind in _LISTED and (not self.values or len(set(self.names)) < len(self.names)):
-            raise ValueError(f"a column of the kind {self.kind} lists its values, each once")
+            raise ValueError(f"a column of the kind {self.kind} must list its `values`, each once")
         if self.kind not in _LISTED and (self.values or self.other):
-            raise ValueError(f"a column of the kind {self.kind} has no values, and no other")
+            raise ValueError(f"a column of the kind {self.kind} takes neither `values` nor `other`")
         if (self.kind in _MEASURED) != (self.min is not None and self.max is not None):
             raise ValueError(
-                "columns of the kinds integer, real and date have min and max, and no others have "
-                "them"
+                "columns of the kinds integer, real and date need `min` and `max`, and other kinds "
+                "take neither"
             )
         if self.kind == "real" and "unit" not in self.model_fields_set:
             raise ValueError(
-                "a column of the kind real needs a unit, the step to which values are rounded: 0.1 "
-                "(say)"
+                "a column of the kind real needs a `unit`, the step to which values are rounded, "
+                "such as 0.1"
             )
         if self.kind in ("integer", "date") and not float(self.unit).is_integer():
-            raise ValueError(f"the unit of a column of the kind {self.kind} is a whole number")
+            raise ValueError(
+                f"the `unit` of a column of the kind {self.kind} must be a whole number"
+            )
         if self.missing_values and not self.missing:
             raise ValueError(
-                "missing is false, but missing_values lists some: leave one of them out"
+                "`missing` is false, but `missing_values` lists values: remove one of them"
             )
         twice = self._absent.intersection(self.names)
         if twice:
             raise ValueError(
-                f"{min(map(str, twice))!r} is among values and among missing_values: leave it out "
-                "of one"
+                f"{min(map(str, twice))!r} is in both `values` and `missing_values`: remove it "
+                "from one of them"
             )
         if self.decimal == self.thousands:
             raise ValueError(f"decimal and thousands are both {self.decimal!r}: they must differ")
         # The size follows from bounds, unit and values, which are known to fit by now.
         if self.kind in _MEASURED and not self._steps < MOST_VALUES:
             raise ValueError(
-                f"from min to max there are more than {MOST_VALUES:,} steps of unit: raise unit"
+                f"there are more than {MOST_VALUES:,} steps from `min` to `max`: raise `unit`"
             )
         if self.size < 1:
-            raise ValueError("min is larger than max")
+            raise ValueError("`min` is larger than `max`")
         if self._has_short_years and self.size * self.unit >= _CENTURY:
             raise ValueError(
-                "format has two-digit years, so min and max must lie less than a hundred years "
-                "apart"
+                "`format` has two-digit years, so `min` and `max` must lie less than a hundred "
+                "years apart"
             )
         return self
 

@@ -264,8 +264,8 @@ def _comparison(columns: Columns, text: str) -> _Sum:
             column = [*columns.values()][place]
             if not column.is_ordered:
                 raise RecipeError(
-                    f"constraints: '{text}' compares a {column.kind}: list the combinations "
-                    "allowed."
+                    f"constraints: '{text}' compares a column of the kind {column.kind}: list the "
+                    "allowed combinations instead."
                 )
             # Rows are codes, so a column counts as its first value and its code times the step.
             first, step = column.scale
@@ -284,9 +284,7 @@ def _day(text: str, where: str) -> int:
     try:
         return date.fromisoformat(text).toordinal()
     except ValueError:
-        raise RecipeError(
-            f"constraints: '{where}' names the date {text}, which is none: correct it."
-        ) from None
+        raise RecipeError(f"constraints: {text} in '{where}' is not a date: correct it.") from None
 
 
 def _combinations(columns: Columns, declared: Allowed) -> _Combinations:
@@ -297,7 +295,7 @@ def _combinations(columns: Columns, declared: Allowed) -> _Combinations:
     for row in declared.allowed:
         if len(row) != len(some) or not all(map(Column.declares, some, row)):
             raise RecipeError(
-                f"constraints: {list(row)} has not a declared value for each of "
+                f"constraints: {list(row)} does not have a declared value for each of "
                 f"{', '.join(declared.columns)}."
             )
     codes = np.array(

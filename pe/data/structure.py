@@ -23,7 +23,7 @@ def _check_pattern(pattern: str) -> str:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"'{pattern}' is no regular expression ({error})") from error
+        raise ValueError(f"'{pattern}' is not a regular expression ({error})") from error
     return pattern
 
 
@@ -46,11 +46,11 @@ class Structure(BaseModel):
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         if bool(self.fields or self.texts) == (self.line is not None):
-            raise ValueError("declare fields and texts of a JSON object, or a line: one of the two")
+            raise ValueError("declare either `fields` and `texts` of a JSON object, or a `line`")
         twice = self.fields.keys() & set(self.texts)
         if twice:
             raise ValueError(
-                f"'{min(twice)}' is among the fields and among the texts: leave it out of one"
+                f"'{min(twice)}' is in both `fields` and `texts`: remove it from one of them"
             )
         return self
 

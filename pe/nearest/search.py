@@ -131,6 +131,6 @@ def _check(queries: Vectors, candidates: Vectors, q: int) -> None:
         )
     if not isinstance(q, int | np.integer) or not 1 <= q <= len(candidates):
         raise RecipeError(
-            f"q = {q} neighbours of {len(candidates)} candidates cannot be: take a whole number "
-            "from 1 to that."
+            f"{q} neighbours are asked for, but there are {len(candidates)} candidates: ask for a "
+            "whole number from 1 to that."
         )

@@ -152,7 +152,7 @@ class TextSource(PrivateSource):
         if value is None:
             raise BadSample(f"{name} is missing.")
         if not isinstance(value, str | Path):
-            raise BadSample(f"{name} is of type {type(value).__name__}, and no text.")
+            raise BadSample(f"{name} is of type {type(value).__name__}, which is not text.")
         text = decode_text(
             value, longest=self.longest, cut=self.cut, encoding=self.encoding, name=name
         )

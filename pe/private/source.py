@@ -207,8 +207,8 @@ class PrivateSource(ABC):
         labels, units = numbers.finish()
         if not is_labelled and len(self.labels) > 1 and len(labels):
             raise PrivateDataError(
-                "classes lists several classes, but the private records have no labels: give them "
-                "labels (docs/data.md says where they stand), or leave classes out."
+                "`classes` lists several classes, but the private records have no labels. Give "
+                "them labels (docs/data.md says where they stand), or remove `classes`."
             )
         return PrivateDataset(
             records,

@@ -90,7 +90,7 @@ class TableSource(PrivateSource):
         if self.label_column is None and len(classes) > 1:
             hint = self._label_hint(files[0])
             raise PrivateDataError(
-                f"label_column is not set, and classes lists {len(classes)} classes: {hint}."
+                f"`label_column` is not set, but `classes` lists {len(classes)} classes: {hint}."
             )
         ends: list[int] = []  # of the files that were read
         return self.bind(
@@ -314,7 +314,8 @@ class TextTable(TableSource, TextSource):
     def _files(self) -> Sequence[TablePath]:
         if self.text_column in (self.label_column, self.privacy_unit):
             raise PrivateDataError(
-                f"text_column is '{self.text_column}', as another column is: name the texts' own."
+                f"`text_column` is '{self.text_column}', which another setting names, too. Name "
+                "the column of texts."
             )
         return table_files(self.path)
 
@@ -374,7 +375,8 @@ class RowTable(TableSource, RowSource):
     def _files(self) -> Sequence[TablePath]:
         if self.label_column in self.columns:
             raise PrivateDataError(
-                f"label_column is '{self.label_column}', which is among columns: take it out there."
+                f"`label_column` is '{self.label_column}', which is also among `columns`. Remove "
+                "it there."
             )
         return table_files(self.path)
 

@@ -232,7 +232,7 @@ class _Sample:
             content = json.loads(self._text(_JSON)) if _JSON in self.members else {}
         except (ValueError, RecursionError) as error:
             raise PrivateDataError(
-                f"{self} has a .json that is none: mend it, or take the sample out."
+                f"{self} has a .json that is not JSON: repair it, or remove the sample."
             ) from error
         return content if isinstance(content, dict) else {}
 
