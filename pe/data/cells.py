@@ -133,7 +133,8 @@ def _pattern(decimal: str, thousands: str) -> re.Pattern[str]:
     digits = rf"(?:\d{{1,3}}(?:{mark}\d{{3}})+|\d+)" if thousands else r"\d+"
     point = re.escape(decimal)
     return re.compile(
-        rf"([+-]?(?:{digits}|(?={point}\d)))(?:{point}(\d*))?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE
+        rf"([+-]?(?:{digits}|(?={point}\d)))(?:{point}(\d*))?(e[+-]?\d+)?",
+        re.ASCII | re.IGNORECASE,
     )
 
 

@@ -210,7 +210,11 @@ class Column(BaseModel):
         if self.kind == "real":
             values["unit"] = self.unit  # which has no default
         return yaml.safe_dump(
-            values, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9
+            values,
+            default_flow_style=True,
+            sort_keys=False,
+            allow_unicode=True,
+            width=10**9,
         ).strip()
 
     @classmethod
@@ -656,11 +660,14 @@ class Columns(dict[str, Column]):
     def bins(self, codes: Codes) -> Codes:
         """Return the bins of the rows with these codes, int64 (n, d), as `Column.bins`."""
         return np.stack(
-            [column.bins(own) for column, own in zip(self.values(), codes.T, strict=True)], axis=1
+            [column.bins(own) for column, own in zip(self.values(), codes.T, strict=True)],
+            axis=1,
         )
 
     def associations(
-        self, codes: Codes, labels: npt.NDArray[np.integer]
+        self,
+        codes: Codes,
+        labels: npt.NDArray[np.integer],
     ) -> tuple[list[str], list[list[float]]]:
         """Return the first COLUMNS_SHOWN columns' names, and Cramér's V of each pair.
 
@@ -673,7 +680,11 @@ class Columns(dict[str, Column]):
         ]
 
     def vectors(
-        self, codes: Codes, unit: float, category: float, most: int = MOST_VALUES
+        self,
+        codes: Codes,
+        unit: float,
+        category: float,
+        most: int = MOST_VALUES,
     ) -> Float64Array:
         """Return vectors in which nearness means likeness, float64 (n, D).
 

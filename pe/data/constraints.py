@@ -84,7 +84,9 @@ class _Sum:
             rest = codes @ self.factors + self.constant - (0 if self.is_equality else self.rounding)
             moved = codes.copy()
             moved[:, j] = np.clip(
-                codes[:, j] - whole(rest / self.factors[j]).astype(np.int64), 0, self.sizes[j] - 1
+                codes[:, j] - whole(rest / self.factors[j]).astype(np.int64),
+                0,
+                self.sizes[j] - 1,
             )
             codes = np.where(self.obeys(codes)[:, None], codes, moved)
         return codes
@@ -194,7 +196,8 @@ class Constraints:
         sizes = enumerate(self._columns.sizes.tolist())
         # each column by itself: where other columns are narrowed, the same rows obey
         codes = np.stack(
-            [generator(0, f"constraints/{j}").integers(0, size, SPARE) for j, size in sizes], axis=1
+            [generator(0, f"constraints/{j}").integers(0, size, SPARE) for j, size in sizes],
+            axis=1,
         )
         obeying = self.obey(codes, np.full(codes.shape[1], -1))
         obeying = obeying[(obeying >= 0).all(axis=1)]
@@ -215,7 +218,8 @@ def _read(columns: Columns, declared: Declared) -> _Sum | _Combinations:
     )
     if isinstance(one, _Sum):
         ends = np.sort(
-            np.stack([np.zeros(len(one.factors)), one.factors * (one.sizes - 1)]), axis=0
+            np.stack([np.zeros(len(one.factors)), one.factors * (one.sizes - 1)]),
+            axis=0,
         ).sum(axis=1)
         low, high = (ends + one.constant).tolist()
         if low > one.rounding or (one.is_equality and high < -one.rounding):

@@ -348,6 +348,7 @@ class _Target:
         )
         canvas = Image.new(image.mode, (width, height), "black")
         canvas.paste(
-            image.resize(inner, bicubic), ((width - inner[0]) // 2, (height - inner[1]) // 2)
+            image.resize(inner, bicubic),
+            ((width - inner[0]) // 2, (height - inner[1]) // 2),
         )
         return canvas

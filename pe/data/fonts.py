@@ -39,7 +39,8 @@ def font_for(text: str, size: int) -> ImageFont.FreeTypeFont | None:
     if isinstance(own, ImageFont.FreeTypeFont) and _has(own, text):
         return own
     return next(
-        (ImageFont.truetype(path, size) for path in installed_fonts() if draws(path, text)), None
+        (ImageFont.truetype(path, size) for path in installed_fonts() if draws(path, text)),
+        None,
     )
 
 
@@ -53,7 +54,8 @@ def installed_fonts() -> tuple[Path, ...]:
     files = (path for folder in folders if folder.is_dir() for path in folder.rglob("*"))
     return tuple(
         sorted(
-            (path for path in files if path.suffix.lower() in (".ttf", ".otf", ".ttc")), key=_plain
+            (path for path in files if path.suffix.lower() in (".ttf", ".otf", ".ttc")),
+            key=_plain,
         )
     )
 

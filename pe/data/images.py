@@ -181,6 +181,8 @@ class Images(Samples):
 def _png(pixels: Array, **settings: int) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).save(
-        buffer, "PNG", **settings
+        buffer,
+        "PNG",
+        **settings,
     )
     return buffer.getvalue()

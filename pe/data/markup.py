@@ -235,7 +235,8 @@ class _Answer:
         """Keep the text behind thoughts, whose opening tag may have stood in the prompt."""
         for _ in range(_MOST):
             pair = next(
-                (pair for pair in THOUGHTS if _search(f"\\A{re.escape(pair[0])}", self.text)), None
+                (pair for pair in THOUGHTS if _search(f"\\A{re.escape(pair[0])}", self.text)),
+                None,
             )
             if pair is None:
                 break

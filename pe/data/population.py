@@ -65,7 +65,9 @@ class ColumnWriter:
     def _target(self, name: str, column: Array) -> MappedArray:
         if name not in self._files:
             self._files[name] = open_table(
-                self._path(name), column.dtype, (self._rows, *column.shape[1:])
+                self._path(name),
+                column.dtype,
+                (self._rows, *column.shape[1:]),
             )
         target = self._files[name]
         if target.dtype != column.dtype or target.shape[1:] != column.shape[1:]:

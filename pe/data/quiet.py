@@ -36,7 +36,8 @@ def quiet() -> Iterator[None]:
             _silenced.enter_context(warnings.catch_warnings())
             _silenced.callback(setattr, logging, "lastResort", logging.lastResort)
             logging.lastResort = cast(
-                Any, logging.NullHandler()
+                Any,
+                logging.NullHandler(),
             )  # Python writes to stderr what no handler wants
             warnings.simplefilter("ignore")
         _inside += 1

@@ -198,7 +198,9 @@ def distinct_rows(rows: Array) -> tuple[Int64Array, Int64Array]:
     """Return what `distinct` returns, for rows of an array that are equal to the last bit."""
     digests = b"".join(blake2b(row.tobytes(), digest_size=16).digest() for row in rows)
     _, first, place = np.unique(
-        np.frombuffer(digests, "V16"), return_index=True, return_inverse=True
+        np.frombuffer(digests, "V16"),
+        return_index=True,
+        return_inverse=True,
     )
     return first, place
 
@@ -288,7 +290,8 @@ def generator(seed: int, phase: str) -> np.random.Generator:
 
 def _key(seed: int, phase: str) -> int:
     return int.from_bytes(
-        hashlib.blake2b(f"{seed}/{phase}".encode(), digest_size=8).digest(), "little"
+        hashlib.blake2b(f"{seed}/{phase}".encode(), digest_size=8).digest(),
+        "little",
     )
 
 

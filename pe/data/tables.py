@@ -104,7 +104,9 @@ def open_columns(path: TablePath) -> Iterator[ColumnFile]:
         import pyarrow.parquet as parquet
     except ImportError as error:
         raise MissingDependency.of(
-            "pyarrow", "parquet", "Reading Parquet and Arrow files"
+            "pyarrow",
+            "parquet",
+            "Reading Parquet and Arrow files",
         ) from error
     is_arrow = path.suffix.lower() == ARROW
     try:
@@ -120,7 +122,8 @@ def open_columns(path: TablePath) -> Iterator[ColumnFile]:
             # A page of a dictionary is small, and the cells that it stands for may not be.
             def batches(columns: Sequence[str], together: int) -> Iterator[tuple[Any, set[int]]]:
                 rows = max(
-                    min(together, _MOST_IN_BATCH // _largest_cell(file.metadata, columns)), 1
+                    min(together, _MOST_IN_BATCH // _largest_cell(file.metadata, columns)),
+                    1,
                 )
                 for batch in file.iter_batches(rows, columns=columns, use_threads=False):
                     yield batch, set()
@@ -365,7 +368,10 @@ def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
 
 
 def read_rows(
-    file: TablePath, columns: Sequence[str], encoding: str = UTF_8, together: int = ROWS_READ
+    file: TablePath,
+    columns: Sequence[str],
+    encoding: str = UTF_8,
+    together: int = ROWS_READ,
 ) -> Iterator[Row]:
     """Yield the values of `columns`, which may be empty, as one tuple for each row.
 
@@ -565,7 +571,9 @@ def _objects(file: TablePath, lines: _Lines) -> Iterator[dict[str, object] | Bad
 
 
 def _columnar_rows(
-    file: TablePath, columns: Sequence[str], together: int
+    file: TablePath,
+    columns: Sequence[str],
+    together: int,
 ) -> Iterator[Row | BadSample]:
     with open_columns(file) as content:
         for column in columns:

@@ -75,7 +75,8 @@ class Rarity:
         """Return the rarity of pieces among `texts`, each given by its pieces, once each."""
         pieces = list(texts)
         keys, documents = np.unique(
-            np.concatenate([np.zeros(0, np.uint64), *pieces]), return_counts=True
+            np.concatenate([np.zeros(0, np.uint64), *pieces]),
+            return_counts=True,
         )
         return cls(keys, documents.astype(np.int64), len(pieces))
 

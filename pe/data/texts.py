@@ -261,7 +261,12 @@ number."""
 
 
 def decode_text(
-    source: bytes | str | Path, *, longest: int, cut: bool, encoding: str = UTF_8, name: str
+    source: bytes | str | Path,
+    *,
+    longest: int,
+    cut: bool,
+    encoding: str = UTF_8,
+    name: str,
 ) -> bytes:
     """Return the UTF-8 of a text, 1 to `longest` bytes, by the rules above.
 

@@ -137,7 +137,10 @@ def _try_gpus() -> None:
     faiss aborts its process where a GPU cannot run its kernels.
     """
     trial = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", _TRIAL], capture_output=True, text=True, check=False
+        [sys.executable, "-c", _TRIAL],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if trial.returncode:
         lines = trial.stderr.strip().splitlines() or [f"status {trial.returncode}"]

@@ -131,5 +131,6 @@ def in_float32() -> AbstractContextManager[None]:
     backends = _import_torch().backends
     name = "fp32_precision"
     return with_attributes(
-        (backends.cuda.matmul, name, "ieee"), (backends.mkldnn.matmul, name, "ieee")
+        (backends.cuda.matmul, name, "ieee"),
+        (backends.mkldnn.matmul, name, "ieee"),
     )

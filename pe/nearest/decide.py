@@ -167,7 +167,11 @@ class Decider:
     """
 
     def __init__(
-        self, candidates: Vectors, q: int, metric: Metric, backend: Callable[[Vectors], Search]
+        self,
+        candidates: Vectors,
+        q: int,
+        metric: Metric,
+        backend: Callable[[Vectors], Search],
     ) -> None:
         self.candidates = candidates
         self.q = q
@@ -200,7 +204,11 @@ class Decider:
             answer[at[zero]] = np.arange(self.q)  # at right angles to all candidates: all tie
             rest = finite & ~zero
             answer[at[rest]] = exact.exact_nearest(
-                block[rest], self.candidates, self.q, self.metric, self.frame.centre
+                block[rest],
+                self.candidates,
+                self.q,
+                self.metric,
+                self.frame.centre,
             )
         return answer
 
@@ -240,7 +248,11 @@ class Decider:
         return rows[is_open]
 
     def _decide(
-        self, queries: Vectors, rows_in_frame: Vectors, radii: Float64Array, rows: Int64Array
+        self,
+        queries: Vectors,
+        rows_in_frame: Vectors,
+        radii: Float64Array,
+        rows: Int64Array,
     ) -> tuple[Int64Array, BoolArray]:
         """Return the q nearest of the candidates retrieved for queries[rows], and sure rows.
 
@@ -269,7 +281,9 @@ class Decider:
         return nearest, (farthest < beyond) & (radii + np.sqrt(farthest) < _FAR / 2)
 
     def _retrieve(
-        self, rows_in_frame: Vectors, radii: Float64Array
+        self,
+        rows_in_frame: Vectors,
+        radii: Float64Array,
     ) -> tuple[Int64Array, Float64Array, Float64Array, Float64Array]:
         """Return candidates, their squared distances and error bounds, n×k, and `beyond`, n.
 

@@ -89,7 +89,10 @@ def radius(vectors: FloatArray, roundoff: float) -> Float64Array:
 
 
 def unseen(
-    last: Float64Array, query_radius: Float64Array, largest: float, dimensions: int
+    last: Float64Array,
+    query_radius: Float64Array,
+    largest: float,
+    dimensions: int,
 ) -> Float64Array:
     """Return a lower bound on each query's squared distance to candidates that were not returned.
 
@@ -97,7 +100,8 @@ def unseen(
     """
     slack = gamma(dimensions, FLOAT32)
     reach = (1 + 2 * slack) * (query_radius + np.sqrt(np.maximum(last, 0))) + 2 * pad(
-        dimensions, FLOAT32
+        dimensions,
+        FLOAT32,
     )
     return last - slack * (query_radius + np.minimum(largest, reach)) ** 2
 
@@ -135,7 +139,11 @@ def has_no_direction(vectors: FloatArray, metric: Metric) -> BoolArray:
 
 
 def settle(
-    queries: Vectors, candidates: Vectors, rows: Int64Array, columns: Int64Array, metric: Metric
+    queries: Vectors,
+    candidates: Vectors,
+    rows: Int64Array,
+    columns: Int64Array,
+    metric: Metric,
 ) -> Float64Array:
     """Return the deciding squared distance of each pair (queries[rows[p]], candidates[columns[p]]).
 
@@ -155,7 +163,11 @@ def settle(
 
 
 def exact_nearest(
-    queries: Vectors, candidates: Vectors, q: int, metric: Metric, centre: Float64Array
+    queries: Vectors,
+    candidates: Vectors,
+    q: int,
+    metric: Metric,
+    centre: Float64Array,
 ) -> Int64Array:
     """Return the q candidates nearest to each query by settled distance: int64, n×q.
 
@@ -173,7 +185,11 @@ def exact_nearest(
 
 
 def _exact_block(
-    queries: Vectors, candidates: Vectors, q: int, metric: Metric, centre: Float64Array
+    queries: Vectors,
+    candidates: Vectors,
+    q: int,
+    metric: Metric,
+    centre: Float64Array,
 ) -> Int64Array:
     n, d = queries.shape
     x, x_radius, x_zero = _centre(queries, metric, centre)
@@ -198,7 +214,9 @@ def _exact_block(
 
 
 def _centre(
-    vectors: Vectors, metric: Metric, centre: Float64Array
+    vectors: Vectors,
+    metric: Metric,
+    centre: Float64Array,
 ) -> tuple[Float64Array, Float64Array, BoolArray]:
     """Return centred rows, their radii, and which rows have no direction."""
     wide = lift(vectors, metric) - centre

@@ -42,7 +42,11 @@ BLOCK = 4096
 
 
 def label_weights(
-    noisy: Votes, labels: Labels, vectors: Vectors, sigma: float, rng: np.random.Generator
+    noisy: Votes,
+    labels: Labels,
+    vectors: Vectors,
+    sigma: float,
+    rng: np.random.Generator,
 ) -> LabelWeights:
     """Return each candidate's weight, by which its noisy votes are multiplied.
 
@@ -207,7 +211,8 @@ def _fit(basis: _Basis, members: list[Items], noisy: Votes, vectors: Vectors, si
     sums = [_Sums.of(basis, rows, noisy, vectors) for rows in members]
     a, b = np.meshgrid(VARIANCES, VARIANCES, indexing="ij")
     likelihoods, means = zip(
-        *(each.likelihood(a * each.spread, b * each.spread, sigma) for each in sums), strict=True
+        *(each.likelihood(a * each.spread, b * each.spread, sigma) for each in sums),
+        strict=True,
     )
     likelihood = np.sum(likelihoods, axis=0)
     best = np.unravel_index(likelihood.argmax(), likelihood.shape)

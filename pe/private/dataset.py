@@ -151,7 +151,9 @@ class PrivateDataset:
         digests = np.empty((len(self), DIGEST_BYTES), np.uint8)
         readable = 0
         digest = hmac.new(
-            key, repr((self.classes, self.modality.kind, self.shape)).encode(), "sha256"
+            key,
+            repr((self.classes, self.modality.kind, self.shape)).encode(),
+            "sha256",
         )
         for index, outcome in enumerate(self._outcomes()):
             if isinstance(outcome, BadSample):
@@ -270,7 +272,8 @@ def class_fault(name: str) -> str:
         return "begins or ends with white space: leave it out"
     unseen = (each for each in name if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp"))
     first = next(
-        (each for each in unseen if each not in "\u200c\u200d"), ""
+        (each for each in unseen if each not in "\u200c\u200d"),
+        "",
     )  # which Persian, Hindi and emoji need
     return f"holds U+{ord(first):04X}, which a line cannot show: leave it out" if first else ""
 

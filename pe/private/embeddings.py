@@ -130,7 +130,10 @@ def load_private(dataset: PrivateDataset, folder: Path) -> PrivateEmbeddings:
 
 
 def _embed(
-    dataset: PrivateDataset, embedding: Embedding, path: Path | None, embed: EmbedBlocks
+    dataset: PrivateDataset,
+    embedding: Embedding,
+    path: Path | None,
+    embed: EmbedBlocks,
 ) -> Vectors:
     count = len(dataset)
     size = embedding.batch_size

@@ -115,7 +115,10 @@ class FolderSource(PrivateSource):
             columns = []
         units = (SUBFOLDER, *columns)
         return Seen(
-            {"kind": cls.kind, "path": root}, labels, units, "subfolder, a column of labels.csv"
+            {"kind": cls.kind, "path": root},
+            labels,
+            units,
+            "subfolder, a column of labels.csv",
         )
 
     def open(self) -> PrivateDataset:
@@ -180,7 +183,8 @@ class FolderSource(PrivateSource):
                 )
         if files.units is None and self.privacy_unit == RECORD and self.skips:
             files = replace(
-                files, units=first
+                files,
+                units=first,
             )  # whoever is in a file has one vote, however often it is listed
         return files
 
@@ -252,7 +256,9 @@ class FolderSource(PrivateSource):
         if strangers and not self.skips:
             remedy = f"Move {{it}} away, convert {{it}}, or list the records in {LABELS_CSV}."
             raise refusal(
-                [strangers[path] for path in sorted(strangers)], "files are not read here", remedy
+                [strangers[path] for path in sorted(strangers)],
+                "files are not read here",
+                remedy,
             )
         if classes is None:  # a folder would be a label
             strangers |= {

@@ -62,7 +62,10 @@ def text_kind_at(path: Path) -> str:
 
 
 def look(
-    path: Path, image_column: str | None, text_column: str | None, label_column: str | None
+    path: Path,
+    image_column: str | None,
+    text_column: str | None,
+    label_column: str | None,
 ) -> Seen:
     """Find out what lies at `path`, a folder or a file.
 
@@ -157,7 +160,8 @@ def _holds_texts(path: Path) -> bool:
 
     def has(*suffixes: str) -> bool:
         return _holds(
-            path, lambda file: file.suffix.lower() in suffixes and file.name != LABELS_CSV
+            path,
+            lambda file: file.suffix.lower() in suffixes and file.name != LABELS_CSV,
         )
 
     return not has(*SUFFIXES, *COLUMNAR, *TAR) and has(*TEXTS, *TABLES)

@@ -141,7 +141,10 @@ class Dicom(FolderSource, ImageSource):
 
 
 def apply_window(
-    values: npt.NDArray[Any], window: tuple[float, float], *, invert: bool
+    values: npt.NDArray[Any],
+    window: tuple[float, float],
+    *,
+    invert: bool,
 ) -> UInt8Array:
     """Map values to 0…255 by the window (centre, width).
 
@@ -171,7 +174,10 @@ def _patient_or_error(path: Path) -> str | BadImage | None:
     try:
         with quiet():
             header = pydicom.dcmread(
-                path, stop_before_pixels=True, specific_tags=[PATIENT, "Rows"], force=True
+                path,
+                stop_before_pixels=True,
+                specific_tags=[PATIENT, "Rows"],
+                force=True,
             )
             if not header.preamble and "Rows" not in header:
                 raise ValueError("no header")
@@ -182,7 +188,10 @@ def _patient_or_error(path: Path) -> str | BadImage | None:
 
 
 def _grey_levels(
-    path: Path, values: npt.NDArray[Any], window: tuple[float, float] | None, invert: bool
+    path: Path,
+    values: npt.NDArray[Any],
+    window: tuple[float, float] | None,
+    invert: bool,
 ) -> npt.NDArray[Any]:
     if window is None:
         raise PrivateDataError(
@@ -210,7 +219,9 @@ def _read_dicom(path: Path, window: tuple[float, float] | None) -> npt.NDArray[A
             "deflation."
         )
     data = pydicom.dcmread(
-        path, specific_tags=_PIXEL_ELEMENTS, force=True
+        path,
+        specific_tags=_PIXEL_ELEMENTS,
+        force=True,
     )  # old files lack the preamble
     for name in _REQUIRED:
         if data.get(name) in (None, "", b""):

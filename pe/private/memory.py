@@ -67,7 +67,8 @@ class MemorySource(PrivateSource):
         description="a file, in any place, that all runs over these records in memory share"
     )
     records: Annotated[InstanceOf[Records] | None, Field(exclude=True)] = field(
-        default=None, repr=False
+        default=None,
+        repr=False,
     )
 
     def open(self) -> PrivateDataset:
@@ -161,7 +162,10 @@ _KINDS = {IMAGE: ImagesInMemory.kind, TEXT: TextsInMemory.kind, "": TableInMemor
 
 
 def source_of(
-    value: Any, settings: Mapping[str, Any], where: str, others: Collection[str]
+    value: Any,
+    settings: Mapping[str, Any],
+    where: str,
+    others: Collection[str],
 ) -> PrivateSource:
     """Return the source for the records at a path, or in an object (docs/data.md).
 
@@ -191,7 +195,10 @@ def source_of(
 
 
 def _at_path(
-    path: str | Path, arguments: Mapping[str, str], own: Mapping[str, Any], where: str
+    path: str | Path,
+    arguments: Mapping[str, str],
+    own: Mapping[str, Any],
+    where: str,
 ) -> dict[str, Any]:
     if COLUMNS in own:
         return {"kind": RowTable.kind, "path": path} | {
@@ -204,7 +211,10 @@ def _at_path(
 
 
 def _in_memory(
-    value: Any, arguments: Mapping[str, str], own: Mapping[str, Any], where: str
+    value: Any,
+    arguments: Mapping[str, str],
+    own: Mapping[str, Any],
+    where: str,
 ) -> dict[str, Any]:
     """Return the kind and the records, and the size and channels of one array of all images.
 
@@ -284,7 +294,9 @@ def _type_shape(read: Values, own: Mapping[str, Any], where: str) -> dict[str, A
 
 
 def _sample(
-    columns: Mapping[str, Values], arguments: Mapping[str, str], where: str
+    columns: Mapping[str, Values],
+    arguments: Mapping[str, str],
+    where: str,
 ) -> tuple[str, str]:
     """Return the name of the column of samples, and whether it holds images or texts.
 
@@ -354,7 +366,9 @@ def _columns(value: Any, where: str, named: Collection[object]) -> _Table:
         )
     if hasattr(value, "to_batches") and hasattr(value, "schema"):  # a table of pyarrow
         return _of_arrow(
-            len(value), value.schema, lambda name: value.select([name]).to_batches(_TOGETHER)
+            len(value),
+            value.schema,
+            lambda name: value.select([name]).to_batches(_TOGETHER),
         )
     if isinstance(value, tuple) and len(value) == 2:
         value = dict(zip((SAMPLE, LABEL), value, strict=True))

@@ -75,7 +75,12 @@ class ImageSource(PrivateSource):
         """
         size = self.height_width if self.resize else None
         return decode_image(
-            value, size=size, resize=self.resize, channels=self.channels, name=name, deep=self._deep
+            value,
+            size=size,
+            resize=self.resize,
+            channels=self.channels,
+            name=name,
+            deep=self._deep,
         )
 
     @cached_property
@@ -115,7 +120,11 @@ class ImageSource(PrivateSource):
             image.save(file, form, quality=100, method=0, compress_level=1, icc_profile=profile)
         source = file.getvalue() or image
         return partial(
-            decode_image, source, size=self.height_width, resize="crop", channels=self.channels
+            decode_image,
+            source,
+            size=self.height_width,
+            resize="crop",
+            channels=self.channels,
         )
 
 
@@ -154,7 +163,11 @@ class TextSource(PrivateSource):
         if not isinstance(value, str | Path):
             raise BadSample(f"{name} is of type {type(value).__name__}, which is not text.")
         text = decode_text(
-            value, longest=self.longest, cut=self.cut, encoding=self.encoding, name=name
+            value,
+            longest=self.longest,
+            cut=self.cut,
+            encoding=self.encoding,
+            name=name,
         )
         return np.array(text, np.bytes_)
 

@@ -68,7 +68,8 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
     """Return the distinct names: numbers first, in numerical order, then the others by alphabet."""
     return tuple(
         sorted(
-            set(names), key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name)
+            set(names),
+            key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name),
         )
     )
 
@@ -92,7 +93,11 @@ class Keys:
     """
 
     def __init__(
-        self, classes: Sequence[str] | None, unit_name: str | None, where: Where, skips: bool
+        self,
+        classes: Sequence[str] | None,
+        unit_name: str | None,
+        where: Where,
+        skips: bool,
     ) -> None:
         self._classes = classes
         self._unit_name = unit_name  # None: each record is its own unit

@@ -103,7 +103,8 @@ class ImageNpz(ImageSource):
             for start in range(0, count, together):
                 rows = min(together, count - start)
                 images = np.frombuffer(file.read(rows * record_bytes), header.dtype).reshape(
-                    rows, *shape
+                    rows,
+                    *shape,
                 )
                 for row, pixels in enumerate(images, start):
                     yield outcome_of(self.read, pixels, f"Image {row + 1} of {self.path}")

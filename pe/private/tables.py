@@ -119,7 +119,10 @@ class TableSource(PrivateSource):
         return None if self.privacy_unit == RECORD else self.privacy_unit
 
     def _rows(
-        self, file: TablePath, columns: Sequence[str], together: int
+        self,
+        file: TablePath,
+        columns: Sequence[str],
+        together: int,
     ) -> Iterator[Row | BadSample]:
         """Yield rows as `read_rows` does.
 
@@ -155,7 +158,9 @@ class TableSource(PrivateSource):
                     yield row
                 else:
                     yield outcome_of(
-                        self.read, self._value(row), f"{self.sample} {number:,} of {file}"
+                        self.read,
+                        self._value(row),
+                        f"{self.sample} {number:,} of {file}",
                     )
 
     @property
@@ -308,7 +313,10 @@ class TextTable(TableSource, TextSource):
                 "--text-column, or add --table if each row is a record of several columns."
             )
         return see_columns(
-            {"kind": cls.kind, "path": path, "text_column": text}, columns, label, _reader(files)
+            {"kind": cls.kind, "path": path, "text_column": text},
+            columns,
+            label,
+            _reader(files),
         )
 
     def _files(self) -> Sequence[TablePath]:
@@ -361,7 +369,10 @@ class RowTable(TableSource, RowSource):
         files = table_files(path)
         read = _reader(files) if is_looking else lambda _: ()
         return see_columns(
-            {"kind": cls.kind, "path": path}, columns_of(files[0]), label_column, read
+            {"kind": cls.kind, "path": path},
+            columns_of(files[0]),
+            label_column,
+            read,
         )
 
     @classmethod

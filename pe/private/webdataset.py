@@ -90,7 +90,8 @@ class WebDataset(TableSource, ImageSource):
         """
         files = table_files(path, TAR)
         first = next(
-            (sample for each in files for sample in _samples(each, {_JSON}, _LONGEST_TEXT)), None
+            (sample for each in files for sample in _samples(each, {_JSON}, _LONGEST_TEXT)),
+            None,
         )
         if first is None:
             raise PrivateDataError(f"{path} holds no samples.")
