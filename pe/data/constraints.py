@@ -136,7 +136,11 @@ class Constraints:
     """
 
     def __init__(self, columns: Columns, declared: Sequence[Declared]) -> None:
-        self._columns, self._all = columns, [_read(columns, one) for one in declared]
+        self._columns = columns
+        self._all = [
+            _combinations(columns, one) if isinstance(one, Allowed) else _comparison(columns, one)
+            for one in declared
+        ]
         self.spare = self._spare()
 
     def __len__(self) -> int:
@@ -204,30 +208,10 @@ class Constraints:
         if not len(obeying):
             most = self.names[int(self.breaks(codes).sum(axis=0).argmax())]
             raise RecipeError(
-                f"constraints: no row was found that obeys all; '{most}' is broken most: see its "
-                "columns."
+                f"constraints: no row was found that obeys all, and '{most}' is broken most often. "
+                "Check the ranges of its columns."
             )
         return obeying
-
-
-def _read(columns: Columns, declared: Declared) -> _Sum | _Combinations:
-    one = (
-        _combinations(columns, declared)
-        if isinstance(declared, Allowed)
-        else _comparison(columns, declared)
-    )
-    if isinstance(one, _Sum):
-        ends = np.sort(
-            np.stack([np.zeros(len(one.factors)), one.factors * (one.sizes - 1)]),
-            axis=0,
-        ).sum(axis=1)
-        low, high = (ends + one.constant).tolist()
-        if low > one.rounding or (one.is_equality and high < -one.rounding):
-            raise RecipeError(
-                f"constraints: '{one.name}' holds for no values in the columns' ranges: declare "
-                "others."
-            )
-    return one
 
 
 def _place(columns: Columns, name: str, where: str) -> int:

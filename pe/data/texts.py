@@ -73,11 +73,7 @@ class Texts(Samples):
     def __post_init__(self) -> None:
         array = self.utf8
         if not isinstance(array, np.ndarray) or array.dtype.kind != "S" or array.ndim != 1:
-            kind = (
-                f"{array.dtype} of shape {array.shape}"
-                if isinstance(array, np.ndarray)
-                else type(array).__name__
-            )
+            kind = getattr(array, "dtype", type(array).__name__)
             raise ContractError(
                 f"Texts are a one-dimensional array of bytes, not {kind}: make them by Texts.of."
             )

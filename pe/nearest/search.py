@@ -119,11 +119,6 @@ def _check(queries: Vectors, candidates: Vectors, q: int) -> None:
             raise RecipeError(
                 f"The neighbour search takes float32 {name}, not {kind}: convert with astype."
             )
-        if array.ndim != 2 or array.shape[1] == 0:
-            raise RecipeError(
-                f"The neighbour search takes {name} as rows of one matrix, n×d with d ≥ 1: reshape "
-                "them."
-            )
     if queries.shape[1] != candidates.shape[1]:
         raise RecipeError(
             f"Queries have {queries.shape[1]} dimensions and candidates {candidates.shape[1]}: "

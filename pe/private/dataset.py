@@ -104,7 +104,7 @@ class PrivateDataset:
     labels: Labels
     units: Units
     _: KW_ONLY
-    classes: Sequence[str]
+    classes: tuple[str, ...]
     modality: type[Samples]
     shape: Shape
     unit_name: str = "record"
@@ -200,8 +200,6 @@ class PrivateDataset:
         sample and never an error. A source that is gone is a PrivateDataError. Without records
         there is no block.
         """
-        if size < 1:
-            raise ValueError(f"size must be at least 1, not {size}")
         outcomes = self._outcomes()
         for start in range(0, len(self), size):
             block = list(islice(outcomes, min(size, len(self) - start)))

@@ -77,7 +77,6 @@ def look(
         raise RecipeError(f"{path} does not exist: name {choices}.")
     if path.is_file() and path.suffix.lower() not in (".npz", *TAR, *TABLES):
         raise RecipeError(f"{path} is of no type that is read here: name {choices}.")
-
     kind = text_kind_at(path) if text_column is not None or _holds_texts(path) else kind_at(path)
     if kind == "npz":
         return ImageNpz.find(path)

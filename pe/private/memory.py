@@ -261,15 +261,13 @@ def _in_memory(
         names = classes or ()
     labels = None if label is None else partial(_name_numbers, columns[label], tuple(names))
     parts = [partial(_name_numbers, columns[name], type_names.get(name, ())) for name in declared]
-    samples = partial(_together, parts) if declared else columns[sample]
+    samples = (
+        (lambda: zip(*(read() for read in parts), strict=True)) if declared else columns[sample]
+    )
     content["records"] = Records(count, samples, labels, None if unit == RECORD else columns[unit])
     if modality == IMAGE:
         content |= _type_shape(columns[sample], own, where)
     return content | {"kind": _KINDS[modality]}
-
-
-def _together(parts: Sequence[Values]) -> Iterator[tuple[Any, ...]]:
-    return zip(*(read() for read in parts), strict=True)
 
 
 def _type_shape(read: Values, own: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from pe.data.remote import Place, TablePath
 from pe.data.tables import (
     COLUMNAR,
     ROWS_READ,
-    ColumnFile,
     Row,
     check_column,
     columns_of,
@@ -108,7 +107,7 @@ class TableSource(PrivateSource):
         """
         count = 0
         for file in files:
-            for key in self._keys(file, is_first=count == 0):
+            for key in self._keys(file):
                 count += 1
                 yield key
             ends.append(count)
@@ -139,11 +138,8 @@ class TableSource(PrivateSource):
     def _files(self) -> Sequence[TablePath]:
         """Return the files, one at least."""
 
-    def _keys(self, file: TablePath, is_first: bool) -> Iterator[Key]:
-        """Yield each record's label and unit.
-
-        `is_first` is True if no earlier file held a record.
-        """
+    def _keys(self, file: TablePath) -> Iterator[Key]:
+        """Yield each record's label and unit."""
         columns = [name for name in (self.label_column, self._unit) if name is not None]
         for row in self._rows(file, columns, _VALUES_READ):
             # A bad row is bad by its outcome; it needs no reason here, and without columns it has a
@@ -226,10 +222,17 @@ class ImageParquet(TableSource, ImageSource):
         columns = ", ".join(f"'{name}'" for name in columns_of(file))
         return f"name the column of {file} that holds the labels; it has {columns}"
 
-    def _keys(self, file: TablePath, is_first: bool) -> Iterator[Key]:
+    def _keys(self, file: TablePath) -> Iterator[Key]:
         with open_columns(file) as table:
-            self._check_columns(file, table)
-        return super()._keys(file, is_first)
+            for column in (self.image_column, self.label_column, self._unit):
+                check_column(file, column or self.image_column, table.schema.names)
+            kind = table.schema.field(self.image_column).type
+        if not _is_bytes(kind):
+            raise PrivateDataError(
+                f"Column '{self.image_column}' of {file} is of type {kind}, not bytes or a struct "
+                "with bytes: name another image_column."
+            )
+        return super()._keys(file)
 
     @property
     def _columns(self) -> Sequence[str]:
@@ -251,17 +254,6 @@ class ImageParquet(TableSource, ImageSource):
         if not isinstance(data, bytes):
             raise BadImage(f"{name} is missing: its bytes are null.")
         return super().read(data, name)
-
-    def _check_columns(self, path: TablePath, file: ColumnFile) -> None:
-        """Refuse a file that does not have each column once, or whose images are no bytes."""
-        for column in (self.image_column, self.label_column, self._unit):
-            check_column(path, column or self.image_column, file.schema.names)
-        kind = file.schema.field(self.image_column).type
-        if not _is_bytes(kind):
-            raise PrivateDataError(
-                f"Column '{self.image_column}' of {path} is of type {kind}, not bytes or a struct "
-                "with bytes: name another image_column."
-            )
 
 
 def _is_bytes(kind: Any) -> bool:

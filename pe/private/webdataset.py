@@ -114,7 +114,7 @@ class WebDataset(TableSource, ImageSource):
     def _files(self) -> Sequence[TablePath]:
         return table_files(self.path, TAR)
 
-    def _keys(self, file: TablePath, is_first: bool) -> Iterator[Key]:
+    def _keys(self, file: TablePath) -> Iterator[Key]:
         texts = {_JSON, self.label_column or _JSON, self.privacy_unit}
         keys: set[str] = set()
         for sample in _samples(file, texts, _LONGEST_TEXT):
@@ -122,7 +122,7 @@ class WebDataset(TableSource, ImageSource):
                 raise PrivateDataError(
                     f"{sample} comes twice, apart: put its members side by side, or rename it."
                 )
-            must = is_first and not keys and not self.skips
+            must = not (keys or self.skips)  # the first sample shows a name that is misspelt
             keys.add(sample.key)
             try:
                 sample.image(self.image_column)
