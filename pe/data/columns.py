@@ -304,10 +304,7 @@ class Column(BaseModel):
     @cached_property
     def _absent(self) -> frozenset[object]:
         """The texts and the numbers that stand for a missing value."""
-        texts = (text_of_cell(code) for code in self.missing_values)
-        return frozenset(
-            {*texts, *(code for code in self.missing_values if not isinstance(code, str))}
-        )
+        return frozenset({*map(text_of_cell, self.missing_values), *self.missing_values})
 
     def code(self, cell: object) -> int:
         """Return the code of a cell: a number, a date, or its text.

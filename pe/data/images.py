@@ -108,16 +108,6 @@ class Images(Samples):
         return bool((row != row[0, 0]).any())
 
     @classmethod
-    def check(cls, array: Array) -> bool:
-        """Return True if an array that was read from a file holds images."""
-        return (
-            array.ndim == 4
-            and array.dtype == np.uint8
-            and array.size > 0
-            and array.shape[-1] in (1, 3)
-        )
-
-    @classmethod
     def pack(cls, array: Array) -> dict[str, Array]:
         """Return the images as PNG files, or raw if their longer side has at most 64 pixels.
 

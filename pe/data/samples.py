@@ -103,7 +103,12 @@ class Samples(Protocol):
 
     @classmethod
     def check(cls, array: Array) -> bool:
-        """Return True if an array that was read from a file holds samples."""
+        """Return True if an array that was read from a file holds samples, and one at least."""
+        try:
+            cls(array)
+        except ContractError:
+            return False
+        return array.size > 0
 
     @classmethod
     def pack(cls, array: Array) -> dict[str, Array]:

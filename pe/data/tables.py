@@ -15,7 +15,7 @@ import codecs
 import csv
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import repeat
@@ -46,8 +46,15 @@ class ColumnFile:
     batches: Callable[[Sequence[str], int], Iterator[tuple[Any, Collection[int]]]]
 
 
-def arrow_cells(column: Any, names: Sequence[str] = ()) -> Iterator[object]:
-    """Yield the values of an array of pyarrow. A number becomes its name, if it has one in `names`.
+def name_numbers(values: Iterable[Any], names: Sequence[str]) -> Iterator[Any]:
+    """Yield a column's values. Whole numbers that count into `names` become the names."""
+    for value in values:
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        yield names[value] if is_number and 0 <= value < len(names) else value
+
+
+def arrow_cells(column: Any) -> Iterator[object]:
+    """Yield the values of an array of pyarrow.
 
     Bytes that are no text become surrogates. A value that Python cannot hold, such as a date beyond
     the year 9999, is UNREADABLE. The values of a dictionary are looked up one by one, because the
@@ -66,10 +73,9 @@ def arrow_cells(column: Any, names: Sequence[str] = ()) -> Iterator[object]:
             yield _text(value.as_buffer()) if value.is_valid else None
             continue
         try:
-            plain = value.as_py()
+            yield value.as_py()
         except (ValueError, OverflowError):
-            plain = UNREADABLE
-        yield names[plain] if isinstance(plain, int) and 0 <= plain < len(names) else plain
+            yield UNREADABLE
 
 
 def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]:
@@ -586,7 +592,7 @@ def _columnar_rows(
             start = 0
             for end in (*sorted(bad), batch.num_rows):
                 rows = batch.slice(start, end - start)
-                cells = [arrow_cells(rows.column(column), names[column]) for column in columns]
+                cells = [name_numbers(arrow_cells(rows.column(one)), names[one]) for one in columns]
                 yield from zip(*cells, strict=True) if cells else repeat((), rows.num_rows)
                 if end in bad:
                     yield BadSample(

@@ -73,7 +73,9 @@ class Texts(Samples):
     def __post_init__(self) -> None:
         array = self.utf8
         if not isinstance(array, np.ndarray) or array.dtype.kind != "S" or array.ndim != 1:
-            kind = getattr(array, "dtype", type(array).__name__)
+            kind = type(array).__name__
+            if isinstance(array, np.ndarray):
+                kind = f"{array.dtype} of shape {array.shape}"
             raise ContractError(
                 f"Texts are a one-dimensional array of bytes, not {kind}: make them by Texts.of."
             )
@@ -140,10 +142,8 @@ class Texts(Samples):
     @classmethod
     def check(cls, array: Array) -> bool:
         """Return True if an array that was read from a file holds texts."""
-        if array.dtype.kind != "S" or array.ndim != 1 or not array.size:
-            return False
         try:
-            return all(map(cls._is_sound, array.tolist()))
+            return super().check(array) and all(map(cls._is_sound, array.tolist()))
         except ValueError:
             return False
 

@@ -5,7 +5,6 @@ Every proposal is confidential until the owner confirms it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from statistics import median_low, mode
@@ -90,7 +89,7 @@ def look(
         kind = text_kind_at(path)
     if kind == TextTable.kind:
         return TextTable.find(path, text_column, label_column)
-    if kind == "folder" and _holds(path, _is_dicom):
+    if kind == "folder" and any(map(_is_dicom, islice(walk(path), _FILES_LOOKED_AT))):
         raise RecipeError(
             f"{path} holds DICOM files: write a recipe with private.kind: dicom, whose window you "
             "must declare (pe explain dicom; docs/data.md)."
@@ -157,17 +156,9 @@ def _holds_texts(path: Path) -> bool:
         suffix = path.suffix.lower()
         return suffix in TABLES and suffix not in COLUMNAR
 
-    def has(*suffixes: str) -> bool:
-        return _holds(
-            path,
-            lambda file: file.suffix.lower() in suffixes and file.name != LABELS_CSV,
-        )
-
-    return not has(*SUFFIXES, *COLUMNAR, *TAR) and has(*TEXTS, *TABLES)
-
-
-def _holds(folder: Path, fits: Callable[[Path], bool]) -> bool:
-    return any(map(fits, islice(walk(folder), _FILES_LOOKED_AT)))
+    files = islice(walk(path), _FILES_LOOKED_AT)
+    suffixes = {file.suffix.lower() for file in files if file.name != LABELS_CSV}
+    return suffixes.isdisjoint((*SUFFIXES, *COLUMNAR, *TAR)) and bool(suffixes & {*TEXTS, *TABLES})
 
 
 def _is_dicom(file: Path) -> bool:

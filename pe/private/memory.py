@@ -20,7 +20,7 @@ from pydantic import Field, InstanceOf
 
 from pe.data.arrays import UInt8Array
 from pe.data.cells import UNREADABLE, python_scalar
-from pe.data.tables import arrow_cells, feature_names
+from pe.data.tables import arrow_cells, feature_names, name_numbers
 from pe.errors import BadImage, PrivateDataError, RecipeError, nearest_name
 from pe.plugins.registry import load
 from pe.plugins.settings import fields_of
@@ -84,7 +84,7 @@ class MemorySource(PrivateSource):
                 "and resume=True."
             )
         nothing = [None] * one.count
-        labels = nothing if one.labels is None else map(python_scalar, one.labels())
+        labels = nothing if one.labels is None else one.labels()
         units = nothing if one.units is None else map(python_scalar, one.units())
         return self.bind(
             Reread(self._outcomes, one.samples),
@@ -259,8 +259,8 @@ def _in_memory(
     content: dict[str, Any] = {}
     if not names and not any(str(name).isdecimal() for name in classes or ()):
         names = classes or ()
-    labels = None if label is None else partial(_name_numbers, columns[label], tuple(names))
-    parts = [partial(_name_numbers, columns[name], type_names.get(name, ())) for name in declared]
+    labels = None if label is None else partial(_named, columns[label], tuple(names))
+    parts = [partial(_named, columns[name], type_names.get(name, ())) for name in declared]
     samples = (
         (lambda: zip(*(read() for read in parts), strict=True)) if declared else columns[sample]
     )
@@ -335,13 +335,8 @@ def _modality(value: Any) -> str:
     return IMAGE if is_file or getattr(value, "ndim", 0) in (2, 3) else ""
 
 
-def _name_numbers(read: Values, names: Sequence[str]) -> Iterator[Any]:
-    """Yield a column's values. Whole numbers that count into `names` become the names."""
-    for value in map(python_scalar, read()):
-        is_index = (
-            isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names)
-        )
-        yield names[value] if is_index else value
+def _named(read: Values, names: Sequence[str]) -> Iterator[Any]:
+    return name_numbers(map(python_scalar, read()), names)
 
 
 def _columns(value: Any, where: str, named: Collection[object]) -> _Table:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pe.data.cells import LONGEST, python_scalar
+from pe.data.cells import BadCell, python_scalar, text_of_cell
 from pe.errors import BadSample, PEError, PrivateDataError, nearest_name
 from pe.plugins.registry import load
 from pe.private.dataset import Labels, Units, Where
@@ -40,19 +40,12 @@ def text_of(value: object) -> str | None:
     hundred digits.
     """
     value = python_scalar(value)
-    if isinstance(value, str | bytes) and len(value) > LONGEST:
+    if isinstance(value, bool) or not isinstance(value, str | bytes | int):
         return None
-    if isinstance(value, str) and value.isascii():  # most are, and are in form C
-        return value.strip() or None
-    if isinstance(value, bytes):
-        try:
-            value = value.decode()
-        except UnicodeDecodeError:
-            return None
-    if isinstance(value, bool) or not isinstance(value, str | int):
+    try:
+        return text_of_cell(value) or None
+    except BadCell:
         return None
-    text = unicodedata.normalize("NFC", str(value)).strip()
-    return None if any("\ud800" <= each <= "\udfff" for each in text) else text or None
 
 
 def suggestion(names: Iterable[str]) -> str:
@@ -158,8 +151,9 @@ class Keys:
         if self._skips and isinstance(value, float) and value.is_integer():
             value = int(value)  # a library makes all numbers fractions where one is missing
         try:
-            return text_of(value)
-        except Exception:  # an array may hold characters that are none
+            # An array may hold characters that are none, which cannot be joined.
+            return "".join(text_of(value) or "") or None
+        except Exception:
             return None
 
     def _label_number(self, value: object) -> int:
