@@ -59,15 +59,6 @@ PngImagePlugin.MAX_TEXT_CHUNK = (
     PngImagePlugin.MAX_TEXT_MEMORY
 )  # 64 MB in all: one text or profile may have so much
 _ORIENTATION = 0x0112
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 _PROFILE_SPACES = {"L": "GRAY", "RGB": "RGB", "CMYK": "CMYK"}
 
 
@@ -318,9 +309,8 @@ class _Target:
         if alpha is not None:
             white = Image.new(image.mode, image.size, "white")
             image = Image.composite(image, white, alpha)
-        if turn in _TURNS:
-            image = image.transpose(_TURNS[turn])
-        image = image.convert("L" if self.channels == 1 else "RGB")
+        image.getexif()[_ORIENTATION] = turn
+        image = ImageOps.exif_transpose(image).convert("L" if self.channels == 1 else "RGB")
         if self.size is not None:
             image = self._resize(image, self.size)
         pixels = np.array(image, dtype=np.uint8)

@@ -352,6 +352,13 @@ def refusal(faults: Sequence[str], several: str, remedy: str) -> PrivateDataErro
     return error
 
 
+def absence(path: Path, noun: str) -> PrivateDataError:
+    """Return the error for a path at which there is no `noun`: no file or no folder."""
+    if path.exists():
+        return PrivateDataError(f"{path} is not a {noun}.")
+    return PrivateDataError(f"The {noun} {path} does not exist.")
+
+
 @contextmanager
 def as_private() -> Iterator[None]:
     """Turn a BadTable, or any error of a library, into a PrivateDataError that tells no cell."""

@@ -44,6 +44,7 @@ from pe.private.dataset import (
     PrivateDataset,
     Reread,
     Where,
+    absence,
     as_private,
     outcome_of,
     refusal,
@@ -162,12 +163,7 @@ class FolderSource(PrivateSource):
         """List the records' files, by the rules above. Confidential."""
         root = self.path
         if not root.is_dir():
-            fault = (
-                f"{root} is not a folder."
-                if root.exists()
-                else f"The folder {root} does not exist."
-            )
-            raise PrivateDataError(fault)
+            raise absence(root, "folder")
         try:
             files = self._in_csv() if (root / LABELS_CSV).is_file() else self._in_folders()
         except OSError as error:

@@ -21,7 +21,7 @@ from pe.data.arrays import UInt8Array
 from pe.data.decoding import MAX_PIXELS, Channels
 from pe.data.samples import slices
 from pe.errors import MissingDependency, PEError, PrivateDataError, nearest_name
-from pe.private.dataset import Outcome, PrivateDataset, Reread, outcome_of
+from pe.private.dataset import Outcome, PrivateDataset, Reread, absence, outcome_of
 from pe.private.modalities import ImageSource
 from pe.private.naming import Seen, check_labels, label_names
 from pe.private.source import RECORD, SUBFOLDER, ClassList, source
@@ -139,9 +139,7 @@ class _Header(NamedTuple):
 @contextmanager
 def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
     if not path.is_file():
-        raise PrivateDataError(
-            f"{path} is not a file." if path.exists() else f"The file {path} does not exist."
-        )
+        raise absence(path, "file")
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
