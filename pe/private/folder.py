@@ -99,11 +99,12 @@ class FolderSource(PrivateSource):
 
         Confidential.
         """
+        columns = []
         if (root / LABELS_CSV).is_file():
-            labels = label_names(TextFolder(root)._in_csv().labels or ())
-            columns = [
-                name for name in columns_of(root / LABELS_CSV) if name not in ("file", "label")
-            ]
+            cells = _read_csv(root)
+            check_labels("label", cells, root / LABELS_CSV)
+            labels = label_names(cells.pop("label", ()))
+            columns = [name for name in cells if name != "file"]
         else:
             folders = _top_folders(root)
             _refuse_metadata(root, folders, None)
@@ -113,12 +114,10 @@ class FolderSource(PrivateSource):
                         f"The name {root / name} is not UTF-8, so no recipe can hold it: rename it."
                     )
             labels = label_names(folders)
-            columns = []
-        units = (SUBFOLDER, *columns)
         return Seen(
             {"kind": cls.kind, "path": root},
             labels,
-            units,
+            (SUBFOLDER, *columns),
             "subfolder, a column of labels.csv",
         )
 

@@ -331,4 +331,9 @@ def label_names(values: Iterable[object]) -> tuple[str, ...]:
 
 def list_names(columns: Sequence[str]) -> str:
     """Return the names of the columns as a phrase for a message."""
-    return "the columns " + ", ".join(f"'{name}'" for name in columns)
+    return f"the columns {quoted(columns)}"
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Return names in quotes, for a message."""
+    return ", ".join(f"'{name}'" for name in names)

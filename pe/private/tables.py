@@ -219,7 +219,7 @@ class ImageParquet(TableSource, ImageSource):
         return [self.path] if self.path.is_file() else table_files(self.path, COLUMNAR)
 
     def _label_hint(self, file: TablePath) -> str:
-        columns = ", ".join(f"'{name}'" for name in columns_of(file))
+        columns = list_names(columns_of(file))
         return f"name the column of {file} that holds the labels; it has {columns}"
 
     def _keys(self, file: TablePath) -> Iterator[Key]:
