@@ -201,12 +201,11 @@ def _at_path(
     where: str,
 ) -> dict[str, Any]:
     if COLUMNS in own:
-        return {"kind": RowTable.kind, "path": path} | {
-            f"{key}_column": name for key, name in arguments.items()
-        }
-    settings = look(Path(path), arguments.get(IMAGE), arguments.get(TEXT), "").settings
-    if own.get("classes") and "label_column" in settings:
-        arguments = {LABEL: LABEL, **arguments}
+        settings: dict[str, Any] = {"kind": RowTable.kind, "path": path}
+    else:
+        settings = look(Path(path), arguments.get(IMAGE), arguments.get(TEXT), "").settings
+        if own.get("classes") and "label_column" in settings:
+            settings["label_column"] = LABEL
     return settings | {f"{key}_column": name for key, name in arguments.items()}
 
 
@@ -256,7 +255,6 @@ def _in_memory(
             "labels by label=…, or give classes=[] if there is none."
         )
     names = type_names.get(label or "", ())
-    content: dict[str, Any] = {}
     if not names and not any(str(name).isdecimal() for name in classes or ()):
         names = classes or ()
     labels = None if label is None else partial(_named, columns[label], tuple(names))
@@ -264,10 +262,9 @@ def _in_memory(
     samples = (
         (lambda: zip(*(read() for read in parts), strict=True)) if declared else columns[sample]
     )
-    content["records"] = Records(count, samples, labels, None if unit == RECORD else columns[unit])
-    if modality == IMAGE:
-        content |= _type_shape(columns[sample], own, where)
-    return content | {"kind": _KINDS[modality]}
+    records = Records(count, samples, labels, None if unit == RECORD else columns[unit])
+    shape = _type_shape(columns[sample], own, where) if modality == IMAGE else {}
+    return {"kind": _KINDS[modality], "records": records} | shape
 
 
 def _type_shape(read: Values, own: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -303,26 +300,22 @@ def _sample(
     candidates = {name: modality for modality, name in arguments.items() if modality != LABEL}
     candidates = candidates or {name: _USUAL[name] for name in columns if name in _USUAL}
     if not candidates:
-        types = {name: _usual_modality(read) for name, read in columns.items()}
+        # The type of most of the first values, so that no single one decides.
+        types = {
+            name: mode([*map(_modality, islice(read(), _LOOKED_AT))] or [""])
+            for name, read in columns.items()
+        }
         images = {name: IMAGE for name in types if types[name] == IMAGE}
         candidates = images or {name: TEXT for name in types if types[name] == TEXT}
     if len(candidates) != 1:
         none = "" if candidates else ", none of them of images or texts"
         several = list_names([*candidates] or [*columns]) + none
-        example = (
-            f"columns={{'{next(iter(columns), 'age')}': {{'kind': 'integer', 'min': 0, 'max': "
-            "120}, …}"
-        )
         raise RecipeError(
             f"{where}: the records have {several}: name the one of samples by image=… or text=…; "
-            f"if they are rows of a table, declare its columns by {example} (docs/tables.md)."
+            "if they are rows of a table, declare its columns by columns={'age': {'kind': "
+            "'integer', 'min': 0, 'max': 120}, …} (docs/tables.md)."
         )
     return next(iter(candidates.items()))
-
-
-def _usual_modality(read: Values) -> str:
-    """Return the modality of most of the first values, so that no single one decides, or ''."""
-    return mode([*map(_modality, islice(read(), _LOOKED_AT))] or [""])
 
 
 def _modality(value: Any) -> str:
