@@ -6,7 +6,8 @@ like any other. Each line of JSON lines is an object. A cell whose bytes are not
 encoding has lone surrogates in their place, so that a reader of texts can refuse that row alone.
 
 A fault of one row is that row's alone: where a row of several lines cannot be read, its first line
-is the bad row, and reading goes on with the next line. No message contains a cell.
+is the bad row, and reading goes on with the next line. A cell of Arrow that is not of its type
+makes its row a bad one. No message contains a cell.
 """
 
 from __future__ import annotations

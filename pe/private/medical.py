@@ -8,6 +8,9 @@ The rules:
 - TIFF, of any real number type, by tifffile: values → window → 0…255; MINISWHITE is inverted;
   colour needs uint8 or uint16, as RGB or as JPEG, and has no window. A fourth channel is opacity
   that is not multiplied in. The orientation is applied. Several pages are refused.
+- A strip or tile of a TIFF that is an encoded image of its own (JPEG, JPEG 2000, PNG, WebP) is
+  refused if its header announces more than MAX_PIXELS, whatever the file announces. JPEG XL, JPEG
+  XR and LERC are refused, because nothing here reads their headers without decoding them.
 - The window (centre c, width w) maps x to 255·clip((x - c)/w + ½, 0, 1), rounded (DICOM's
   LINEAR_EXACT); a value that is not a number becomes black. It is public: declared, never taken
   from a file's header.

@@ -9,6 +9,8 @@ The rules:
 - Only the image of each sample is read, and the members that hold its label and its unit. No member
   is ever written to a file, and none is read that is too long: more than 256 MiB for an image, 1
   MiB for another member.
+- A damaged header is the fault of its member's sample as long as the name, the type and the length
+  can be read. Where they cannot, nobody knows where the next member begins: the file is refused.
 """
 
 from __future__ import annotations
