@@ -24,6 +24,7 @@ _SAMPLE = 256  # candidates that the frame is taken from
 _CHUNK = 2**16  # elements placed at a time: they stay in the cache
 _SPARE = 15  # candidates retrieved beyond q: near-ties up to this many cost no second search
 _ROWS = 4096  # queries searched together
+_OPEN = 512  # queries that are compared with all candidates together, in float64
 _SHARE = 512  # queries for each core from which threads share them
 _BLOCK = 2**23  # most elements of a block of queries
 _FAR = 2.0**58  # a radius in the frame from which a squared distance could overflow float32
@@ -196,7 +197,7 @@ class Decider:
         step = max(1, min(_ROWS, _BLOCK // max(queries.shape[1], 8 * (self.q + _SPARE))))
         if len(self.reachable):  # all blocks first: few rows take as long as many
             rows = self._search(read, answer, rows, step)
-        for part in slices(len(rows), step):
+        for part in slices(len(rows), min(step, _OPEN)):
             at = rows[part]
             block = read(at)
             zero = exact.has_no_direction(block, self.metric)

@@ -57,8 +57,7 @@ NO_DIRECTION = 2.0
 to it."""
 
 _PAIRS = 2**18  # elements settled at a time: two float64 arrays that stay in the cache
-_ROWS = 512  # queries compared together in the exact search
-_BLOCK = 2**22  # most elements of a block of queries or candidates there
+_BLOCK = 2**22  # most elements of a block of candidates in the exact search
 
 
 def gamma(dimensions: int, roundoff: float) -> float:
@@ -173,24 +172,9 @@ def exact_nearest(
 
     Ties go to the lowest index. All vectors must be finite. Blocks of candidates are compared in
     float64; pairs that might be among the q nearest, by the bound of the proof above, are settled.
-    Memory holds one block and the answer. `centre` is a point near the candidates; it changes the
-    speed, never the answer.
+    Memory holds the distances of all queries to one block, so hand over few queries at a time.
+    `centre` is a point near the candidates; it changes the speed, never the answer.
     """
-    answer = np.empty((len(queries), q), np.int64)
-    step = max(1, min(_ROWS, _BLOCK // queries.shape[1]))
-    for part in slices(len(queries), step):
-        block = np.ascontiguousarray(queries[part])
-        answer[part] = _exact_block(block, candidates, q, metric, centre)
-    return answer
-
-
-def _exact_block(
-    queries: Vectors,
-    candidates: Vectors,
-    q: int,
-    metric: Metric,
-    centre: Float64Array,
-) -> Int64Array:
     n, d = queries.shape
     x, x_radius, x_zero = _centre(queries, metric, centre)
     best = np.full((n, q), np.inf)
