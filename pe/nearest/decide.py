@@ -238,12 +238,9 @@ class Decider:
         queries = read(rows)
         rows_in_frame, radii = self.frame.place(queries)
         at = np.flatnonzero((radii < _FAR) & ~exact.has_no_direction(queries, self.metric))
-        if len(at) < len(rows):
-            rows_in_frame = rows_in_frame[at]
-            radii = radii[at]
         is_open = np.ones(len(rows), bool)
         if len(at):
-            nearest, certain = self._decide(queries, rows_in_frame, radii, at)
+            nearest, certain = self._decide(queries, rows_in_frame[at], radii[at], at)
             answer[rows[at[certain]]] = nearest[certain]
             is_open[at[certain]] = False
         return rows[is_open]

@@ -8,7 +8,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import count as count_from
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -151,7 +150,8 @@ def _embed(
             masks.append(np.zeros(size, np.bool_))
             yield dataset.modality.stack([None] * size, dataset.shape)
 
-    for start, answer in zip(count_from(0, size), embed(embedding, blocks()), strict=False):
+    for number, answer in enumerate(embed(embedding, blocks())):
+        start = number * size
         if vectors is None:
             vectors = _table(path, (count, answer.shape[1]))
         if answer.shape[1] != vectors.shape[1]:
@@ -159,12 +159,10 @@ def _embed(
                 f"{type(embedding).__name__}.embed changed its dimension between two batches."
             )
         usable = masks.popleft() & np.isfinite(answer).all(axis=1)
-        rows = max(0, min(size, count - start))
-        vectors[start : start + rows] = answer[:rows]
-        any_usable |= bool(usable[:rows].any())
-        unusable = start + np.flatnonzero(~usable[:rows])
-        vectors[unusable] = np.nan
-        for index in unusable:
+        rows = vectors[start : start + size]  # of padding there are none
+        rows[:] = np.where(usable[:, None], answer, np.nan)[: len(rows)]
+        any_usable |= bool(usable[: len(rows)].any())
+        for index in start + np.flatnonzero(~usable[: len(rows)]):
             log.warning("Record %d casts no vote: it has no finite vector.", index)
     assert vectors is not None
     if not any_usable:
