@@ -289,7 +289,7 @@ def test_a_table_is_declared_column_by_column_and_its_recipe_runs(tmp_path, flag
     assert result.returncode == 0, result.stderr
     assert ("min: 30, max: 70" in result.stdout) == ("--look" in flags)
     if flags == ["--table"]:
-        assert "Again, since min is larger than max" in result.stdout
+        assert "Again, since `min` is larger than `max`" in result.stdout
     columns = Recipe.load(tmp_path / "recipe.yaml").private.columns
     assert [*columns] == {
         "--table": ["age", "seen"],

@@ -203,7 +203,7 @@ def test_one_record_of_another_form_is_a_bad_record_wherever_it_stands(odd, text
                                                            "samples by image=… or"),
         (TWO_LABELS, {}, "the columns 'fine', 'coarse', but no 'label': name the column of labels "
                          "by label=…"),
-        (FRAME, {"label": "sort"}, "label is 'sort', and the records have the columns 'scan', "
+        (FRAME, {"label": "sort"}, "`label` names 'sort', but the records have the columns 'scan', "
                                    "'kind', 'patient'"),
         ((PIXELS, NUMBERS), {}, "the class list, which is public, is not given: confirm it with "
                                 "classes: [0, 1]"),
