@@ -64,8 +64,9 @@ def evolve(
 def _weigh(
     histogram: Votes, population: Population, step: Step, plan: Plan, vectors: EmbeddingCache
 ) -> LabelWeights:
-    """Return the label weights of the members of S_{t-1}, at their own vectors: the lookahead's may
-    be gone by now.
+    """Return the label weights of the members of S_{t-1}.
+
+    They are computed from the members' own vectors, because the lookahead's may be gone by now.
     """
     sigma = step.release.sensitivity * step.release.noise_multiplier
     rng = generator(plan.seed, f"claims/{step.t}")

@@ -1,5 +1,6 @@
-"""Algorithm 2: the only place where private and synthetic samples meet; and label sizes under DP
-(App. D).
+"""Algorithm 2, the only place where private and synthetic samples meet.
+
+Also the sizes of labels, counted under DP (App. D).
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ log = logging.getLogger(__name__)
 
 
 def vote_sensitivity(relation: Relation) -> float:
-    """Return the L2 sensitivity of a histogram to which each unit adds a vector of votes ≥ 0 with
-    norm ≤ 1.
+    """Return the L2 sensitivity of a histogram in which each unit's votes are ≥ 0 with norm ≤ 1.
+
+    It is 1 when a unit comes, goes or is blanked. It is √2 when a unit's votes a become b: ‖a − b‖²
+    = ‖a‖² + ‖b‖² − 2⟨a, b⟩ ≤ 2.
 
     1 when a unit comes, goes or is blanked; √2 when its votes a become b: ‖a − b‖² = ‖a‖² + ‖b‖² −
     2⟨a, b⟩ ≤ 2.
@@ -56,8 +59,9 @@ def histogram_release(
     unit: str = "record",
     neighbors: int = 1,
 ) -> Release:
-    """Return the release "histogram/t" of iteration t's histogram; without noise if the noise
-    multiplier is None.
+    """Return the release "histogram/t" of iteration t's histogram.
+
+    It has no noise if the noise multiplier is None.
 
     Guarantee: `count_votes` keeps each unit's votes at norm ≤ 1, so the declared sensitivity holds.
     """
@@ -213,8 +217,7 @@ def count_votes(
     voting: Voting = BY_DEFAULT,
     rows: slice | Units = _ALL,
 ) -> Counts:
-    """CONFIDENTIAL: return the clean votes of the records in `rows`, in steps of 1/`grid` vote,
-    int64 (m,).
+    """CONFIDENTIAL: return the clean votes of `rows`, in steps of 1/`grid` vote, int64 (m,).
 
     What depends on a label's candidates alone is computed once, however many records vote. Vectors
     are read in blocks.
@@ -280,9 +283,9 @@ class PrivateWork(Protocol):
     hosts: Sequence[str]
 
     def embed(self, embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Vectors]:
-        """Return the vectors of each block, in order; see `pe.private.embeddings.embed_blocks`.
+        """Return the vectors of each block, in order. CONFIDENTIAL.
 
-        CONFIDENTIAL.
+        See `pe.private.embeddings.embed_blocks`.
         """
         ...
 
@@ -327,8 +330,9 @@ class InThisProcess:
         grid: int,
         voting: Voting,
     ) -> Counts:
-        """Return the clean votes in grid steps, counted for one part of the units after the other
-        and added exactly.
+        """Return the clean votes in grid steps.
+
+        The units are counted one part after the other, and the parts are added exactly.
         """
         number = max(1, -(-len(private) * voting.neighbors // self._batch))
         total = np.zeros(len(labels), np.int64)
@@ -341,8 +345,7 @@ class InThisProcess:
 
 
 def class_counts_release(share: float, epsilon: float, relation: Relation, unit: str) -> Release:
-    """Return the release of the label counts: discrete Laplace noise that alone is
-    (share·epsilon)-DP.
+    """Return the release of the label counts, whose discrete Laplace noise is (share·epsilon)-DP.
 
     Guarantee: L1 sensitivity 1, because a unit's counts are scaled to L1 norm at most 1; 2 under
     replace-one, where one label can lose a unit and another gain it.

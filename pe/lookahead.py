@@ -1,5 +1,6 @@
-"""The candidates' embeddings: the mean embedding of k variations of each (§4.1 of the paper,
-"lookahead").
+"""The candidates' embeddings.
+
+With "lookahead" (§4.1 of the paper), a candidate's embedding is the mean over k variations of it.
 """
 
 from __future__ import annotations
@@ -62,8 +63,7 @@ def lookahead_embeddings(
 
 
 class EmbeddingCache:
-    """The members' own embeddings: a member that is kept from population to population is embedded
-    once.
+    """Remembers the members' own embeddings, so that a kept member is embedded once.
 
     A sample's vector does not depend on its batch, so a resumed run, which remembers nothing, gets
     equal vectors.
@@ -124,9 +124,7 @@ def embed(embedding: Embedding, samples: Samples, task: Task | None = None) -> V
 
 
 def embed_batches(embedding: Embedding, samples: Samples) -> Iterator[Vectors]:
-    """Yield the embeddings of public samples, batch by batch of the embedding's size, float32 (≤
-    batch_size, d).
-    """
+    """Yield the embeddings of public samples, float32 (≤ batch_size, d), one batch at a time."""
     for part in slices(len(samples), embedding.batch_size):
         yield embed_block(embedding, samples.take(part))
 

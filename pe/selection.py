@@ -20,7 +20,7 @@ Keep = Literal["none", "selected", "winners", "all"]
 
 @dataclass(frozen=True)
 class SelectionRule:
-    """The rules by which S_t follows from the noisy votes for S_{t-1}, label by label.
+    """The public rules by which S_t follows from the noisy votes for S_{t-1}, label by label.
 
     All of them are public.
 
@@ -37,9 +37,7 @@ class SelectionRule:
     offspring: int = 1
 
     def draws(self, size: int, survivors: int = 0) -> int:
-        """Return the number of parents to draw for `size` members of a label, of which `survivors`
-        stay.
-        """
+        """Return how many parents to draw for `size` members of a label if `survivors` stay."""
         return (
             ceil(size / (self.offspring + 1))
             if self.keep == "selected"
@@ -87,8 +85,7 @@ def descend(
 
 
 def votes_of_equals(histogram: Votes, samples: Samples) -> Votes:
-    """Return the noisy votes of one label, where equal candidates all get the votes of the first
-    one.
+    """Return the noisy votes of one label, with equal candidates all given those of the first.
 
     Records vote for the first of equal vectors, so without lookahead the other equal candidates
     have noise alone.
@@ -127,8 +124,9 @@ def parent_weights(
 
 
 def select_parents(weights: Votes, count: int, how: Selection, rng: np.random.Generator) -> Items:
-    """Return S' of Algorithm 1 for one label: `count` parents, as ascending indices (count,) into
-    the candidates.
+    """Return `count` parents for one label: S' of Algorithm 1.
+
+    The result holds ascending indices (count,) into the candidates.
 
     Args:
         weights: (m,), from `parent_weights`.

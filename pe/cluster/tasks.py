@@ -95,7 +95,7 @@ def votes(
     grid: int,
     voting: Voting,
 ) -> TaskAnswer:
-    """Return a shard's clean votes; see `count_votes`.
+    """Return a shard's clean votes, as `count_votes` counts them.
 
     The arguments determine them, so each try gives equal votes.
     """
@@ -113,8 +113,9 @@ class Embedder:
         self._digest = ""
 
     def embed(self, samples: Samples) -> TaskAnswer:
-        """Return a block's vectors, float32 (n, d), and a digest of this worker's vectors of
-        made-up samples.
+        """Return a block's vectors, float32 (n, d), and a digest of this worker's arithmetic.
+
+        The digest is of the vectors of made-up samples.
         """
         return guard(self._version, lambda: self._embed(samples))
 
@@ -188,9 +189,7 @@ def _value(task: ObjectRef, lines: set[Line], tries: int) -> Any:
 
 
 def lost_workers(error: Exception, tries: int) -> ClusterError:
-    """Return the error to raise when Ray has lost the worker of one piece of work in each of
-    `tries` tries.
-    """
+    """Return the error to raise when Ray lost the workers of one piece of work in all `tries`."""
     log.error("Ray lost its workers.", exc_info=error)
     return ClusterError(
         f"Ray lost the workers of one and the same piece of private work {tries} times "

@@ -1,5 +1,4 @@
-"""Private work on a Ray cluster, for the process that draws the noise: blocks and shards out,
-vectors and votes back.
+"""Private work on a Ray cluster, seen from the process that draws the noise.
 
 At any time a few blocks or shards are under way (`AHEAD` for each worker), so neither this process
 nor Ray's object store ever holds more, however many records there are. The work of a lost worker is
@@ -44,9 +43,7 @@ RETRIES = 3
 
 @dataclass(eq=False)
 class _Block:
-    """A block under way: its samples in Ray's memory, the actor that embeds them, and the actor's
-    answer.
-    """
+    """A block under way: its samples in Ray's memory, its actor, and the actor's answer."""
 
     samples: ObjectRef
     actor: Any = None  # None: it waits for one
@@ -106,9 +103,7 @@ class _Embedders:
         self._coming[actor.__ray_ready__.remote()] = actor
 
     def _hand_out(self) -> None:
-        """Give each waiting block to the actor with the fewest blocks in hand, as long as it has
-        fewer than AHEAD.
-        """
+        """Give each waiting block to the actor that has the fewest, if that is below AHEAD."""
         in_hand = dict.fromkeys(self._ready, 0)
         for block in self._blocks:
             if block.actor is not None and block.answer is None:
@@ -122,7 +117,7 @@ class _Embedders:
                 in_hand[actor] += 1
 
     def _receive(self, wait: bool) -> None:
-        """Take an answer, or an actor, that is ready by now; with `wait`, wait for one."""
+        """Take an answer or an actor that is ready, and with `wait` wait for one."""
         import ray
 
         tasks = {
@@ -146,8 +141,10 @@ class _Embedders:
                 self._never_ready = 0
 
     def _lose(self, actor: Any, error: Exception) -> None:
-        """Take a lost actor's blocks from it, and start another; raise ClusterError after the last
-        of the tries.
+        """Take a lost actor's blocks from it, and start another actor.
+
+        Raises:
+            ClusterError: that was the last of the tries.
         """
         import ray
 
@@ -275,8 +272,9 @@ class RayWork:
 
 
 def _workers(gpus: bool = True) -> tuple[dict[str, float], int]:
-    """Return each worker's share of the cluster (a GPU if `gpus` and there are any, else a core),
-    and their number.
+    """Return each worker's share of the cluster, and how many workers there are.
+
+    The share is a GPU if `gpus` and the cluster has any. Otherwise it is a core.
     """
     import ray
 

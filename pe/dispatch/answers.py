@@ -1,6 +1,4 @@
-"""Answers of a generator, chunk by chunk: kept in files and journal rows until their population is
-durable.
-"""
+"""Answers of a generator, kept in files and journal rows until their population is durable."""
 
 from __future__ import annotations
 
@@ -31,8 +29,10 @@ _DRAWN = f"{CONDITION}{DRAWN}"
 
 
 def encode(columns: dict[str, Array]) -> list[Piece]:
-    """Return named arrays as pieces of a file: their names, then each array, all in the .npy
-    format.
+    """Return named arrays as pieces of a file: their names, then each array in the .npy format.
+
+    Columns of samples become the parts that their modality packs them into. An array in C order is
+    not copied.
 
     Columns of samples become the parts that their modality packs them into. An array in C order is
     not copied.
@@ -74,8 +74,9 @@ def decode(data: UInt8Array) -> dict[str, Array]:
 
 
 def _read(data: UInt8Array, start: int) -> tuple[Array, int]:
-    """Return the array whose .npy header begins at `start`, copied only if it lies unaligned, and
-    where it ends.
+    """Return the array whose .npy header begins at `start`, and the place where it ends.
+
+    The array is copied only if it lies unaligned.
     """
     head = io.BytesIO(data[start : start + _LONGEST_HEADER].tobytes())
     np.lib.format.read_magic(head)

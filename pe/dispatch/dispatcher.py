@@ -109,9 +109,7 @@ class StartupGuard:
             self._last = one.misses[-1].reason
 
     def error(self, name: str, phase: str, meter: Meter) -> APIError:
-        """Return the error, which says that the generator `name` fails, at what cost, and what to
-        do.
-        """
+        """Return the error that says how the generator `name` fails and what to do."""
         cost = meter.spending(self._cost_of_failures)
         took = f"{self._cost_of_failures.usage.calls} calls" + (f" and {cost}" if cost else "")
         what = (
@@ -128,9 +126,7 @@ class StartupGuard:
 
 @dataclass
 class Waits:
-    """Shows what the generator waits for while requests are under way, in the bar and for `pe
-    view`.
-    """
+    """Shows in the progress bar and in `pe view` what the generator waits for."""
 
     api: Generator
     task: Task
@@ -201,8 +197,9 @@ class Dispatcher:
     def draw(
         self, phase: str, place: str, labels: Int32Array, description: str, alike: bool = False
     ) -> Population:
-        """Return new samples as a durable population in the run's folder `place`, all of one
-        condition if `alike`.
+        """Return new samples as a durable population in the run's folder `place`.
+
+        With `alike`, all of them have one condition.
         """
         founders = np.full(len(labels), NO_PARENT, np.int64)
         return self._make(
@@ -212,8 +209,15 @@ class Dispatcher:
     def variations(
         self, t: int, population: Population, members: Members, degree: float, reuse: int = 0
     ) -> Population:
-        """Return S_t: for each of `members`, a variation of its parent in S_{t-1}, or the parent
-        itself if it is kept.
+        """Return S_t: a variation of each member's parent in S_{t-1}, or the parent if it is kept.
+
+        The parent also takes the place of a variation that is always refused. With `reuse` = k, the
+        lookahead's k variations of each candidate become its first k offspring; with 0, all are
+        asked for. The lookahead's variations are deleted: with 0 at once, otherwise when S_t is
+        durable.
+
+        Raises:
+            APIError: an item failed in every attempt.
 
         The parent also stands in for a variation that is always refused; APIError: an item failed
         in every attempt. With `reuse` = k, the lookahead's k variations of each candidate become
@@ -249,24 +253,27 @@ class Dispatcher:
         t: int,
         description: str,
     ) -> Population:
-        """Return variations of the members `parents`, as in iteration t, made durable in `place`;
-        see `variations`.
+        """Return variations of the members `parents`, as in iteration t, made durable in `place`.
+
+        See `variations`.
         """
         return self._make(
             place, self._variation_work(phase, population, parents, degree, t), description
         )
 
     def lookahead(self, t: int, population: Population, k: int, degree: float) -> ByChunk:
-        """Yield variations of every member, k each, by chunk: (their parents, samples), without
-        refused ones.
+        """Yield k variations of every member, by chunk: (their parents, samples).
+
+        Refused variations are left out.
         """
         return self._by_chunk(self._lookahead_work(t, population, k, degree), f"lookahead {t}")
 
     def vary_each(
         self, phase: str, population: Population, degree: float, t: int, description: str
     ) -> ByChunk:
-        """Yield one variation of every member, as in iteration t, by chunk, without refused
-        ones.
+        """Yield one variation of every member, as in iteration t, by chunk.
+
+        Refused variations are left out.
         """
         work = self._variation_work(phase, population, np.arange(len(population)), degree, t)
         return self._by_chunk(work, description)
@@ -333,9 +340,7 @@ class Dispatcher:
         return population
 
     def _columns(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
-        """Yield the members of a finished phase: answered, lent by the lookahead, and copied from
-        parents.
-        """
+        """Yield a finished phase's members: answered, lent by the lookahead, or copies."""
         missing = np.ones(len(work), dtype=bool)
         for items, columns in chain(
             self._answers.read_answer(work.phase), self._from_lookahead(work)
@@ -357,9 +362,7 @@ class Dispatcher:
                 yield children[rows], {name: column[rows] for name, column in columns.items()}
 
     def _by_chunk(self, work: Work, description: str) -> ByChunk:
-        """Yield the answers of a phase, chunk by chunk, each as soon as it is committed: (parents,
-        samples).
-        """
+        """Yield the answers of a phase, (parents, samples), each as soon as it is committed."""
         standing = self._answers.standing(work.phase, len(work))
         with closing(self._ask_for(work, standing, description)) as answers:
             new = (self._answers.read(one.row) for one in answers)
@@ -410,8 +413,9 @@ class Dispatcher:
     def _ask_all(
         self, work: Work, open_items: Items, standing: ItemState, task: Task, guard: StartupGuard
     ) -> abc.Generator[Stored]:
-        """Ask for `open_items` in chunks, keep each answer, then yield it; raise an error once no
-        request is in flight.
+        """Ask for `open_items` in chunks, and yield each answer once it is kept.
+
+        An error is raised only when no request is under way.
 
         Each worker makes its answer's file durable; answers that are ready together share one
         journal transaction.
@@ -484,8 +488,9 @@ class Dispatcher:
         return self._answers.store(work.phase, items, answer, time.monotonic() - start, job)
 
     def _check_form(self, samples: Samples) -> None:
-        """Raise ContractError for samples of an undeclared modality or shape, before they are
-        stored.
+        """Raise ContractError for samples of an undeclared modality or shape.
+
+        This happens before they are stored.
         """
         if self.expected is None or not len(samples):
             return
@@ -507,8 +512,10 @@ class Dispatcher:
         )
 
     def _keep(self, answers: list[Stored], standing: ItemState, task: Task) -> None:
-        """Commit answers, and enter them in `standing` and `task`; raise APIError for a failure
-        that no retry mends.
+        """Commit answers, and enter them in `standing` and `task`.
+
+        Raises:
+            APIError: an item failed in a way that no retry mends.
         """
         self._answers.commit(answers)
         for one in answers:

@@ -1,6 +1,4 @@
-"""A phase of API work: the items it asks for, the requests that ask for them, and the check of each
-answer.
-"""
+"""A phase of API work: its items, the requests that ask for them, and the check of answers."""
 
 from __future__ import annotations
 
@@ -32,8 +30,9 @@ NOBODY = -1
 
 @dataclass(frozen=True, eq=False)
 class ReusedVariations:
-    """The lookahead's m variations lent as offspring: variation i becomes item child[i], int64
-    (m,). None if NOBODY.
+    """The lookahead's m variations, lent to the next population as offspring.
+
+    Variation i becomes item child[i], int64 (m,), or none if that is NOBODY.
     """
 
     phase: str
@@ -47,8 +46,7 @@ class ReusedVariations:
 
 
 def lend(phase: str, available: BoolArray, k: int, members: Members) -> ReusedVariations:
-    """Return a loan: the r-th offspring of each parent gets the parent's r-th variation that is
-    there.
+    """Lend the lookahead's variations: each parent's r-th offspring is its r-th variation.
 
     If a parent has more offspring than variations, the last of its offspring get none.
 
@@ -113,9 +111,7 @@ class Work:
 
     @property
     def is_given(self) -> BoolArray:
-        """The items that the generator is not asked for, bool (n,): kept, or lent by the
-        lookahead.
-        """
+        """Items that the generator is not asked for, bool (n,): kept, or lent by the lookahead."""
         mask = np.zeros(len(self), np.bool_) if self.survives is None else self.survives.copy()
         if self.loan is not None:
             mask[self.loan.children] = True
@@ -195,7 +191,9 @@ class Work:
         return np.split(items[order], boundaries)
 
     def _conditions(self, api: Generator, items: Items, standing: ItemState) -> Conditions:
-        """Return the parents' conditions without DRAWN; for new samples the generator's.
+        """Return the parents' conditions without DRAWN, or for new samples those that are drawn.
+
+        Conditions are drawn anew after `retries` refusals, and after each rejection.
 
         They are drawn anew after `retries` refusals, and after each rejection.
         """
@@ -238,8 +236,9 @@ class Work:
     def ask(
         self, api: Generator, items: Items, standing: ItemState, job: JobNote | None = None
     ) -> Answer:
-        """Ask the generator for `items`, each with the seed of its next try; without a `job` no
-        note of one is kept.
+        """Ask the generator for `items`, each with the seed of its next try.
+
+        `job` keeps a note of the host's job. Without it, no note is kept.
         """
         seeds = self._seeds(items, standing)
         job = job or JobNote()
@@ -267,9 +266,7 @@ class Work:
 
 
 def draw_conditions(api: Generator, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-    """Return the conditions that the generator draws for these labels and seeds, one row
-    for each.
-    """
+    """Return the conditions that the generator draws, a row for each label and its seed."""
     conditions = api.draw_conditions(labels, seeds)
     if not isinstance(conditions, Conditions) or conditions.rows not in (None, len(labels)):
         where = f"{type(api).__name__}.draw_conditions"
@@ -280,8 +277,10 @@ def draw_conditions(api: Generator, labels: tuple[str, ...], seeds: Seeds) -> Co
 
 
 def check_answer(where: str, answer: object, count: int) -> Answer:
-    """Return `answer` if it is a whole answer to `count` items; else raise ContractError about the
-    method `where`.
+    """Return `answer` if it is a whole answer to `count` items of the method `where`.
+
+    Raises:
+        ContractError: it is not.
     """
     if not isinstance(answer, Answer):
         raise ContractError(f"{where} returned {type(answer).__name__}: return pe.Answer(samples).")
