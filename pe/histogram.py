@@ -235,6 +235,7 @@ def count_votes(
         voters = np.flatnonzero(own == label)
         bins = np.flatnonzero(labels == label)
         places = voters + (rows.start or 0) if isinstance(rows, slice) else rows[voters]
+        # Candidates that stand together are read in place, without a copy.
         together = (
             slice(int(bins[0]), int(bins[-1]) + 1) if bins[-1] - bins[0] == len(bins) - 1 else bins
         )

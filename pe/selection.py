@@ -75,6 +75,7 @@ def descend(
         winners = (
             np.flatnonzero(survivors | (weights > 0)) if not stand_in else np.flatnonzero(survivors)
         )
+        # A weight below 1 must not raise votes below 0 in the order.
         worth = np.where(histogram > 0, histogram * label_weights, histogram)
         staying = np.sort(winners[np.argsort(-worth[winners], kind="stable")][: size // 2])
     parents = select_parents(weights, rules.draws(size, len(staying)), rules.selection, rng)

@@ -138,6 +138,7 @@ class Plan:
     def phases(self) -> list[Phase]:
         """All of the run's work, in its order."""
         before = [] if self.class_counts is None else [self.class_counts]
+        # Label counts come first, because the sizes of all that follow may depend on them.
         phases = [Phase(release.name, 0, release) for release in (*before, *self.fit)]
         if self.fit:
             phases.append(Phase("fit", 0))

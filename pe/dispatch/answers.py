@@ -175,6 +175,7 @@ class Answers:
         digest = None
         if good.size:
             name = f"{phase.replace('/', '-')}-{secrets.token_hex(8)}.chunk"
+            # Durable before its row is in the journal: no row names a file that is not there.
             columns = Population.columns(answer.samples, answer.conditions, items=good)
             digest = write_durably(self.run.chunks / name, encode(columns))
         row = ChunkRow(

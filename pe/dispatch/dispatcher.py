@@ -91,6 +91,7 @@ class StartupGuard:
             self._reasons |= {
                 _OWN_WORDS.sub("#", miss.reason) for miss in one.misses if not miss.rejected
             }
+            # Two reasons show a server that answers, so it is not wrong in one setting.
             self._proven |= len(self._reasons) > 1
             if one.row.answers or any(miss.outcome == "refused" for miss in one.misses):
                 self._proven, self._cost_of_failures, self._failed_chunks, self._failed_items = (
@@ -551,6 +552,7 @@ class Dispatcher:
             and work.source is not None
             and (work.explores or standing.has_sample.any())
         ):
+            # After a vote ε is spent, so the run goes on with the parents in their place.
             is_fatal[rejected] = False
             self.progress.warn(
                 f"Samples of {work.phase} that failed in all attempts, so that their parents take "

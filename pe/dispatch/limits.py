@@ -110,6 +110,7 @@ class Meter:
                 "raise the share.",
                 "refusals.max_share",
             )
+        # An answer may not state its pixels: its images then count as expected.
         pixels = max(totals.usage.megapixels, images_made * self.expected.megapixels)
         before = (
             replace(totals.usage, megapixels=pixels)

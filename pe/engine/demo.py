@@ -1,5 +1,6 @@
-"""Private Evolution on MNIST digits with a generator that ships with us, and classifiers trained on
-the result.
+"""Private Evolution on MNIST digits, and classifiers trained on the result.
+
+The generator ships with the toolkit.
 """
 
 from __future__ import annotations
@@ -61,14 +62,14 @@ def run_demo(
 
     Returns:
         The values of `summary`, with accuracy (by classifier, then by training set), seconds, and
-            the path of the
-        picture with a row of digits for each training set. It shows private ones, so it lies in
-            confidential/.
+        the path of the picture that has a row of digits for each training set. The picture shows
+        private digits, so it lies in confidential/.
 
     Raises:
         MissingDependency: a library that any step of the demo needs is not installed; nothing is
             written.
     """
+    # Checked first: a library that only the last step needs would else be missed after minutes.
     require_extras(DISTRIBUTION, ["demo"], "The demo")
     start = time.monotonic()
     changes = {"privacy.epsilon": epsilon, "seed": seed}
@@ -87,9 +88,7 @@ def run_demo(
 def _training_sets(
     run: Run, recipe: Recipe, one_vote: bool, context: RunContext
 ) -> dict[str, Digits]:
-    """Return the run's synthetic digits, its controls and the private ones, by the name of
-    the set.
-    """
+    """Return the synthetic digits, their controls and the private digits, by the set's name."""
     synthetic = run.synthetic
     assert isinstance(synthetic.samples, Images)
     api = build_generator(recipe)
@@ -101,6 +100,7 @@ def _training_sets(
             synthetic.labels,
         ),
     }
+    # This control embeds and searches anew for each iteration, too slowly for a diffusion model.
     if one_vote:
         plan = plan_of(run, recipe)
         dataset = recipe.private.open()
@@ -113,9 +113,7 @@ def _training_sets(
 
 
 def _picture(sets: dict[str, Digits]) -> bytes:
-    """Return a PNG file: a row for the private digits, for un-evolved and for evolved ones, a
-    column for each label.
-    """
+    """Return a PNG file with a row for each kind of digits and a column for each label."""
     rows = {"private": REAL, "un-evolved": UNEVOLVED, "evolved": SYNTHETIC_DATA}
     populations = [
         Population(images, labels, Conditions(), np.full(len(labels), NO_PARENT))

@@ -149,8 +149,9 @@ class Execution:
         return self.context.progress
 
     def check_start(self) -> None:
-        """Refuse a recipe that the generator cannot serve, or cannot serve on this machine, before
-        there is a run.
+        """Refuse a recipe that the generator or this machine cannot serve.
+
+        There is no run yet.
         """
         checks.check_degrees(self.plan, self.api)
         for check in checks.start_checks(self.recipe, self.api, self.embedding):
@@ -225,14 +226,16 @@ class Execution:
         return run.run
 
     def _clock(self) -> PublicClock:
-        """Return the public clock, with deadlines from tries on this machine, or without any if the
-        clock is off.
+        """Return the public clock, with deadlines from tries on this machine.
+
+        It has no deadline if the clock is off.
         """
         terms = clock_terms(self.recipe, self.api)
         if terms.warning:
             self.progress.warn(terms.warning)
         if not terms.on:
             return PublicClock()
+        # A deadline depends on this machine's own speed, so work is tried here on made-up samples.
         with self.progress.task("setting the public clock", None):
             dry_runs = fit_dry_runs(self.recipe) if self.plan.fit else ()
             held = held_back(self.recipe, self.plan, self.api, self.embedding, dry_runs)
@@ -253,8 +256,9 @@ class Execution:
         return PublicClock(held.seconds, overran, self.context.stop)
 
     def _evolve(self, data_set: dict[str, Any] | None) -> None:
-        """Carry out what is left of a run that is entered in the data set's ledger, whose total is
-        `data_set`.
+        """Carry out what is left of the run.
+
+        The run is entered in the data set's ledger, whose total is `data_set`.
         """
         run = self.run
         ledger = self.ledger
@@ -306,8 +310,9 @@ class Execution:
             self._write_audit_record()
 
     def _keep_weights(self, t: int, compute: Callable[[], LabelWeights]) -> LabelWeights:
-        """Return iteration t's label weights, which are stored before they are used: see
-        `pe.evolution.evolve`.
+        """Return iteration t's label weights, which are stored before they are used.
+
+        `pe.evolution.evolve` says why.
         """
         place = places.claims_place(t)
         file = self.run.folder / places.claims_file(t)
@@ -330,9 +335,7 @@ class Execution:
         )
 
     def _size_plan(self) -> Plan:
-        """Return the plan, with label sizes from noisy counts where the recipe has them
-        estimated.
-        """
+        """Return the plan, with label sizes from noisy counts if the recipe has them estimated."""
         release = self.plan.class_counts
         if release is None:
             return self.plan
@@ -340,9 +343,7 @@ class Execution:
         return lay_out(self.recipe, counts.tolist(), self.plan.releases)
 
     def _fit(self, api: Trainer) -> None:
-        """Fit the generator on the private records, if that is not done already, and load its
-        model.
-        """
+        """Load the generator's model, after fitting it on the private records if that is left."""
         run = self.run
         if not run.journal.files(
             f"{MODEL}/"
@@ -385,8 +386,9 @@ class Execution:
         )
 
     def _logging(self, plan: Plan) -> Logging:
-        """Return the object that logs populations: at once, or at the end if times of private work
-        would show.
+        """Return the object that logs populations.
+
+        It logs at once, or at the end if the times of private work would show.
         """
         run = self.run
         recipe = self.recipe
@@ -413,10 +415,12 @@ class Execution:
         return list(notices(self.recipe, self.plan, self.ledger.total(), self.api, self.embedding))
 
     def _certify(self, data_set: dict[str, Any] | None) -> None:
-        """Write the certificate of all shareable files, last of all: a run that has one is
-        finished.
+        """Write the certificate of all shareable files.
+
+        This comes last: a run with a certificate is finished.
         """
         recipe = self.recipe
+        # Other runs may have entered the ledger or left it meanwhile: the greater total is told.
         if data_set is not None:
             totals = data_set, self.private.total(recipe.privacy.delta) or data_set
             data_set = max(
@@ -502,8 +506,10 @@ def resume_run(folder: Path, context: RunContext, recipe: Recipe | None = None) 
 
 
 def stored_recipe(folder: Path, changes: tuple[str, ...] | None = None) -> Recipe:
-    """Return the whole recipe of the run in `folder`; with `changes` of the form `a.b=value`, to go
-    on with the run.
+    """Return the whole recipe of the run in `folder`.
+
+    With `changes` of the form `a.b=value`, perhaps none, the recipe is meant for going on with the
+    run. If they are None, it is only read.
 
     Raises:
         RecipeError: it is to be gone on with a run that was made elsewhere, and the recipe reaches

@@ -1,6 +1,4 @@
-"""More samples from a finished run (§4.2 of the paper): variations of its last population, at no
-further ε.
-"""
+"""More samples from a finished run, at no further ε (§4.2 of the paper)."""
 
 from __future__ import annotations
 
@@ -161,8 +159,9 @@ def _load_certified_model(api: object, run: Run) -> None:
 
 
 def last_degree(folder: Path) -> float:
-    """Return the degree of the run's last iteration; at another degree an extension's samples are
-    of another kind.
+    """Return the degree of the run's last iteration.
+
+    At another degree an extension's samples are of another kind.
     """
     degree: float = last_of(
         Recipe.load(Run.open_own(folder, "pe extend").folder / RECIPE).evolution.degree
@@ -178,8 +177,9 @@ def continues_ranking(recipe: Recipe, degree: float) -> bool:
 
 
 def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, Int64Array]:
-    """Return S_{T-1}, and `count` of its members: those of the highest weights that no sample of
-    the run is a copy of.
+    """Return S_{T-1}, and those `count` of its unused members that have the highest weights.
+
+    A member is used if a sample of the run is a copy of it. Labels have shares as in S_T.
 
     Labels have shares as in S_T.
 
@@ -196,6 +196,7 @@ def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, Int64Ar
     votes = _certified_array(run, release_file(step.release.name))
     label_weights = _certified_array(run, claims_file(step.t))
     votes = votes / step.release.grid
+    # Earlier extensions may have taken members, and no copy may be shared twice.
     used = np.concatenate(
         [last.parents, *(one.parents for one in run.extensions() if _are_copies(one, before))]
     )
@@ -245,10 +246,10 @@ def last_of(schedule: Any) -> Any:
 
 
 def spread(members: int, count: int) -> Int64Array:
-    """Return the parents of `count` samples, int64 (count,): each member in turn, and the rest
-    spread evenly over all.
+    """Return the parents of `count` samples, int64 (count,): each member in turn.
 
-    Members stand in the order of their labels, so labels keep their shares to within one sample.
+    What is left after whole rounds is spread evenly over all members. They stand in the order of
+    their labels, so labels keep their shares to within one sample.
     """
     rounds, left = divmod(count, members)
     return np.concatenate(
@@ -259,8 +260,9 @@ def spread(members: int, count: int) -> Int64Array:
 def with_examples(
     last: Population, count: int, degree: float, api: Generator, seed: int
 ) -> Population:
-    """Return a population of texts with the condition EXAMPLES: each one's text, and others of its
-    label.
+    """Return a population of texts with the condition EXAMPLES.
+
+    Each text's examples are the text itself and others of its label.
 
     Raises:
         RecipeError: the generator shows no examples, or degree 0 asks it for nothing.
@@ -276,6 +278,7 @@ def with_examples(
             "out."
         )
     texts = last.samples.strings
+    # Seeded, so that an extension that was interrupted shows the same texts again.
     rng = generator(seed, EXAMPLES)
     shown = []
     for place, label in enumerate(last.labels):
@@ -288,8 +291,9 @@ def with_examples(
 
 
 def novelty(extension: Path) -> float:
-    """Return the share of the runs of eight words in an extension's texts that no text of the run's
-    result has.
+    """Return the share of new runs of eight words in an extension's texts.
+
+    A run of words is new if no text of the run's result has it.
     """
     run = Run.open_own(extension.parent, "pe extend")
     place = extension_place(int(extension.stem.removeprefix("extension-")))
@@ -301,9 +305,7 @@ def novelty(extension: Path) -> float:
 
 
 def _index(run: RunWriter, numbers: dict[str, Any]) -> int:
-    """Return the number of this extension: the number of the one that was interrupted, or a new
-    number.
-    """
+    """Return the number of this extension: that of the interrupted one, or a new number."""
     pending = pending_extension(run.run)
     if pending and not pending.get("finished"):
         if {key: each for key, each in pending.items() if key != "index"} != numbers:

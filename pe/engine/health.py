@@ -92,8 +92,9 @@ def _import_names() -> Iterator[Finding]:
 
 
 def _accelerators() -> Iterator[Finding]:
-    """Yield each GPU of NVIDIA or Apple, or the processor if there is none; and say if torch does
-    not see a GPU.
+    """Yield each GPU of NVIDIA or Apple, or the processor if there is none.
+
+    Also say if torch does not see a GPU.
     """
     names = listed_cards()
     gpus = []
@@ -150,9 +151,7 @@ def _neighbors() -> Finding:
 
 
 def _plugins(group: Group) -> Iterator[Finding]:
-    """Yield a finding for each plug-in of a group that lacks a library, and one for all the others
-    together.
-    """
+    """Yield a finding for each plug-in that lacks a library, and one for all the others."""
     ready = []
     for name, point in plugins(group).items():
         if point.dist and (missing := missing_libraries(point.dist.name, point.extras)):

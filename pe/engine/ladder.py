@@ -1,5 +1,4 @@
-"""Vary the same parents at one degree or several, to see if a generator heeds its parents and the
-degree.
+"""Vary the same parents at several degrees, to see if a generator heeds them.
 
 `pe probe --ladder` shows it; a run tries it once, at one degree, before its first samples.
 """
@@ -77,9 +76,7 @@ class Rung:
 
     @property
     def mixed_up(self) -> bool:
-        """True if these do not follow their own parents, and at least a share STRAYED lie with
-        another's.
-        """
+        """True if these do not follow their own parents, and a share STRAYED lies with another."""
         return not self.follows and any(
             self.astray[space] >= STRAYED * len(self.parents) for space in SPACES
         )
@@ -128,6 +125,7 @@ def measure(
     """
     parts = [(np.empty(0, np.int64), founders.take(slice(0))), *answers]
     whole = np.concatenate([items for items, _ in parts])
+    # Requests may be answered in any order, and parents must ascend.
     order = np.argsort(whole)
     variations = type(founders)(np.concatenate([samples.array for _, samples in parts])[order])
     if embedding is None:
@@ -153,8 +151,7 @@ def measure(
 
 
 def judge(low: Rung, high: Rung, unit: str) -> DegreeVerdict:
-    """Judge if variations of the low degree are of their own parents, and variations of the high
-    one lie farther away.
+    """Judge whether variations follow their parents, and lie farther at the higher degree.
 
     They lie farther if, between samples (in the `unit`) or in the embedding, distances grow by more
     than random signs of the differences explain (CHANCE), and at least by GROWTH. Of 8 parents,
@@ -162,6 +159,7 @@ def judge(low: Rung, high: Rung, unit: str) -> DegreeVerdict:
     variations that do not depend on the degree pass once in ten times, and never if equal seeds
     make them equal.
     """
+    # Either degree may lack variations, so only parents that have both are compared.
     _, mine, theirs = np.intersect1d(low.parents, high.parents, return_indices=True)
     count = len(mine)
     least = f"{low.degree:g}"
@@ -187,16 +185,15 @@ def judge(low: Rung, high: Rung, unit: str) -> DegreeVerdict:
 
 
 def _grows(near: Floats, far: Floats) -> bool:
-    """Return True if distances from parents grow from `near` to `far` by more than chance, and at
-    least by GROWTH.
-    """
+    """Return True if distances from parents grow by more than chance, and at least by GROWTH."""
     finite = np.isfinite(near) & np.isfinite(far)
     return chance(far - near) <= CHANCE and bool(far[finite].sum() >= GROWTH * near[finite].sum())
 
 
 def chance(differences: Floats) -> float:
-    """Return how often random signs give as large a sum (Fisher's exact test of pairs), without
-    NaN. 1 below FEWEST.
+    """Return how often random signs give as large a sum (Fisher's exact test of pairs).
+
+    NaN are left out. Below FEWEST differences the result is 1.
     """
     finite = differences[np.isfinite(differences)]
     if len(finite) < FEWEST:
@@ -215,9 +212,7 @@ def rises(rungs: Sequence[Rung]) -> dict[str, bool]:
 
 
 def _table(samples: Samples, others: Samples) -> Floats:
-    """Return a matrix: (i, j) is the distance of sample i from sample j of `others`, which are as
-    many.
-    """
+    """Return a matrix: (i, j) is the distance of sample i from sample j of as many `others`."""
     rows = [samples.take([i] * len(samples)).distances(others) for i in range(len(samples))]
     return np.stack(rows).astype(np.float64) if rows else np.empty((0, 0))
 
@@ -243,8 +238,9 @@ degree/0.4."""
 
 
 def check_parents(recipe: Recipe, plan: Plan, dispatcher: Dispatcher, embedding: Embedding) -> None:
-    """Try once whether the generator varies the parents it is handed, unless the plan needs no
-    trial, or S_1 is there.
+    """Try once whether the generator varies the parents it is handed.
+
+    Nothing is tried if the plan needs no trial, or if S_1 is there.
 
     Guarantee: it reads no private record, and its requests follow from public seeds.
     """

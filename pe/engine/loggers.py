@@ -48,9 +48,7 @@ def logger(spec: str | Logger) -> Logger:
 
 @dataclass
 class Logging:
-    """Sends the numbers of each population to the loggers of a run, and closes them when the block
-    ends.
-    """
+    """Sends each population's numbers to the loggers, and closes them when the block ends."""
 
     loggers: Sequence[Logger]  # a logger that fails gets nothing more
     measure: Callable[[int], Logged]  # returns the shareable numbers of S_t
@@ -103,8 +101,9 @@ _SHARE = 0.1
 
 
 class Bars(Progress):
-    """Bars while stderr is a terminal, or in a notebook with ipywidgets; else a plain line per
-    finished phase.
+    """Progress bars on a terminal, or in a notebook with ipywidgets.
+
+    Elsewhere a plain line is printed for each finished phase.
     """
 
     def __init__(
@@ -113,8 +112,9 @@ class Bars(Progress):
         console: Console | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Draw on `console`, stderr by default; with a `clock`, redraw only when something
-        advances.
+        """Draw on `console`, stderr by default.
+
+        With a `clock`, bars are redrawn only when something advances.
         """
         self._console = console or Console(stderr=True, highlight=False)
         self._quiet = quiet
@@ -177,8 +177,9 @@ def _columns(total: int | None) -> list[rich.ProgressColumn]:
 
 
 class _TimeLeft(rich.TimeRemainingColumn):
-    """The time left, once the rate is known: at first a generator loads what it needs, and answers
-    come in bursts.
+    """The time left, once the rate is known.
+
+    At first a generator loads what it needs, and answers come in bursts.
     """
 
     def render(self, task: rich.Task) -> Text:

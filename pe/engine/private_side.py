@@ -54,9 +54,7 @@ class Identity:
     inode: int = _UNKNOWN
 
     def is_of(self, folder: Path) -> bool:
-        """True if `folder` is the directory that was entered and no copy of it, or if none was
-        entered yet.
-        """
+        """True if `folder` is the directory that was entered, not a copy, or if none was."""
         return self.inode in (folder.stat().st_ino, _UNKNOWN)
 
     def dump(self) -> bytes:
@@ -116,8 +114,9 @@ class PrivateSide:
         return self._preflight.fingerprint
 
     def log_bad_records(self) -> None:
-        """Name the records that cast no vote in the run's confidential log, and nowhere else: the
-        run goes on.
+        """Name the records that cast no vote, in the run's confidential log alone.
+
+        The run goes on without them.
         """
         for record in self._preflight.bad if self._preflight else ():
             log.warning("Record %d casts no vote: %s", record.index, record.reason)
@@ -140,8 +139,9 @@ class PrivateSide:
         return self._preflight.digests
 
     def try_embedding(self, shape: Shape | None) -> None:
-        """Try the embedding on made-up samples, also of the generator's `shape`, before anything is
-        asked for.
+        """Try the embedding on made-up samples, before anything is asked for.
+
+        It is also tried on the generator's `shape`.
         """
         with self.progress.task("trying the embedding", None):
             try_embedding(self.embedding, self.source.modality, self.source.shape)
@@ -207,9 +207,7 @@ class PrivateSide:
         return total
 
     def note_draw(self, run: RunWriter) -> None:
-        """Note in the data set's ledger file that the run begins to draw, or has kept one more
-        release.
-        """
+        """Note in the data set's ledger file that a draw begins, or one more release is kept."""
         if (data_set := self._data_set) is not None:
             data_set.drew(Identity.of(run).run, len(run.journal.releases()))
 
@@ -251,6 +249,7 @@ def forget_run(folder: Path, ledger: DataSetLedger) -> None:
         )
     with RunWriter.reopen(folder) as writer:
         identity = Identity.of(writer)
+        # A journal that was begun later cannot tell what was drawn before it.
         if not writer.journal.has_event("started"):
             raise RunError(
                 f"{folder} has lost its first journal, so what was drawn is unknown: its entry "
@@ -271,8 +270,9 @@ def forget_run(folder: Path, ledger: DataSetLedger) -> None:
 
 @dataclass(frozen=True)
 class PublicPool:
-    """The public samples that plug-ins read: kept unchanged during the run, and no copies of
-    private images.
+    """The public samples that plug-ins read.
+
+    They must not change during the run, and images must not be copies of private ones.
     """
 
     readers: Mapping[str, ReadsPublicSamples]  # section of the recipe → the plug-in that reads them
@@ -326,9 +326,7 @@ class PublicPool:
         )
 
     def check_same(self, folder: Path) -> None:
-        """Refuse to go on with the run in `folder` if the samples are not those that it
-        began with.
-        """
+        """Refuse to go on with the run in `folder` if its public samples have changed."""
         path = folder / PUBLIC_SAMPLES
         if not path.is_file():
             raise DamagedFile(f"{path} is gone: restore it from a copy.")
@@ -342,9 +340,7 @@ class PublicPool:
                 )
 
     def _read(self, private: Digests | tuple[()]) -> dict[str, tuple[dict[str, object], list[str]]]:
-        """Return `find_copies` of each section's public samples, among the records with the
-        `private` digests.
-        """
+        """Return `find_copies` of each section's public samples, among the `private` digests."""
         shape = self.source.shape
         with self.progress.task(f"reading public {self._noun}", None):
             samples = {

@@ -1,6 +1,4 @@
-"""Ask a generator for a few samples and variations, or for variations at several degrees: `pe
-probe`.
-"""
+"""`pe probe`: ask a generator for a few samples and variations, at one degree or several."""
 
 from __future__ import annotations
 
@@ -54,10 +52,9 @@ _VERDICTS = {
 
 @dataclass(frozen=True)
 class Call:
-    """One call, or all calls for one degree, retries included: samples as they came, and a reason
-    for each missing one.
+    """One call, or all calls for one degree: the samples, and a reason for each missing one.
 
-    `api` is RANDOM_API or VARIATION_API, or the degree.
+    Retries are included. `api` is RANDOM_API or VARIATION_API, or the degree.
     """
 
     api: str
@@ -107,8 +104,10 @@ def _check_degrees(*degrees: float) -> None:
 
 
 def _degree(recipe: Recipe, api: Generator) -> float:
-    """Return the first degree above 0: the recipe's, or the generator's if the planner is to
-    choose. 0.5 if none.
+    """Return the recipe's first degree above 0.
+
+    If the planner is to choose the degrees, it is the generator's first. It is 0.5 if there is
+    none.
     """
     evolution = recipe.evolution
     has_degree = evolution.is_complete or "degree" in evolution.own_values
@@ -127,7 +126,7 @@ def _captions(founders: Population, label: str) -> tuple[str, ...]:
 
 
 def _in_words(value: Any) -> str:
-    """Return a condition as text; of many numbers, their count and range."""
+    """Return a condition as text, or the count and range of many numbers."""
     if np.size(value) <= _NUMBERS:
         return str(value)
     return f"{np.size(value)} numbers from {np.min(value):.3g} to {np.max(value):.3g}"
@@ -161,6 +160,7 @@ def _row(pictures: Sequence[Image.Image], captions: Sequence[str]) -> Image.Imag
         for one in pictures
     ]
     height = large[0].height
+    # A letter is about half as wide as it is high.
     wide = max(large[0].width * 2 // _LETTER, 1)
     below = [
         textwrap.wrap(caption, wide, max_lines=_LINES, placeholder="…") for caption in captions
@@ -249,15 +249,14 @@ class Probe:
 
     @property
     def rises(self) -> dict[str, bool]:
-        """For each of SPACES, True if the mean distance from the parent grows from each degree to
-        the next.
-        """
+        """For each of SPACES, True if the mean distance grows from each degree to the next."""
         return rises(self.rungs)
 
     @property
     def equal(self) -> tuple[int, ...]:
-        """For each rung, the number of variations equal to those of the rung before; for the first,
-        to the parents.
+        """For each degree, how many variations equal those of the degree before.
+
+        For the first degree, how many equal their parents.
         """
         first = int((self.rungs[0].apart["samples"] == 0).sum())
         return (
@@ -294,9 +293,7 @@ class Probe:
         return values
 
     def picture(self) -> bytes:
-        """Return a PNG file: the new samples with their captions, and below each its variation at
-        each degree.
-        """
+        """Return a PNG file: the new samples, and below each its variation at each degree."""
         rows = [(self.parents.pictures(), self.captions)]
         for one in self.rungs:
             made = dict(zip(one.parents.tolist(), one.samples.pictures(), strict=True))
@@ -332,6 +329,7 @@ def probe(
     price = price_of(recipe)
     can = generator.capabilities
     meanings = tuple(generator.describe_degree(degree) for degree in steps)
+    # A verdict takes FEWEST parents. A single degree is only looked at, so one request will do.
     count = FEWEST if is_ladder else min(can.max_chunk, 4)
     alike = not is_ladder or can.shares != "nothing"
     founders, first = _founders(generator, label, recipe.seed, price, count, alike)
@@ -402,6 +400,7 @@ def _ask(
     for items in work.chunks(np.arange(len(work)), standing, api):
         answer = work.ask(api, items, standing)
         answers.append((np.delete(items, sorted(answer.missing)), answer))
+    # Even an answer without a sample tells their kind and shape.
     samples = [answer.samples for items, answer in answers if items.size] or [answers[0][1].samples]
     usage = sum((answer.bill for _, answer in answers), NOTHING)
     call = Call(

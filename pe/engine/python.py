@@ -94,6 +94,7 @@ def read_arguments(
     """
     fields_of_all = [field for model in _SECTIONS.values() for field in model.model_fields]
     if not isinstance(private, PrivateSource):
+        # A source that is made from records takes the settings that no section has.
         own = {key: value for key, value in settings.items() if key not in fields_of_all}
         private = source_of(
             private, own, where, [*fields_of_all, *inspect.signature(evolve).parameters]
@@ -127,9 +128,7 @@ def read_arguments(
 def _recipe_or_file(
     where: str, private: object, api: object, embedding: object, settings: dict[str, Any]
 ) -> Recipe:
-    """Return the recipe in the file `private`, or the one that arguments like those of `pe.evolve`
-    describe.
-    """
+    """Return the recipe in the file `private`, or the one that arguments describe."""
     if not isinstance(private, str | Path) or (
         api is not None and Path(private).suffix not in (".yaml", ".yml")
     ):
@@ -142,24 +141,23 @@ def _recipe_or_file(
 
 
 def _own_objects(api: object, embedding: object) -> tuple[Any, Any]:
-    """Return the generator and the embedding, each if it is an object of the user's own, or None in
-    its place.
-    """
+    """Return the generator and the embedding, each None unless it is the user's own object."""
     own = None if isinstance(api, PluginSpec) else api
     return own, None if isinstance(embedding, PluginSpec | str) else embedding
 
 
 def _set_options(changes: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return changes in the form of `--set`: `key=value`, with keys of the recipe and JSON
-    values.
-    """
+    """Return changes as `--set` takes them: `key=value`, with JSON values."""
     return tuple(f"{key}={json.dumps(value)}" for key, value in (changes or {}).items())
 
 
 def _spec_of(
     plugin: object, where: str, otherwise: str, members: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Return a plug-in as the recipe records it; an object of the user's own by its class."""
+    """Return a plug-in as the recipe records it.
+
+    An object of the user's own is recorded by its class.
+    """
     if isinstance(plugin, PluginSpec):
         return plugin.model_dump()
     if inspect.isclass(plugin):
@@ -451,8 +449,9 @@ def write_report(run: Run | str | Path, *, confidential: bool = False) -> Path:
 def _context(
     api: object, embedding: object, progress: Progress | None, loggers: Sequence[str | Logger] = ()
 ) -> Iterator[RunContext]:
-    """Yield what a run gets besides its recipe: the user's own objects, progress, loggers, a stop
-    that signals set.
+    """Yield what a run gets besides its recipe.
+
+    These are the user's own objects, progress, loggers, and a stop that signals set.
     """
     check_list("loggers", loggers)
     own, embeds = _own_objects(api, embedding)

@@ -40,9 +40,7 @@ def write_report(folder: Path, *, confidential: bool = False) -> Path:
 
 @contextmanager
 def report_answers(api: Generator, progress: Progress) -> Iterator[None]:
-    """Warn, when the block ends or fails, of model answers that the generator has changed or passed
-    over.
-    """
+    """Warn, when the block ends or fails, of answers that the generator changed or passed over."""
     try:
         yield
     finally:
@@ -52,8 +50,9 @@ def report_answers(api: Generator, progress: Progress) -> Iterator[None]:
 
 
 def warn_of_markup(samples: Samples, progress: Progress) -> None:
-    """Warn of synthetic texts that hold a chat template's markup, as those from a pool or a user's
-    object may.
+    """Warn of synthetic texts that hold a chat template's markup.
+
+    Texts from a pool or from a user's object may hold some.
     """
     texts = samples.strings if samples.is_text else []
     if with_markup := [text for text in texts if (result := unwrap(text)).marks or result.fault]:

@@ -63,6 +63,7 @@ def phases(
 
     After a purge only phases begun since.
     """
+    # The trial's phases are over once it has a result.
     if run.degree is None:
         names = [name for name in journal.phases() if name.startswith("degree/")]
         yield from (
@@ -168,7 +169,7 @@ class Status:
 
     @property
     def promises(self) -> bool:
-        """True if an ε holds; not for a run without noise."""
+        """True if an ε holds, as it does not for a run without noise."""
         return finite(self.epsilon_planned) is not None
 
     @property
@@ -179,6 +180,7 @@ class Status:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values. Null for what a purge has deleted."""
         journal = self.journal
+        # After a purge the keys stay, with null, so that a reader finds the same ones.
         usage = (
             asdict(journal.totals.usage)
             if journal
@@ -287,11 +289,10 @@ def writer_of(run: Run) -> tuple[bool, int | None]:
 
 
 def is_writer(run: Run, pid: int) -> bool:
-    """True if process `pid` of this machine has the run's lock open, or the system does not tell
-    (no /proc).
+    """True if process `pid` of this machine has the run's lock open.
 
-    A lock on a shared folder may be held in another container, where the number is another
-    process's.
+    Also true if the system does not tell (no /proc). A lock on a shared folder may be held in
+    another container, where the number is another process's.
     """
     if not Path("/proc/self/fd").is_dir():
         return True

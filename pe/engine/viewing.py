@@ -1,5 +1,6 @@
-"""The server of `pe view`: for this machine alone, behind a secret address, read-only but for one
-button.
+"""The server of `pe view`.
+
+It serves this machine alone, behind a secret address, and is read-only but for one button.
 """
 
 from __future__ import annotations
@@ -76,8 +77,12 @@ def _runs_in(place: Path) -> list[Path]:
 
 
 def runs_at(places: Sequence[Path]) -> dict[str, Run]:
-    """Return the runs at `places`, each a run or a folder of runs, by their names; of equal names,
-    later ones counted.
+    """Return the runs at `places` by their names.
+
+    A place is a run or a folder of runs. The later ones of equal names are numbered.
+
+    Raises:
+        RunError: a place neither is a run nor holds one.
 
     RunError if a place neither is a run nor holds one.
     """
@@ -102,9 +107,7 @@ def _state(run: Run) -> str:
 
 @dataclass
 class Feed:
-    """The pieces of the page, read no more often than every EVERY seconds, however many pages
-    follow the run.
-    """
+    """The pieces of a run's page, read at most once in EVERY seconds for all pages together."""
 
     page: LivePage  # makes the pieces
     _lock: Lock = field(default_factory=Lock, init=False)
@@ -130,9 +133,7 @@ class Feed:
             return self._pieces
 
     def news(self, since: int, fresh: bool = False) -> dict[str, Any]:
-        """Return the current version, and the pieces that have changed after the version
-        `since`.
-        """
+        """Return the current version, and the pieces that have changed after version `since`."""
         pieces = self.pieces(fresh)
         with self._lock:
             changed = {
@@ -195,8 +196,9 @@ class Feed:
 
 
 class ViewServer(ThreadingHTTPServer):
-    """Serves the pages of the runs at `places` below `address`, in threads of its own, until it is
-    closed.
+    """Serves the pages of the runs at `places`, in threads of its own, until it is closed.
+
+    The pages lie below `address`.
 
     `confidential` pages hold times and internal numbers, too; port 0 means any free port.
     """
@@ -248,8 +250,9 @@ class ViewServer(ThreadingHTTPServer):
         return f"{root}{quote(name, safe='')}/{'report' if run.is_finished else ''}"
 
     def news(self, run: Run, since: int) -> dict[str, Any]:
-        """Return what is new on a run's live page; while the server ends, the run is read once
-        more.
+        """Return what is new on a run's live page.
+
+        While the server ends, the run is read once more.
         """
         self._asked = time.monotonic()
         return self.feed(run).news(since, fresh=self._is_closing)
@@ -389,8 +392,9 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def _send(self, page: str, links: Sequence[Link] = (), forms: str = "'none'") -> None:
-        """Send a page with links to others above it; of its scripts, the browser may run ours
-        alone.
+        """Send a page with links to others above it.
+
+        The browser may run no scripts in it but ours.
         """
         nonce = secrets.token_urlsafe(16)
         self._answer(200, link_page(page, nonce, links), "text/html", _POLICY.format(nonce, forms))

@@ -1,6 +1,4 @@
-"""Count the requests, images and bytes of a plan, from its sizes and the generator's
-capabilities.
-"""
+"""Count a plan's requests, images and bytes, from its sizes and what the generator can do."""
 
 from __future__ import annotations
 
@@ -48,11 +46,10 @@ def _most_variation_calls(phase: Phase, can: Capabilities) -> int:
 
 
 def _most_groups(samples: int, parents: int, ahead: int, chunk: int) -> int:
-    """Return the most requests for a label's variations, where those of one request share a parent
-    or a condition.
+    """Return the most requests for a label's variations.
 
-    A parent's first request is for its variation number `ahead` + 1, because the lookahead has made
-    those before.
+    The variations of one request share a parent or a condition. A parent's first request is for its
+    variation number `ahead` + 1, because the lookahead has made those before.
     """
     if samples <= 0:
         return 0
@@ -115,9 +112,7 @@ def may_try(recipe: Recipe, info: PluginInfo) -> bool:
 
 
 def _needs_trial(recipe: Recipe, plan: Plan, api: Generator) -> bool:
-    """True if a trial is always wanted, or only a trial shows that a remote generator does what the
-    plan relies on.
-    """
+    """True if a trial is asked for, or if it alone shows that a generator does as planned."""
     if trial_step(plan) is None or not may_try(recipe, info_of(api)):
         return False
     # one of several degrees put in words; or which of several parents in a request an image is a

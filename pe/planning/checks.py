@@ -38,8 +38,9 @@ from pe.steps import Plan
 
 
 def meaning_of(api: Generator | None, degree: float, t: int) -> str:
-    """Return the generator's words for a degree in iteration t; "" if it has none, "refused" if it
-    cannot obey.
+    """Return the generator's words for a degree in iteration t.
+
+    They are empty if it has none, and "refused" if it cannot obey.
     """
     try:
         return "" if api is None else api.describe_degree(degree, t)
@@ -48,8 +49,9 @@ def meaning_of(api: Generator | None, degree: float, t: int) -> str:
 
 
 def precision_of(api: Generator | None) -> str:
-    """Return the precision of the generator's arithmetic; "" if it computes elsewhere or a start
-    would be refused.
+    """Return the precision of the generator's arithmetic.
+
+    It is empty if the generator computes elsewhere, or if a start would be refused.
     """
     try:
         return "" if api is None else api.describe_precision()
@@ -185,8 +187,9 @@ def check_degrees(plan: Plan, api: Generator) -> None:
 
 
 def check_labels(api: Generator, labels: tuple[str, ...]) -> None:
-    """Refuse labels that the generator cannot serve: it says so, or fails to draw a condition for
-    each.
+    """Refuse labels that the generator cannot serve.
+
+    It says so, or fails to draw a condition for each of them.
     """
     api.check_labels(labels)
     try:
@@ -207,9 +210,7 @@ def check_search(recipe: Recipe) -> None:
 
 
 def check_price(recipe: Recipe, api: Generator) -> None:
-    """Raise RecipeError if other machines make samples at an unstated price, and limits.max_images
-    is not set.
-    """
+    """Refuse samples from other machines at an unstated price, if no limit bounds their number."""
     hosts = dict.fromkeys(host for info in without_price(recipe, api) for host in info.elsewhere)
     if hosts and recipe.limits.max_images is None:
         raise RecipeError(
@@ -229,8 +230,9 @@ def check_cap(recipe: Recipe, releases: Sequence[Release]) -> None:
 
 
 def data_set_warnings(recipe: Recipe, releases: Sequence[Release]) -> list[str]:
-    """Tell what all runs over the records will have spent once this one is among them, if there are
-    others.
+    """Tell what all runs over the records will have spent once this one is among them.
+
+    Nothing is told if there are no others.
     """
     with suppress(PEError):  # a ledger that cannot be read: `check_cap` says why
         ledger = _ledger_of(recipe)
@@ -311,8 +313,7 @@ def check_public_place(recipe: Recipe, *plugins: object) -> None:
 
 
 def check_apart(private: Path, public: Iterable[Path], noun: str = "images") -> None:
-    """Refuse public samples that are, hold, lie in, link to or share a file with the private
-    records' place.
+    """Refuse public samples that share a place or a file with the private records.
 
     Symbolic and hard links are recognised. No file is opened. Public folders and files need not
     exist yet. Messages call the samples `noun`.
@@ -326,7 +327,7 @@ def check_apart(private: Path, public: Iterable[Path], noun: str = "images") -> 
 
 
 def _meeting(private: Path, public: Path) -> str:
-    """Return words on how the two places meet; "" if they are apart."""
+    """Return words on how the two places meet, or an empty text if they are apart."""
     ours = private.resolve()
     theirs = public.resolve()
     if ours == theirs:
@@ -348,7 +349,7 @@ def _meeting(private: Path, public: Path) -> str:
 
 
 def _below(path: Path) -> Iterator[Path]:
-    """Yield every folder and file below a folder; for a file, the file itself."""
+    """Yield every folder and file below a folder, or the file itself."""
     if not path.is_dir():
         yield path
     for folder, folders, files in os.walk(path):

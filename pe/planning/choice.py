@@ -1,5 +1,4 @@
-"""Signal to noise of the votes, by the declared size; and `evolution: auto`, chosen from public
-numbers alone.
+"""`evolution: auto`, and the signal to noise of the votes, from public numbers alone.
 
 docs/plan.md explains the rule; it was chosen on drawn digits and public pictures
 (benchmarks/choice.py).
@@ -69,8 +68,9 @@ class Signal:
 
     @property
     def most_noise(self) -> float:
-        """The largest noise share without a warning: MOST_NOISE; for an only vote, the one at
-        ENOUGH_ONCE if larger.
+        """The largest noise share without a warning.
+
+        It is MOST_NOISE, or for an only vote the share at ENOUGH_ONCE if that is larger.
         """
         if not self.sigma:
             return MOST_NOISE
@@ -121,8 +121,9 @@ def _excess(x: float) -> float:
 
 
 def votes_cast(records: int, units: int | None, neighbors: int) -> float:
-    """Return the most votes that these records cast: a unit's votes for k candidates have L2 norm
-    1, so sum to √k.
+    """Return the most votes that these records cast.
+
+    A unit's votes for k candidates have L2 norm 1, so they sum to at most √k.
     """
     return sqrt(records * min(units or records, records) * neighbors)
 
@@ -149,6 +150,7 @@ def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int])
     if records is not None:
         cast = votes_cast(records, recipe.private.declared_units, evolution.neighbors)
         votes = cast / sum(candidates)
+        # Sizes that are estimated are not known before a release, so the labels' votes are not.
         if evolution.estimate_label_sizes is None:
             sizes = evolution.label_sizes
             shares = [1.0 if sizes == "equal" else sizes[name] for name in plan.classes]
@@ -174,6 +176,7 @@ def signal_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> li
     pairs = [(signal, signal.votes) for signal in signals if signal.votes is not None]
     if not pairs:
         return []
+    # The noise comes first: where it is too large, what the threshold does means nothing.
     if sentence := _noise_warning(recipe, plan, signals):
         return [sentence]
     labels = len(plan.classes)
@@ -234,14 +237,16 @@ class _Lack:
 
 
 def _noise_warning(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> str:
-    """Return a sentence on votes that are too few for the noise, with each single change that would
-    do; or "".
+    """Return a sentence on votes that are too few for the noise, or an empty text.
+
+    It names each single change that would do.
     """
     labels = len(plan.classes)
     lack = _Lack.of(recipe, labels, signals)
     if not lack:
         return ""
     worst = max(signals, key=lambda signal: signal.noise_share(signal.votes or 0.0))
+    # What a label lacks, no choice of candidates can give.
     if lack.label > 1:
         what = (
             f"A label gets {lack.each:.2g} votes, fewer than {FEW:g} times the noise of "
@@ -262,10 +267,10 @@ def _noise_warning(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> str
 
 
 def _remedies(recipe: Recipe, plan: Plan, signals: Sequence[Signal], lack: _Lack) -> list[str]:
-    """Return the single changes with which votes are enough: the least ε and records, the most
-    labels and candidates.
+    """Return the single changes with which votes are enough.
 
-    Fewer labels have as many candidates each. ε is left open where it takes a fit to tell.
+    These are the least ε and number of records, and the most labels and candidates. Fewer labels
+    have as many candidates each. ε is left open where it takes a fit to tell.
     """
     labels = len(plan.classes)
     private = recipe.private
@@ -375,8 +380,9 @@ refused images."""
 
 @dataclass(frozen=True)
 class Choice:
-    """A recipe whose evolution is complete, the chosen values by key (`evolution.neighbors`), and
-    why.
+    """A recipe whose evolution is complete, the values that were chosen, and why.
+
+    A value is named by its key, such as `evolution.neighbors`.
     """
 
     recipe: Recipe
@@ -413,8 +419,9 @@ class Numbers:
         return self.sigma * (sqrt(iterations) if self.growing else 1)
 
     def each(self, iterations: int) -> int:
-        """Return the images that a candidate takes in all iterations: itself, and its lookahead's
-        variations.
+        """Return the images that a candidate takes in all iterations.
+
+        These are the candidate itself and its lookahead's variations.
         """
         ahead = (
             self.lookahead if isinstance(self.lookahead, list) else [self.lookahead] * iterations
@@ -451,15 +458,14 @@ class Numbers:
         return int(self.votes(neighbors) / (signal * noise)) if noise else LARGEST
 
     def affordable(self, iterations: int, neighbors: int) -> int:
-        """Return how many candidates of a label get the wanted signal, may exist, and fit the
-        limits.
-        """
+        """Return how many candidates of a label have the wanted signal, exist, and fit limits."""
         most = MEMBERS if self.distinct is None else min(self.distinct, DEALT)
         return int(min(self.members(iterations, neighbors), most, self.limit(iterations)))
 
     def iterations(self) -> int:
-        """Return T: the most iterations with enough candidates in each, but no more than the
-        generator has degrees.
+        """Return T: the most iterations with enough candidates in each.
+
+        There are no more than the generator has degrees.
         """
         most = len(self.degrees)
         free = replace(self, images=inf)
@@ -509,8 +515,9 @@ def choose_evolution(recipe: Recipe, api: object | None = None) -> Choice:
 
 
 def _label_counts(recipe: Recipe) -> dict[str, float]:
-    """Return the share of ε for noisy label counts, if the modality's are counted and the recipe
-    says nothing.
+    """Return the share of ε for noisy label counts, by key.
+
+    It is empty unless the modality's labels are counted and the recipe says nothing of them.
     """
     private = recipe.private
     own = recipe.evolution.own_values
@@ -523,8 +530,9 @@ def _label_counts(recipe: Recipe) -> dict[str, float]:
 
 
 def choose_numbers(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]:
-    """Return the keys of an evolution over these numbers: `explicit` ones as they are, and the
-    others to fit them.
+    """Return the keys of an evolution over these numbers.
+
+    `explicit` ones stay as they are, and the others are chosen to fit them.
 
     An explicit population is one number: a list says how many iterations there are, so nothing is
     left open.
@@ -567,8 +575,7 @@ def choose_numbers(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]
 
 
 def is_sparing(numbers: Numbers, explicit: dict[str, Any]) -> bool:
-    """True if limits leave too few images for several votes, for which there would be enough
-    records.
+    """True if limits leave too few images for several votes that the records would allow.
 
     Then there is one vote, and its choice is not varied, so that all images are candidates.
     """
@@ -628,8 +635,9 @@ def _population(numbers: Numbers, iterations: int, neighbors: int) -> list[int]:
 
 
 def _degrees(degrees: tuple[float, ...], iterations: int) -> list[float]:
-    """Return v_1 … v_T, spread evenly over the generator's degrees from first to last; for one
-    iteration the last.
+    """Return v_1 … v_T, spread evenly over the generator's degrees from first to last.
+
+    For one iteration it is the last.
     """
     last = len(degrees) - 1
     places = (
@@ -655,6 +663,7 @@ def _numbers(recipe: Recipe, info: PluginInfo, votes: bool) -> Numbers:
             "evolution: auto is chosen by private.declared_units, which is missing: state about "
             f"how many units ({private.privacy_unit}) there are (it will be public)."
         )
+    # A call may make one image only, so each image is taken to cost a call.
     each = (
         price.image + price.call + price.megapixel * (prod(info.drawn) / 1e6 if info.drawn else 1)
     )
@@ -679,9 +688,7 @@ def _numbers(recipe: Recipe, info: PluginInfo, votes: bool) -> Numbers:
 
 
 def _sigma(recipe: Recipe) -> float:
-    """Return σ, in votes, of one histogram that gets all of the budget that the fit and class
-    counts leave.
-    """
+    """Return σ, in votes, of one histogram with all the budget that fit and counts leave."""
     settings = {"iterations": 1, "population": len(recipe.private.labels)}
     counts = {
         key: value
@@ -760,6 +767,7 @@ def _reasons(
             f"The {final:,} {noun} at the end are the best of each label, once each{near} as long "
             "as there are enough with votes above 0; `pe extend` goes on down the list."
         )
+    # At degree 0 nothing new is made, so whatever exceeds the candidates repeats them.
     copies = final / numbers.labels / members
     if (degrees[-1] if isinstance(degrees, list) else degrees) == 0 and copies > 1:
         reasons.append(

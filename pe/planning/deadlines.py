@@ -73,6 +73,7 @@ def clock_terms(recipe: Recipe, api: Generator | None) -> ClockPlan:
         "`private.declared_size`, and leave `privacy.hold` at auto."
     )
     warning = "" if hosts == () else warning
+    # What the owner says goes before what the generator's hosts suggest.
     if rule == "off":
         return ClockPlan(False, "off: privacy.hold is 'off'", warning)
     if isinstance(rule, float):
@@ -91,8 +92,9 @@ def held_back(
     embedding: Embedding | None,
     dry_runs: Sequence[DryRun] = (),
 ) -> ClockPlan:
-    """Return `clock_terms` with the deadlines of a run here; without them if there is no embedding
-    to be tried.
+    """Return `clock_terms` with the deadlines of a run on this machine.
+
+    There are none if there is no embedding to be tried.
     """
     terms = clock_terms(recipe, api)
     if not terms.on:
@@ -109,8 +111,9 @@ def held_back(
 def deadlines(
     recipe: Recipe, plan: Plan, embedding: Embedding, dry_runs: Sequence[DryRun] = ()
 ) -> tuple[dict[str, float], list[str]]:
-    """Return the seconds for which each kind of private work is held back; and the kinds without a
-    deadline.
+    """Return how long each kind of private work is held back, and the kinds without a deadline.
+
+    Times are in seconds, by kind of work.
 
     A deadline is _SLACK times what the longest work of its kind takes here for a tenth more records
     than declared, on one of which the embedding fails, rounded up to 1, 2 or 5 times a power of
@@ -156,8 +159,9 @@ def _fit_seconds(release: Release, dry_runs: Sequence[DryRun]) -> float | None:
 
 
 def round_up_seconds(seconds: float) -> float:
-    """Round `seconds` > 0 up to 1, 2 or 5 times a power of ten, so that chance differences of tries
-    seldom show.
+    """Round `seconds` > 0 up to 1, 2 or 5 times a power of ten.
+
+    Chance differences between tries then seldom show.
     """
     power = 10.0 ** math.floor(math.log10(seconds))
     return float(
@@ -168,8 +172,9 @@ def round_up_seconds(seconds: float) -> float:
 def _search_seconds(
     records: int, candidates: int, dimension: int, rules: Voting
 ) -> tuple[float, float]:
-    """Return the seconds of a search for `records` records: as usual, and if all candidates are
-    equally near.
+    """Return the seconds of a search for `records` records, as usual and in the worst case.
+
+    In the worst case all candidates are equally near.
     """
     rng = np.random.default_rng(0)
 

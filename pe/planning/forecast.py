@@ -1,5 +1,6 @@
-"""Foretell what a run will ask for, cost and guarantee, from public numbers, before anything is
-called or read.
+"""Foretell what a run will ask for, cost and guarantee.
+
+It is told from public numbers, before anything is called or read.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ _DEGREES = {
 
 @dataclass(frozen=True)
 class Iteration:
-    """The most requests of RANDOM_API and VARIATION_API (the lookahead's included) and images of
-    iteration t.
+    """The most requests and images of iteration t.
+
+    Requests are those of RANDOM_API and VARIATION_API, the lookahead's included.
 
     t = 0 is S_0. `signal` is of the iteration's histogram; `meaning` says in the generator's words
     what the degree means. None or "" stands for a value that is unknown or does not exist.
@@ -209,6 +211,7 @@ class Forecast:
             "seconds": self.seconds,
             "epsilon": finite(self.epsilon),
             "delta": None if finite(self.epsilon) is None else self.choice.recipe.privacy.delta,
+            # One number if all histograms have the same noise, else one for each.
             "noise_multiplier": multipliers[0]
             if len(set(multipliers)) == 1
             else multipliers or None,
@@ -364,6 +367,7 @@ class Forecast:
         """Yield the releases by which the generator is fitted, equal ones in one line."""
         if not self.fit:
             return
+        # Some fits make thousands of equal releases, and a line for each would hide the rest.
         kinds: dict[tuple[float, Poisson | None], list[Release]] = {}
         for release in self.fit:
             kinds.setdefault((release.noise_multiplier, release.sampling), []).append(release)
@@ -434,8 +438,9 @@ def _plain(value: Any) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Return seconds in words: as minutes from two minutes on, hours from two hours on, days from
-    two days on.
+    """Return seconds in words.
+
+    Minutes begin at two minutes, hours at two hours, and days at two days.
     """
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:

@@ -1,6 +1,4 @@
-"""Refuse what a run that was made elsewhere would reach on this machine, unless the owner names it
-again.
-"""
+"""Refuse what a run made elsewhere would reach on this machine, unless the owner names it."""
 
 from __future__ import annotations
 
@@ -16,8 +14,7 @@ from pe.store.places import FULL_RECIPE, RECIPE
 
 
 def check_named(folder: Path, recipe: Recipe, changes: Sequence[str] = (), *sections: str) -> None:
-    """Refuse a run's recipe if it reaches things of this machine, by settings that `changes` do not
-    name.
+    """Refuse a run's recipe that reaches things of this machine which `changes` do not name.
 
     To be called before a plug-in of the recipe is constructed. A run of this machine's own is not
     asked.

@@ -1,6 +1,4 @@
-"""What users should know of a recipe and its plan, said once for the plan, the run, the certificate
-and the report.
-"""
+"""What users should know of a recipe and its plan, for plan, run, certificate and report."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Find models and data of other runs in a recipe: a model's cost is counted in the plan, everything
-else is refused.
+"""Find models and data of other runs in a recipe.
+
+What a model has cost is counted in the plan. Everything else is refused.
 
 A model and a run's data have a file beside them that names the run (`fitted.json`,
 `certificate.json`). Every path that a recipe names is looked at, however deep it stands: in a warm
@@ -34,6 +35,7 @@ def check_other_runs(recipe: Recipe, releases: Sequence[Release]) -> None:
     """
     if recipe.privacy.noiseless:
         return
+    # Names differ from run to run. What was released, and with which noise, does not.
     own = Counter(replace(release, name="-") for release in releases)
     counted: set[Path] = set()
     for path, is_model in _named_paths(recipe):

@@ -1,6 +1,4 @@
-"""Build what a recipe names: its generator, its embedding, and the dispatcher that asks the
-generator.
-"""
+"""Build what a recipe names: the generator, the embedding, and the dispatcher that asks."""
 
 from __future__ import annotations
 
@@ -36,18 +34,14 @@ from pe.store.writer import RunWriter
 
 
 def build_generator(recipe: Recipe, own: GenerationAPI | None = None) -> Generator:
-    """Construct the generator that the recipe names, or check the user's `own` object
-    against it.
-    """
+    """Construct the recipe's generator, or check the user's `own` object against the recipe."""
     api: Generator = as_generator(_build("pe.adapters", recipe.api, own))
     check_modality(api, "makes", recipe)
     return api
 
 
 def build_embedding(recipe: Recipe, own: Embedding | None = None) -> Embedding:
-    """Construct the embedding that the recipe names, or check the user's `own` object
-    against it.
-    """
+    """Construct the recipe's embedding, or check the user's `own` object against the recipe."""
     embedding: Embedding = _build("pe.embeddings", recipe.embedding, own)
     check_modality(embedding, "embeds", recipe)
     return embedding
@@ -88,10 +82,9 @@ def build_dispatcher(
     stop: Event,
     command: Callable[[str], str],
 ) -> Dispatcher:
-    """Build the dispatcher that asks the generator `api` for the run, within the recipe's
-    limits.
-    """
+    """Build the dispatcher that asks the generator `api` for the run, within its limits."""
     info = info_of(api)
+    # Known before the first answer, so that limits.max_cost holds for the first request.
     usage = replace(
         info.tokens or NOTHING, megapixels=prod(info.drawn) / 1e6 if info.drawn else 0.0
     )
@@ -111,8 +104,9 @@ def build_dispatcher(
 
 
 def price_of(recipe: Recipe) -> Price:
-    """Return the price of the recipe's generator, or of several that share out the samples or make
-    each together.
+    """Return the price of the recipe's generator, or of the several that it asks.
+
+    Several share out the samples, or make each sample together.
     """
     members = members_of(recipe.api).values()
     several = [member.price.price for member in members]
@@ -158,8 +152,9 @@ def object_kind(plugin: object) -> str:
 
 
 def class_of(kind: str) -> str:
-    """Return the kind by which two recipes are compared: for an object its class's name, without
-    the module.
+    """Return the kind by which two recipes are compared.
+
+    An object's is the name of its class, without the module.
     """
     return f"{OBJECT}{kind.rpartition('.')[2]}" if kind.startswith(OBJECT) else kind
 

@@ -85,6 +85,7 @@ def plan(
             )
         return others
     if noise_multiplier is None:
+        # The accountant is asked many times, and one release with a count is faster than T.
         together = settings.weights is None
         noise_multiplier = calibrate(
             lambda z: [*others, *_histograms(z, settings, together)], budget
@@ -93,9 +94,7 @@ def plan(
 
 
 def _histograms(z: float, settings: PlanSettings, together: bool = False) -> list[Release]:
-    """Return the histograms one by one; or, for the accountant, equal ones `together` as one
-    release with a count.
-    """
+    """Return the histograms one by one, or equal ones `together` as one release with a count."""
     releases = histogram_releases(
         z,
         1 if together else settings.iterations,
@@ -114,8 +113,9 @@ def _histograms(z: float, settings: PlanSettings, together: bool = False) -> lis
 def noise_multiplier_for(
     budget: Budget, iterations: int, relation: Relation = Relation.ADD_REMOVE
 ) -> float:
-    """Return the least noise multiplier with which `iterations` ≥ 1 histograms meet `budget`,
-    rounded up.
+    """Return the least noise multiplier with which `iterations` ≥ 1 histograms meet `budget`.
+
+    It is rounded up.
     """
     return calibrate(lambda z: _equal_histograms(z, iterations, relation), budget)
 
@@ -164,6 +164,7 @@ def planned_releases(recipe: Recipe) -> list[Release]:
     )
     if privacy.epsilon is not None:
         return plan(Budget(privacy.epsilon, privacy.delta), settings)
+    # Only label counts use this ε, and the recipe has none unless it states ε itself.
     return plan(Budget(1.0, privacy.delta), settings, privacy.noise_multiplier)
 
 
@@ -197,8 +198,9 @@ def fit_dry_runs(recipe: Recipe, measured: bool = True) -> tuple[DryRun, ...]:
 
 
 def check_fit(recipe: Recipe) -> None:
-    """Refuse a fit if this machine lacks the memory that it takes, as far as public numbers tell,
-    before ε is spent.
+    """Refuse a fit if this machine lacks the memory for it, before ε is spent.
+
+    Only public numbers are used.
     """
     trainer = _trainer(recipe)
     if trainer is None or info_of(trainer).fitted_before:
@@ -297,6 +299,7 @@ def _share(recipe: Recipe) -> float:
             )
         return 1.0
     counted = recipe.evolution.estimate_label_sizes
+    # Nothing evolves, so what the label counts leave would be lost.
     if recipe.evolution.iterations == 0:
         return 1.0 - (counted or 0.0) if share is None else share
     share = info.fit_share if share is None else share
@@ -336,6 +339,7 @@ def lay_out(
     _check_schedules(recipe)
     populations = _schedule(evolution.population, evolution.iterations + 1)
     sizes = [apportion(recipe, t, total, counts) for t, total in enumerate(populations)]
+    # A finished run's releases come from its certificate, and must not be planned anew.
     if releases is None:
         releases = planned_releases(recipe)
     fit = tuple(release for release in releases if release.name.startswith(FIT))
@@ -411,6 +415,7 @@ def _steps(
                 f"evolution.keep: S_{t} is to keep all {sum(before):,} members of S_{t - 1}, and "
                 f"has {sum(after):,}: give a population that grows, or keep winners."
             )
+        # At degree 0 every variation equals its parent, so there is nothing to look ahead to.
         step = Step(
             t=t,
             sizes=after,
@@ -445,9 +450,7 @@ def _schedule(value: Value | list[Value], length: int) -> list[Value]:
 def apportion(
     recipe: Recipe, t: int, total: int, counts: Sequence[float] | None = None
 ) -> tuple[int, ...]:
-    """Divide S_t's `total` members among labels: equally, or in public (or noisily counted)
-    proportions.
-    """
+    """Divide S_t's `total` members among labels, in public or noisily counted proportions."""
     evolution = recipe.evolution
     classes = recipe.private.labels
     least = evolution.neighbors if t < evolution.iterations else 1

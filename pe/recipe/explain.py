@@ -88,9 +88,7 @@ def sections() -> list[ExplainedPart]:
 
 
 def kinds() -> list[ExplainedPart]:
-    """Everything that a section's `kind` may name: private sources, installed adapters and
-    embeddings.
-    """
+    """Everything that a section's `kind` may name: sources, adapters and embeddings."""
     generators = (_plugin("pe.adapters", "api", kind) for kind in plugins("pe.adapters"))
     return [
         *_sources(),
@@ -188,9 +186,7 @@ _SOURCES = (POOL, HOST, SERVER, HERE, SEVERAL, FITTED)
 
 
 def _source_of(factory: Any, fields: dict[str, FieldInfo]) -> str:
-    """Return what a generator's samples come from, such as `images from a host`, by what it
-    declares and takes.
-    """
+    """Return what a generator's samples come from, such as `images from a host`."""
     info = info_of(factory)
     if hasattr(factory, "plan_releases"):
         source = FITTED

@@ -1,6 +1,6 @@
-"""Recipes as text: YAML in which no key is given twice and a value may stand in another file.
+"""Recipes as text: YAML, the files that it includes, its paths, and changes to its values.
 
-Changes to a value.
+No key may be given twice, and a value may stand in another file.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ _MOST = 1_000_000  # values, by which a recipe's aliases may multiply what it ho
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file and of the files that it includes, as plain mappings, lists and
-    scalars.
-    """
+    """The content of a YAML file and of the files that it includes, as plain values."""
     return _parse(_text_of(path, "YAML", " Name a recipe."), str(path), path.parent)
 
 
@@ -145,9 +143,7 @@ def _refuse_twice(node: Any, path: str, where: str, nodes: set[int]) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """A loader of safe YAML that reads 1e-5 as a number, as YAML 1.2 does, and includes files that
-    are named.
-    """
+    """A loader of safe YAML that includes files, and reads 1e-5 as a number, as YAML 1.2 does."""
 
     folder: Path | None = None
     where = ""
@@ -255,8 +251,9 @@ _SECTIONS: dict[str, Group] = {
 
 
 def with_full_paths(content: Any, folder: Path) -> Any:
-    """A recipe's content in which relative paths are taken from `folder`, and `~` is the user's
-    home.
+    """A recipe's content in which relative paths are taken from `folder`.
+
+    `~` is the user's home.
 
     A section whose plug-in is unknown here stays unchanged, and so does WITHHELD.
     """
@@ -279,8 +276,9 @@ def with_full_paths(content: Any, folder: Path) -> Any:
 
 
 def with_shared(content: dict[str, Any], private: PrivateSource) -> dict[str, Any]:
-    """A recipe's content in which generator and embedding have the settings that the private source
-    shares with them.
+    """A recipe's content in which generator and embedding have the private source's settings.
+
+    These are the settings that the source shares with them.
 
     One has such a setting if it takes one of that name, and gives none.
 
@@ -296,6 +294,7 @@ def with_shared(content: dict[str, Any], private: PrivateSource) -> dict[str, An
         if section == "private" or not shared or not isinstance(settings, dict):
             continue
         fields = fields_of(_reader(group, settings.get("kind")))
+        # A generator that cannot be told the source's rules might break them unnoticed.
         lacking = [key for key in private.binding if shared[key] and key not in fields]
         if lacking and section == "api":
             raise RecipeError(
@@ -358,8 +357,9 @@ def _full_value(value: Any, annotations: tuple[Any, ...], folder: Path) -> Any:
 
 
 def _types_of(annotation: Any) -> Iterator[Any]:
-    """All types and words among an annotation's alternatives; for a BeforeValidator, of
-    `json_schema_input_type`.
+    """All types and words among an annotation's alternatives.
+
+    Those of a BeforeValidator stand in its `json_schema_input_type`.
     """
     if isinstance(annotation, BeforeValidator):
         annotation = annotation.json_schema_input_type

@@ -216,6 +216,7 @@ class Evolution(Settings):
         for name in SCHEDULES:
             check_length(name, getattr(self, name), self.iterations)
         check_length("population", self.population, self.iterations, 1)
+        # The variations in S_0 are made at v_1, and at degree 0 they would be copies.
         first = (
             self.degree[:1]
             if isinstance(self.degree, list)
@@ -298,6 +299,7 @@ class Privacy(Settings):
             if value != WITHOUT_NOISE:
                 raise ValueError(BOTH_WAYS)
             value = {"noise": WITHOUT_NOISE}
+        # Stored recipes of earlier versions have keys that say what this version always does.
         if isinstance(value, dict):
             value = {
                 key: one
@@ -486,9 +488,7 @@ class Recipe(Settings):
         return _yaml(content | {"private": content["private"] | dict.fromkeys(places, WITHHELD)})
 
     def chosen_as(self, other: Recipe) -> Recipe:
-        """A copy of this recipe in which unset keys of `evolution`, and an unset schedule, are
-        taken from `other`.
-        """
+        """A copy of this recipe, with unset keys of `evolution` and its schedule from `other`."""
         evolution = Evolution.model_validate(other.evolution.own_values | self.evolution.own_values)
         schedule = self.privacy.schedule or other.privacy.schedule
         return self.model_copy(
@@ -499,8 +499,9 @@ class Recipe(Settings):
         )
 
     def _content(self) -> dict[str, Any]:
-        """Plain mappings and scalars, without values that are not set; for a plug-in's settings,
-        None counts as set.
+        """Plain mappings and scalars, without values that are not set.
+
+        In a plug-in's settings, None counts as set.
         """
         content: dict[str, Any] = self.model_dump(mode="json", exclude_none=True)
         if not self.api.price.is_stated:

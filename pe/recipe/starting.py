@@ -121,9 +121,7 @@ def _lines(settings: Mapping[str, object]) -> str:
 
 
 def _scalar(text: str) -> str:
-    """Text as a YAML scalar (JSON strings are YAML); in quotes where YAML would read something
-    else.
-    """
+    """Text as a YAML scalar, in quotes where YAML would read something else."""
     plain = (
         text.replace("/", "").replace("_", "").replace(".", "").isalnum()
         and not text[0].isdecimal()
@@ -185,6 +183,7 @@ class ImageStart:
         if not path.exists():
             return Pool(path)
         if path.is_dir():
+            # A folder without images, such as a cache, is no label.
             folders = (
                 entry for entry in path.iterdir() if entry.is_dir() and not is_clutter(entry.name)
             )
@@ -303,9 +302,7 @@ class TextStart:
 
 @dataclass(frozen=True)
 class TableStart:
-    """The beginning of a recipe over rows whose columns the file `columns` declares, as the recipe
-    names it.
-    """
+    """The beginning of a recipe over rows, whose columns the file `columns` declares."""
 
     columns: str
 
