@@ -1,9 +1,7 @@
 """Private Evolution: differentially private synthetic data from any generator you can call.
 
-    data = pe.ImageFolder("scans", size=128, classes=["benign", "malignant"],
-    privacy_unit="patient") run = pe.evolve(data, pe.api("public_images", path="public"), epsilon=4,
-    delta=1e-6,
-                    population=2000, iterations=6)
+    data = pe.ImageFolder("scans", size=128, classes=["benign", "malignant"])
+    run = pe.evolve(data, pe.api("public_images", path="public"), epsilon=4, delta=1e-6)
 
 Importing this package loads nothing; each name is imported when it is first used.
 """
@@ -16,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pe.version import MIXED, __version__
 
-if (
-    find_spec("pe.runner") is not None
-):  # a file of the PE authors' library: it replaced pe/histogram.py, too
+# A file of the PE authors' library: it has replaced pe/histogram.py, too.
+if find_spec("pe.runner") is not None:
     raise ImportError(MIXED)
 
 if TYPE_CHECKING:

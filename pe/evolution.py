@@ -89,9 +89,8 @@ def choose(
     Where parents are ranked without lookahead or label weights, equal candidates all count with the
     votes of the first.
     """
-    alike = (
-        weights is None and step.selection_rule.selection == "rank" and not step.lookahead
-    )  # else each has votes of its own
+    # Otherwise each candidate has votes of its own.
+    alike = weights is None and step.selection_rule.selection == "rank" and not step.lookahead
     rng = generator(plan.seed, f"selection/{step.t}")
     members: list[Members] = []
     for label, (name, size) in enumerate(zip(plan.classes, step.sizes, strict=True)):

@@ -154,13 +154,11 @@ def dp_nn_histogram(
     voting: Voting = BY_DEFAULT,
     count: CountVotes | None = None,
 ) -> Votes:
-    """Return the noisy votes of the private records for the candidates of their own label (Alg.
+    """Return the noisy votes of the private records for the candidates of their own label.
 
-    2, lines 1–4).
-
-    All labels are one release: a unit's votes over all labels have L2 norm at most 1. The clean
-    counts exist only inside this call. Line 5 of Algorithm 2 (the threshold) is post-processing and
-    is applied in pe/selection.py.
+    This is Algorithm 2, lines 1–4. All labels are one release: a unit's votes over all labels have
+    L2 norm at most 1. The clean counts exist only inside this call. Line 5 of Algorithm 2 (the
+    threshold) is post-processing and is applied in pe/selection.py.
 
     Args:
         private: gives the private embeddings; called only when the release has not been drawn yet.
@@ -249,9 +247,9 @@ def count_votes(
 
 
 def _on_grid(units: Counts, bins: Counts, size: int, grid: int) -> Counts:
-    """Return the sums of the units' votes in each bin.
+    """Return the sums of the units' votes in each bin, in grid steps.
 
-    Each unit's are scaled to L2 norm `grid`, then rounded down.
+    The votes of each unit are scaled to L2 norm `grid`, then rounded down.
     """
     _, numbers = np.unique(units, return_inverse=True)
     pairs, weights = np.unique(numbers * size + bins, return_counts=True)

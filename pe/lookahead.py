@@ -36,7 +36,7 @@ def lookahead_embeddings(
 
     Returns:
         float32 (n, d). A member has its own embedding if none of its variations has a finite
-            vector.
+        vector.
     """
     if k == 0:
         return cache.embed(population.samples)
@@ -133,9 +133,8 @@ def _add(total: Vectors, count: Items, members: Items, vectors: Vectors) -> None
     """Add vectors[i] to total[members[i]], and count each vector. `members` ascend."""
     starts = np.flatnonzero(np.diff(members, prepend=-1))
     lengths = np.diff(starts, append=len(members))
-    for place in range(
-        max(lengths, default=0)
-    ):  # the first vector of each member, then the second, …
+    # the first vector of each member, then the second, …
+    for place in range(max(lengths, default=0)):
         rows = starts[lengths > place]
         total[members[rows]] += vectors[rows + place]
     count[members[starts]] += lengths

@@ -56,7 +56,7 @@ def descend(
 ) -> Members:
     """Return the members of S_t of one label, the kept ones first.
 
-    Each group in the order of its parents.
+    Kept members and offspring each stand in the order of their parents.
 
     Args:
         histogram: noisy votes (m,), m ≥ 1.
@@ -104,9 +104,9 @@ def votes_of_equals(histogram: Votes, samples: Samples) -> Votes:
 def parent_weights(
     histogram: Votes, threshold: float, label_weights: Votes | float = 1.0
 ) -> tuple[Votes, bool]:
-    """Return max(histogram − H, 0) of one label (Alg.
+    """Return max(histogram − H, 0) of one label , times label weights, or a stand-in.
 
-    2) times label weights, or a stand-in when every bin is under H.
+    This is line 5 of Algorithm 2. The stand-in serves when every bin is under H.
 
     Args:
         histogram: noisy votes (m,), m ≥ 1.

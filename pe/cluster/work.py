@@ -314,9 +314,8 @@ def on_ray(address: str, recipe: Recipe, **own: Any) -> Iterator[RayWork]:
             yield RayWork(embedding, size, hosts)
         return
     before = dict(os.environ)
-    with tempfile.TemporaryDirectory(
-        prefix="pe-", ignore_cleanup_errors=True
-    ) as folder:  # Ray opens its own to all
+    # Ray opens its own folder to all.
+    with tempfile.TemporaryDirectory(prefix="pe-", ignore_cleanup_errors=True) as folder:
         try:
             with _connect(
                 None, _system_config=_NO_SPILLING, _temp_dir=str(Path(folder) / "ray"), **own

@@ -205,10 +205,8 @@ class Answers:
             standing.has_sample[items] = True
         for miss in self.run.journal.misses(phase):
             standing.count(miss)
-        standing.earlier[:] = (
-            standing.refusals,
-            standing.failures,
-        )  # each start has attempts of its own
+        # Each start has attempts of its own.
+        standing.earlier[:] = standing.refusals, standing.failures
         return standing
 
     def read_answer(self, phase: str) -> Iterator[tuple[Items, dict[str, Array]]]:

@@ -185,7 +185,10 @@ class Dispatcher:
         """Return S_0: a new sample for each of `labels`, int32 (n,), ascending.
 
         With k `variations`, each new sample is followed by k variations of it, of this `degree`.
-        APIError: an item failed in every attempt, or was refused however often it was drawn anew.
+
+        Raises:
+            APIError: an item failed in every attempt, or was refused however often it was drawn
+                anew.
         """
         if not variations:
             return self.draw("population/0", population_place(0), labels, "RANDOM_API")
@@ -312,7 +315,7 @@ class Dispatcher:
         )
 
     def _find_finished(self, place: str) -> Population | None:
-        """Return the population in the run's folder `place`. None when it is still to be made.
+        """Return the population in the run's folder `place`, or None if it is still to be made.
 
         A damaged one counts as still to be made if making it anew costs nothing and gives equal
         samples.
@@ -472,9 +475,9 @@ class Dispatcher:
             raise self._translate(error) from error
 
     def _ask(self, work: Work, items: Items, standing: ItemState, halt: Event) -> Stored:
-        """Ask for `items`.
+        """Ask for `items`, and make the answer's file durable.
 
-        Make the answer's file durable. A waiting request ends if another fails or the run stops.
+        A waiting request ends if another fails or the run stops.
         """
 
         def check_stop() -> None:

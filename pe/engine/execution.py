@@ -63,21 +63,16 @@ log = logging.getLogger(__name__)
 class RunContext:
     """A run's context: everything that it needs besides its recipe."""
 
-    # the generator, if it is an object of the user's own; None: the recipe names it. `embedding`
-    # likewise
+    # objects of the user's own, in place of those that the recipe names
     api: GenerationAPI | None = None
     embedding: Embedding | None = None
     progress: Progress = field(default_factory=Progress)  # is told what happens
     stop: Event = field(default_factory=Event)  # set it to stop at the next chunk's boundary
-    noise: Noise | None = (
-        None  # UNSAFE unless None: noise for tests, which the certificate names as "no guarantee"
-    )
-    python: bool = (
-        False  # True if the user is in Python, so that messages name calls in place of commands
-    )
-    work: PrivateWork = field(
-        default_factory=InThisProcess
-    )  # embeds the private records and counts their votes
+    # UNSAFE unless None: noise for tests, which the certificate names as "no guarantee"
+    noise: Noise | None = None
+    python: bool = False  # True if messages name Python calls in place of commands
+    # embeds the private records and counts their votes
+    work: PrivateWork = field(default_factory=InThisProcess)
     loggers: Sequence[Logger] = ()  # get the shareable values of each population
 
     def hint(
@@ -91,7 +86,7 @@ class RunContext:
     ) -> str:
         """Return the command or Python call that goes on with the run in `folder`.
 
-        `key`: the key to raise in it.
+        If `key` is given, it is the key of the recipe to raise.
         """
         if self.python:
             more = f", {count}, degree={degree:g}" if count else ""
@@ -133,9 +128,8 @@ class Execution:
         if context.embedding is None and not recipe.embedding.kind.startswith(OBJECT):
             check_name("pe.embeddings", recipe.embedding.kind)
         api = build_generator(recipe, context.api)
-        with context.progress.task(
-            "planning the noise", None
-        ):  # a sampled fit's takes many seconds
+        # The noise of a sampled fit takes many seconds.
+        with context.progress.task("planning the noise", None):
             recipe = choose_evolution(recipe, api).recipe
             plan = lay_out(recipe)
         embedding = build_embedding(recipe, context.embedding)
@@ -189,7 +183,7 @@ class Execution:
     def _pool(self, api: Generator | None) -> PublicPool | None:
         """Return the public samples that the embedding and `api` read.
 
-        `api` is None if it is fitted already.
+        A generator that is fitted already reads none, so `api` is None.
         """
         plugins: dict[str, object] = {} if api is None else {"api": api}
         return PublicPool.of(self.recipe, plugins | {"embedding": self.embedding}, self.progress)
@@ -270,14 +264,12 @@ class Execution:
         ):
             warn(sentence)
         if not all(ledger.has_drawn(step.release) for step in self.plan.steps):
-            self.private.embeddings(
-                run
-            )  # before anything is charged or asked: nobody sees how long it takes
+            # Before anything is charged or asked: nobody sees how long it takes.
+            self.private.embeddings(run)
         dispatcher = self._dispatcher()
         trial = partial(check_parents, recipe, self.plan, dispatcher, self.embedding)
-        if not isinstance(
-            self.api, Trainer
-        ):  # before anything is charged; else there is nothing to ask yet
+        # Tried before anything is charged, but a generator that is to be fitted cannot answer yet.
+        if not isinstance(self.api, Trainer):
             trial()
         plan = self._size_plan()
         if isinstance(self.api, Trainer):
@@ -301,9 +293,8 @@ class Execution:
             self.check_pool(run)  # as it was read by the generator
             run.write(places.EVOLUTION, contact_sheet(run.run.populations(), plan.classes))
             publish(run.folder)
-            run.write_samples(
-                places.SYNTHETIC, population, plan.classes
-            )  # after `publish`: it is new already
+            # After `publish`, which replaces files by fresh copies: this one is new already.
+            run.write_samples(places.SYNTHETIC, population, plan.classes)
             self._certify(data_set)
             level_times(run.folder)
             run.journal.add_event("finished")
@@ -345,9 +336,8 @@ class Execution:
     def _fit(self, api: Trainer) -> None:
         """Load the generator's model, after fitting it on the private records if that is left."""
         run = self.run
-        if not run.journal.files(
-            f"{MODEL}/"
-        ):  # a folder that the journal does not know of is made again
+        # A folder that the journal does not know of is made again.
+        if not run.journal.files(f"{MODEL}/"):
             state = run.run.confidential / "fit"
             with run.new_folder(MODEL) as folder:
                 fitting = Fitting(
@@ -361,9 +351,8 @@ class Execution:
                 )
                 api.fit(fitting)
                 self.check_pool(run)  # as it was read by the fit
-                if not (
-                    folder / FITTED
-                ).exists():  # else it is another run's model, with its description
+                # Otherwise it is another run's model, with its description.
+                if not (folder / FITTED).exists():
                     self._describe_fit().write(folder)
             if state.exists():
                 shutil.rmtree(state)
@@ -497,9 +486,8 @@ def resume_run(folder: Path, context: RunContext, recipe: Recipe | None = None) 
             return run.run
         execution = Execution.of(recipe, context)
         releases = [JournalReleases(run).find(release.name) for release in execution.plan.releases]
-        if not all(
-            one is not None and one.array is not None for one in releases
-        ):  # else no record is needed any more
+        # Once all is drawn, no record is needed any more.
+        if not all(one is not None and one.array is not None for one in releases):
             execution.private.recognise(run)
         execution.check_pool(run)
         return execution.carry_out(run, "resumed")

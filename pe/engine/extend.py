@@ -98,9 +98,8 @@ def extend_run(
         if (folder / REPORT).is_file():
             write_report(folder)
         tell(path)
-        (folder / EXTENSION).unlink(
-            missing_ok=True
-        )  # last of all: if the command is repeated, it is a new extension
+        # Last of all: the same command now makes a new extension.
+        (folder / EXTENSION).unlink(missing_ok=True)
     return path
 
 
@@ -324,8 +323,7 @@ def _index(run: RunWriter, numbers: dict[str, Any]) -> int:
         *run.journal.phases(),
         *(path.name for path in on_disk),
     ]
-    index = (
-        max(extension_numbers(names), default=0) + 1
-    )  # a deleted extension's number would give its samples again
+    # The number of a deleted extension would give its samples again.
+    index = max(extension_numbers(names), default=0) + 1
     run.write(EXTENSION, json.dumps({"index": index, **numbers}))
     return index

@@ -58,9 +58,8 @@ class Rung:
     degree: float  # in [0, 1]
     parents: Items  # int64 (m,), the parent of each variation that was made, ascending
     samples: Samples  # the m variations
-    apart: dict[
-        str, Floats
-    ]  # for each of SPACES, float64 (m,): the distance of each from its parent
+    # for each of SPACES, float64 (m,): the distance of each from its parent
+    apart: dict[str, Floats]
     # for each of SPACES, the number of variations that lie no nearer to another parent than to
     # their own
     nearest: dict[str, int]
@@ -84,7 +83,7 @@ class Rung:
     def means(self) -> dict[str, float | None]:
         """Return the mean distance from the parent in each of SPACES.
 
-        None where no distance is finite.
+        A mean is None if no distance is finite.
         """
         return {space: _mean(self.apart[space]) for space in SPACES}
 
@@ -257,9 +256,8 @@ def check_parents(recipe: Recipe, plan: Plan, dispatcher: Dispatcher, embedding:
     dispatcher.forget(f"{PHASE}/{step.degree:g}")
     result = read_json_file(run.folder / DEGREE)
     name = type(dispatcher.api).__name__
-    follows = result.get(
-        "follows", result.get("degree") not in ("ignored", "mixed up")
-    )  # as versions before wrote it
+    # Earlier versions wrote the degree's verdict instead.
+    follows = result.get("follows", result.get("degree") not in ("ignored", "mixed up"))
     if follows is None:
         dispatcher.progress.warn(
             f"Whether {name} varies the parents it is handed is not known: {result['told']}."
@@ -274,9 +272,8 @@ def check_parents(recipe: Recipe, plan: Plan, dispatcher: Dispatcher, embedding:
 
 def _try(dispatcher: Dispatcher, embedding: Embedding, step: Step) -> dict[str, Any]:
     """Make the trial, and return its result: the content of the file DEGREE."""
-    alike = (
-        dispatcher.api.capabilities.shares != "nothing"
-    )  # so that they come in one request, if they ever do
+    # With one condition they come in one request, if they ever do.
+    alike = dispatcher.api.capabilities.shares != "nothing"
     labels = np.zeros(PARENTS, np.int32)
     parents = dispatcher.draw(
         f"{PHASE}/parents", f"{CONFIDENTIAL}/{PHASE}", labels, "trying the parents", alike

@@ -123,9 +123,8 @@ class Bars(Progress):
     @contextmanager
     def task(self, description: str, total: int | None) -> Iterator[Task]:
         """Show a phase of `total` items."""
-        has_widgets = (
-            self._console.is_jupyter and find_spec("ipywidgets") is not None
-        )  # else rich draws no bar there
+        # Without ipywidgets, rich draws no bar in a notebook.
+        has_widgets = self._console.is_jupyter and find_spec("ipywidgets") is not None
         if self._quiet:
             yield Task()
         elif self._console.is_terminal or has_widgets:

@@ -47,9 +47,8 @@ class Identity:
 
     key: str  # the key of the fingerprint, hexadecimal
     fingerprint: str  # the private records' fingerprint under the key
-    run: str = (
-        ""  # the run's own random name in the data set's ledger file; "" before it is entered there
-    )
+    # the run's own random name in the data set's ledger file; empty before it is entered there
+    run: str = ""
     # of the run's directory when the run was entered; a copy of the directory has another
     inode: int = _UNKNOWN
 
@@ -286,10 +285,8 @@ class PublicPool:
     ) -> PublicPool | None:
         """Return the pool of `plugins`, by recipe section.
 
-        None if none reads samples, or all their files are gone.
-
-        Files may be gone where a model that another run fitted with them needs them no more; a
-        warning names them.
+        There is none if no plug-in reads samples, or all their files are gone. Files may be gone
+        where a model that another run fitted with them needs them no more; a warning names them.
         """
         readers: dict[str, ReadsPublicSamples] = {}
         for section, plugin in plugins.items():

@@ -150,7 +150,7 @@ def _page_of(rows: Iterable[tuple[Sequence[Image.Image], Sequence[str]]]) -> byt
 def _row(pictures: Sequence[Image.Image], captions: Sequence[str]) -> Image.Image:
     """Return pictures side by side, small ones enlarged, each above its caption.
 
-    A white line if there are none.
+    If there are none, the row is a white line.
     """
     if not pictures:
         return Image.new("RGB", (1, _HEIGHT), "white")
@@ -312,12 +312,10 @@ def probe(
 ) -> Probe:
     """Ask the recipe's generator for a few samples, and for variations of them at each degree.
 
-    No record is read.
-
-    By default for the first label, at the first degree above 0 that the run would ask for, or 0.5
-    if there is none. For one degree there are two requests, if the generator takes so many samples
-    in one. For several degrees, distances are measured, which loads the embedding. `api` and
-    `embedding` are objects of the user's own, in place of the recipe's.
+    No record is read. The defaults are the first label, and the first degree above 0 that the run
+    would ask for, or 0.5 if there is none. For one degree there are two requests, if the generator
+    takes so many samples in one. For several degrees, distances are measured, which loads the
+    embedding. `api` and `embedding` are objects of the user's own, in place of the recipe's.
     """
     label = _check_label(recipe, label)
     generator = build_generator(recipe, api)
@@ -372,9 +370,10 @@ def probe(
 def _founders(
     api: Generator, label: str, seed: int, price: Price, count: int, alike: bool
 ) -> tuple[Population, Call]:
-    """Draw `count` new samples, all of one condition if `alike`.
+    """Draw `count` new samples, all of one condition if `alike`. Return them and the call.
 
-    Return them and the call. APIError if none came.
+    Raises:
+        APIError: no sample came.
     """
     labels = np.zeros(count, np.int32)
     none = np.full(count, NO_PARENT)

@@ -117,9 +117,8 @@ def logging_to(path: Path) -> Iterator[None]:
     before = [(logger.propagate, logger.level) for logger in loggers]
     for logger in loggers:
         logger.propagate = False
-        logger.setLevel(
-            logger.level or logging.INFO
-        )  # the command line sets one; from Python there is none
+        # The command line sets a level; from Python there is none.
+        logger.setLevel(logger.level or logging.INFO)
         logger.addHandler(handler)
     try:
         yield
@@ -142,7 +141,7 @@ def software_versions() -> dict[str, str]:
 
 @cache
 def installed_version(distribution: str) -> str:
-    """Return the version of an installed distribution. Empty when it is not installed."""
+    """Return the version of an installed distribution, or "" if it is not there."""
     try:
         return version(distribution)
     except PackageNotFoundError:

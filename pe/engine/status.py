@@ -41,9 +41,8 @@ class PhaseProgress:
     name: str
     iteration: int  # t
     done: int | None = None  # samples answered; None for a release, which has none
-    total: int | None = (
-        None  # samples wanted, at most: what the votes keep is not asked for; None for a release
-    )
+    # samples wanted, at most: what the votes keep is not asked for; None for a release
+    total: int | None = None
 
     @property
     def extends(self) -> bool:
@@ -61,7 +60,7 @@ def phases(
 ) -> Iterator[tuple[PhaseProgress, bool]]:
     """Yield each phase of a run, in order, with True if it is over.
 
-    After a purge only phases begun since.
+    After a purge, only phases that have begun since are known.
     """
     # The trial's phases are over once it has a result.
     if run.degree is None:
@@ -110,9 +109,9 @@ def _count_answered(journal: Journal, phase: str) -> int:
 
 
 def pending_extension(run: Run) -> dict[str, Any] | None:
-    """Return the index, count and degree of the extension under way, or finished and not told of.
+    """Return the index, count and degree of the extension under way, or None.
 
-    None: none is.
+    An extension that is finished, but was not told of, counts as under way.
     """
     path = run.folder / EXTENSION
     if not path.is_file():
@@ -134,9 +133,8 @@ class Progressed:
     totals: Totals
     epsilon_charged: float  # ε of everything charged, at the recipe's δ
     events: list[tuple[str, str]]  # (time in UTC, event), in order
-    since_purge: bool = (
-        False  # True if the journal was begun after the run's first one was purged, or not copied
-    )
+    # True if the journal was begun after the run's first one was purged, or not copied
+    since_purge: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,9 +144,8 @@ class Status:
     # running, stopped (it can be resumed), finished, or purged: there is no journal, because the
     # confidential side was deleted (a later evaluation may have made a new one), or this is a copy
     state: State
-    pid: (
-        int | None
-    )  # of the process that writes the run; None: there is none, or it has not noted its pid yet
+    # of the process that writes the run; None: there is none, or it has not noted its pid yet
+    pid: int | None
     iterations: int  # T
     # ε of everything planned, which the certificate states of a run that stops early, too; infinite
     # where no ε holds
@@ -238,7 +235,7 @@ def status_of(run: Run, plan: Plan, price: Price, delta: float) -> Status:
 
 
 def waits_of(run: Run) -> str:
-    """Return what a running run waits for. Empty if it waits for nothing."""
+    """Return what a running run waits for, or "" if it waits for nothing."""
     try:
         return printable(read_bytes(run.folder / WAITING).decode(errors="replace"))
     except FileNotFoundError:
@@ -265,15 +262,14 @@ def _read_progress(run: Run, plan: Plan, delta: float) -> Progressed | None:
 
 
 def writer_of(run: Run) -> tuple[bool, int | None]:
-    """Return True if a process writes the run, and the id of this process, None if it is unknown.
+    """Return whether a process writes the run, and the id of this process if it is known.
 
     The test is a shared lock, so that two readers do not take each other for a writer; it is
     released at once, and not tried at all while nobody has ever written.
     """
     try:
-        descriptor = os.open(
-            run.confidential / "lock", os.O_RDONLY | os.O_NONBLOCK
-        )  # a pipe is not waited for
+        # Without O_NONBLOCK, a pipe in the lock's place would be waited for.
+        descriptor = os.open(run.confidential / "lock", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:  # another user's, or no run's
         return False, None
     holder = ""

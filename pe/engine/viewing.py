@@ -115,15 +115,14 @@ class Feed:
     _has_failed: bool = field(default=False, init=False)
     _pieces: Pieces = field(default_factory=dict, init=False)
     _version: int = field(default=0, init=False)  # raised by every change of a piece
-    _changed: dict[str, int] = field(
-        default_factory=dict, init=False
-    )  # piece → the version with its last change
+    # piece → the version with its last change
+    _changed: dict[str, int] = field(default_factory=dict, init=False)
     _stopping: set[int] = field(default_factory=set, init=False)
 
     def pieces(self, fresh: bool = False) -> Pieces:
         """Return the pieces, read now if `fresh`, else perhaps a moment ago.
 
-        Earlier ones if the run cannot be read.
+        If the run cannot be read, they are earlier ones.
         """
         with self._lock:
             began = time.monotonic()
@@ -161,9 +160,8 @@ class Feed:
                 ).to_dict()
             self._show({"fault": ""} | page.pieces(state, waits, status))
             self._has_failed = False
-        except (
-            Exception
-        ) as error:  # whatever is wrong with one run, the pages of the others are served
+        # Whatever is wrong with one run, the pages of the others are served.
+        except Exception as error:
             if self._has_failed:  # else a file was just being replaced
                 reason = f" ({escape(str(error))})" if page.confidential else ""
                 self._show(
@@ -428,9 +426,8 @@ def serve(
 ) -> None:
     """Serve the pages of the runs at `places` until `end` is set.
 
-    One that is not there yet is waited for.
-
-    `tell` gets the address. The rest is as ViewServer has it.
+    A run that is not there yet is waited for. `tell` gets the address. The other arguments are
+    those of ViewServer.
     """
     while not all(map(_runs_in, places)):
         if end.wait(EVERY):

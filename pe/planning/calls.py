@@ -69,7 +69,7 @@ WIDEST = 0.6
 
 @dataclass(frozen=True)
 class Trial:
-    """The most requests and images of the trial. None where there is no trial."""
+    """The most requests and images of the trial. All are 0 if there is no trial."""
 
     random: int = 0
     variation: int = 0
@@ -96,7 +96,7 @@ class Trial:
 def trial_step(plan: Plan) -> Step | None:
     """Return the iteration of the least degree above 0, at which the trial is made.
 
-    None if that is above WIDEST.
+    There is no trial, so the result is None, if that degree is above WIDEST.
     """
     return min(
         (step for step in plan.steps if 0 < step.degree <= WIDEST),
@@ -126,7 +126,7 @@ def _needs_trial(recipe: Recipe, plan: Plan, api: Generator) -> bool:
 
 
 def disk_of(recipe: Recipe, plan: Plan, api: Generator | None) -> int | None:
-    """Return the most bytes that samples take on disk at one time. None: unknown.
+    """Return the most bytes that samples take on disk at one time, or None if unknown.
 
     All populations are kept. Beside them lie answers not yet gathered into a population, the
     lookahead's included; at the end the synthetic data is written, and the shareable files are

@@ -90,7 +90,7 @@ def limit_warnings(
 ) -> list[str]:
     """Warn of limits that the run may reach before its end.
 
-    None stands for a number that is unknown.
+    A number that is unknown is None.
     """
     limits = recipe.limits
     needs: tuple[tuple[str, float | None, float | None], ...] = (
@@ -110,9 +110,9 @@ def limit_warnings(
 
 
 def refusals(*tries: Callable[[], object]) -> list[str]:
-    """Call each of `tries`.
+    """Call each of `tries`, and return a plan's sentence for each PEError that is raised.
 
-    Return a plan's sentence for each PEError that is raised, none of them twice.
+    No sentence comes twice.
     """
     sentences = []
     for each in tries:
@@ -128,7 +128,7 @@ def start_checks(
 ) -> Iterator[Callable[[], object]]:
     """Yield the checks that the generator and this machine can do what the recipe needs.
 
-    None asks for a sample.
+    No check asks for a sample.
     """
     if api is not None:
         yield api.check_machine
@@ -249,7 +249,7 @@ def data_set_warnings(recipe: Recipe, releases: Sequence[Release]) -> list[str]:
 def _ledger_of(recipe: Recipe) -> DataSetLedger | None:
     """Return the ledger of a recipe's records.
 
-    None if there is none, or the recipe withholds where they lie.
+    It is None if they have none, or if the recipe withholds where they lie.
     """
     is_withheld = WITHHELD in (str(recipe.private.ledger_file), str(recipe.private.place))
     return None if is_withheld else data_set_ledger(recipe.private)
@@ -258,7 +258,7 @@ def _ledger_of(recipe: Recipe) -> DataSetLedger | None:
 def data_set_ledger(source: PrivateSource) -> DataSetLedger | None:
     """Return the ledger file of all runs over a source's records.
 
-    None for sample data without a place on disk.
+    Sample data without a place on disk has none.
     """
     if str(source.ledger_file) == WITHHELD:
         raise RecipeError(
@@ -357,7 +357,7 @@ def _below(path: Path) -> Iterator[Path]:
 
 
 def _hard_link(path: Path) -> set[tuple[int, int]]:
-    """Return the device and inode of a file that has several names. Empty for any other path."""
+    """Return the device and inode of a file that has several names, else an empty set."""
     if not path.is_file() or path.stat().st_nlink < 2:
         return set()
     status = path.stat()

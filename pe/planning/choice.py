@@ -48,9 +48,8 @@ class Signal:
     sigma: float
     threshold: float
     votes: float | None  # votes per candidate, over all labels; None: no declared size
-    by_label: tuple[
-        float, ...
-    ]  # votes per candidate of each label; empty: not known label by label
+    # votes per candidate of each label; empty: not known label by label
+    by_label: tuple[float, ...]
     once: bool  # True for the run's only vote
 
     @property
@@ -62,7 +61,7 @@ class Signal:
     def to_noise(self) -> float | None:
         """Votes per candidate of the label that has the fewest, over the noise.
 
-        None: not declared, or no noise.
+        It is None if the size is not declared, or if there is no noise.
         """
         return None if self.fewest is None or not self.sigma else self.fewest / self.sigma
 
@@ -410,9 +409,8 @@ class Numbers:
     # k, as the recipe gives it: variations of each candidate; a list has one k for each iteration
     lookahead: int | list[int] = 0
     largest: int = LARGEST  # the most images at the end
-    final_share: float = (
-        FINAL_SHARE  # share of the images for the end; 0 where one vote's choice is not varied
-    )
+    # share of the images for the end; 0 where one vote's choice is not varied
+    final_share: float = FINAL_SHARE
 
     def noise(self, iterations: int) -> float:
         """Return σ, in votes, of each of `iterations` histograms that share the budget equally."""
@@ -476,8 +474,7 @@ class Numbers:
 def choose_evolution(recipe: Recipe, api: object | None = None) -> Choice:
     """Fill in the unset evolution keys of a recipe. Explicit ones are kept.
 
-    `api` is the generator, whose `info` is used; None: the `info` of the class that the recipe
-    names.
+    The `info` used is that of the generator `api`, or of the class that the recipe names.
 
     Raises:
         RecipeError: declared_size is missing, or declared_units where a unit may have several
@@ -601,25 +598,24 @@ def _threshold(numbers: Numbers, iterations: int) -> float:
 def _neighbors(numbers: Numbers, iterations: int, population: int | None) -> int:
     """Return the least q with which a label has the most candidates at the wanted signal.
 
-    At most half as many as there are candidates of the label, if a generator that ignores labels
-    makes as many of each.
+    It is at most half the number of the label's candidates. A generator that ignores labels is
+    taken to make as many of each.
     """
     if population is None:
         members = {q: max(numbers.affordable(iterations, q), LEAST) for q in NEIGHBORS}
     else:
         members = dict.fromkeys(NEIGHBORS, population // numbers.labels)
     most = max(members.values())
-    of_label = (
-        1 if numbers.by_label else numbers.labels
-    )  # one in so many candidates is of its own label
+    # one in so many candidates is of its own label
+    of_label = 1 if numbers.by_label else numbers.labels
     fitting = [q for q in NEIGHBORS if q == 1 or 2 * q * of_label <= members[q]]
     return next((q for q in fitting if numbers.members(iterations, q) >= most), fitting[-1])
 
 
 def _population(numbers: Numbers, iterations: int, neighbors: int) -> list[int]:
-    """Return the sizes of S_0 … S_T: candidates, last the data to share.
+    """Return the sizes of S_0 … S_T: candidates, and last the data to share.
 
-    Unvaried, only a pool's exceed candidates.
+    If nothing is varied, the data exceed the candidates only where these come from a pool.
     """
     members = max(numbers.affordable(iterations, neighbors), neighbors, LEAST)
     most = (
@@ -704,7 +700,7 @@ def _sigma(recipe: Recipe) -> float:
 
 
 def _info(recipe: Recipe, api: object | None) -> PluginInfo:
-    """Return the generator's declaration. The default one where its class is not known."""
+    """Return the generator's declaration, or the default one if its class is not known."""
     if api is not None:
         return info_of(api)
     return (

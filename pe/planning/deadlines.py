@@ -57,10 +57,8 @@ class ClockPlan:
 def clock_terms(recipe: Recipe, api: Generator | None) -> ClockPlan:
     """Decide if a run of the recipe has a public clock.
 
-    The generator is None if it could not be set up.
-
-    With `privacy.hold: auto` a run has one if its generator asks other machines, or does not say
-    that it asks none.
+    The generator is None if it could not be set up. With `privacy.hold: auto` a run has one if its
+    generator asks other machines, or does not say that it asks none.
     """
     if recipe.privacy.noiseless:
         return ClockPlan(False, "off: with privacy: none nothing is protected")
@@ -151,7 +149,7 @@ def deadlines(
 
 
 def _fit_seconds(release: Release, dry_runs: Sequence[DryRun]) -> float | None:
-    """Return the seconds of a release of a fit. None: its part was not tried."""
+    """Return the seconds of a release of a fit, or None if its part was not tried."""
     part = next((one for one in dry_runs if f"{release.name}/".startswith(f"{one.part}/")), None)
     return (
         None if part is None else release.count * (part.seconds_per_step + part.parameters / _DRAWS)
@@ -196,10 +194,8 @@ def _search_seconds(
     columns = max(rules.neighbors, min(candidates, _TIED[1]))
     queries = rng.standard_normal((rows, dimension), np.float32)
     places = np.repeat(rng.standard_normal((1, dimension), np.float32), columns, axis=0)
-    queries[:, 0], places[:, 0] = (
-        0,
-        np.arange(1, columns + 1) * np.float32(1e-12),
-    )  # less than float64 tells apart
+    # less than float64 tells apart
+    queries[:, 0], places[:, 0] = 0, np.arange(1, columns + 1) * np.float32(1e-12)
     return usual, search(queries, places) * (records / rows) * max(1.0, candidates / columns)
 
 

@@ -408,7 +408,7 @@ class Forecast:
     def _meanings(self) -> Iterator[str]:
         """Yield a line for each degree that has words.
 
-        Several lines if a degree's words differ by iteration.
+        There are several lines if a degree's words differ by iteration.
         """
         times: dict[tuple[float, str], list[int]] = {}
         for one in self.iterations:
@@ -425,7 +425,7 @@ def _words(number: int | None) -> str:
 
 
 def _total(numbers: Iterable[int | None]) -> int | None:
-    """Return the sum. None if one of the numbers is unknown."""
+    """Return the sum, or None if one of the numbers is unknown."""
     known = list(numbers)
     return None if None in known else sum(known)  # type: ignore[arg-type]
 
@@ -580,9 +580,10 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
 def load_changed(path: Path, changes: tuple[str, ...], verb: str) -> Recipe:
     """Return the recipe that a run holds at `path`, with `changes`.
 
-    RecipeError if they give the run another meaning.
-
     `verb` says in the message what cannot be done to the run: extended, or evaluated.
+
+    Raises:
+        RecipeError: the changes give the run another meaning.
     """
     recipe = Recipe.load(path, changes)
     if changes_of_meaning := differences(Recipe.load(path), recipe):

@@ -58,9 +58,9 @@ def check_other_runs(recipe: Recipe, releases: Sequence[Release]) -> None:
 
 
 def _named_paths(recipe: Recipe) -> Iterator[tuple[Path, bool]]:
-    """Yield every path that a recipe names.
+    """Yield every path that a recipe names, with True for a model whose cost is counted.
 
-    True for the run of a model whose cost is counted (`kind: trained`).
+    Such a model belongs to the run that a generator of `kind: trained` names.
     """
     yield from _paths({"kind": recipe.api.kind, **recipe.api.settings})
     yield from _paths(recipe.embedding.settings)
@@ -91,9 +91,8 @@ def _run_of(path: Path) -> Path | None:
         if path == Path() or not path.expanduser().exists():
             return None
         here = path.expanduser().resolve()
-        is_folder = (
-            path.is_absolute() and here.is_dir()
-        )  # a relative one may be a word that names a folder by chance
+        # A relative one may be a word that names a folder by chance.
+        is_folder = path.is_absolute() and here.is_dir()
         below = (
             [here, *(Path(one.path) for one in os.scandir(here) if one.is_dir())]
             if is_folder

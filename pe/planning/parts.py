@@ -134,7 +134,7 @@ def without_price(recipe: Recipe, api: Generator | None) -> list[PluginInfo]:
 def usage_of(price: Price, api: Generator | None, calls: int, images: int) -> Usage | None:
     """Return the usage that is billed.
 
-    None if tokens or pixels, whose number is unknown, cost something.
+    It is None if tokens or pixels cost something, and their number is unknown.
     """
     info = PluginInfo() if api is None else info_of(api)
     size = info.drawn
@@ -160,9 +160,7 @@ def class_of(kind: str) -> str:
 
 
 def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
-    """Try to construct a plug-in.
-
-    Return it and "", or None and the reason if that fails on this machine.
+    """Construct a plug-in, or return None and the reason why that fails on this machine.
 
     Raises:
         PluginError: there is no plug-in of this name.
@@ -173,9 +171,8 @@ def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
     try:
         plugin = construct(group, spec.kind, spec.settings)
         _ = plugin.capabilities if group == "pe.adapters" else plugin.batch_size
-    except (
-        Exception
-    ) as error:  # a library may raise anything that lacks its weights, its device or its key
+    # A library may raise anything that lacks its weights, its device or its key.
+    except Exception as error:
         mistake = isinstance(error, RecipeError) and isinstance(error.__cause__, ValidationError)
         if mistake or spec.kind not in plugins(group):
             raise

@@ -49,15 +49,12 @@ class PlanSettings:
     relation: Relation = Relation.ADD_REMOVE
     unit: str = "record"
     neighbors: int = 1  # q, candidates that each record votes for
-    weights: tuple[float, ...] | None = (
-        None  # shares of μ² for the iterations; None: constant noise
-    )
-    class_counts: float | None = (
-        None  # share of ε for the release of the class counts, in (0, 1); None: not released
-    )
-    preset: tuple[
-        Release, ...
-    ] = ()  # releases whose noise is given already (DP-SGD, semantic queries)
+    # shares of μ² for the iterations; None: constant noise
+    weights: tuple[float, ...] | None = None
+    # share of ε for the release of the class counts, in (0, 1); None: not released
+    class_counts: float | None = None
+    # releases whose noise is given already (DP-SGD, semantic queries)
+    preset: tuple[Release, ...] = ()
 
 
 def plan(
@@ -171,7 +168,7 @@ def planned_releases(recipe: Recipe) -> list[Release]:
 def budget_of(recipe: Recipe, plan: Plan) -> Budget | None:
     """Return the target (ε, δ), or the cost of all releases if their noise is given.
 
-    None for a run without noise.
+    A run without noise has no budget.
     """
     delta = recipe.privacy.delta
     if recipe.privacy.noiseless:
@@ -187,9 +184,8 @@ def budget_of(recipe: Recipe, plan: Plan) -> Budget | None:
 def fit_dry_runs(recipe: Recipe, measured: bool = True) -> tuple[DryRun, ...]:
     """Try each part of the fit on this machine.
 
-    Empty if nothing is fitted, or the generator cannot be tried.
-
-    Without `measured`, only what public numbers foretell is tried.
+    The result is empty if nothing is fitted, or if the generator cannot be tried. Without
+    `measured`, only what public numbers foretell is tried.
     """
     trainer = _trainer(recipe)
     if not isinstance(trainer, Rehearsing):
@@ -216,7 +212,7 @@ def check_fit(recipe: Recipe) -> None:
 def fit_releases(recipe: Recipe) -> tuple[Release, ...]:
     """Return every release of the fit, calibrated to its share of the budget.
 
-    None where nothing is fitted.
+    There is none if nothing is fitted.
     """
     trainer = _trainer(recipe)
     releases = () if trainer is None else tuple(trainer.plan_releases(fit_terms(recipe)))
@@ -285,9 +281,10 @@ def fit_terms(recipe: Recipe) -> FitTerms:
 
 
 def _share(recipe: Recipe) -> float:
-    """Return the fit's share of ε: all that label counts leave where nothing evolves.
+    """Return the fit's share of ε.
 
-    All that an earlier run paid.
+    It is all that label counts leave if nothing evolves, and all that an earlier run paid if that
+    run fitted the model.
     """
     share = None if recipe.api.fit is None else recipe.api.fit.budget_share
     info = info_of(load("pe.adapters", recipe.api.kind))
@@ -364,8 +361,9 @@ def plan_of(run: Run, recipe: Recipe) -> Plan:
 
     A finished run's releases are taken from its certificate.
 
-    Raise RunError for a run that was made elsewhere and holds links or pipes: whoever asks reads
-    its files next.
+    Raises:
+        RunError: the run was made elsewhere and holds links or pipes. Whoever asks reads its files
+            next.
     """
     check_no_links(run.folder)
     if not run.is_finished:

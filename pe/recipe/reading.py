@@ -68,10 +68,7 @@ def _with_change(content: Any, keys: list[str], value: Any, change: str) -> Any:
 
 
 def _parse(text: str, where: str, folder: Path | None) -> Any:
-    """Parse YAML.
-
-    `folder` holds the files that it may include; if it is None, nothing may be included.
-    """
+    """Parse YAML, which may include files of `folder`. If that is None, it may include none."""
     try:
         loader = _Loader(text)
         loader.folder = folder
@@ -96,10 +93,8 @@ def _parse(text: str, where: str, folder: Path | None) -> Any:
         raise RecipeError(
             f"{where} is nested too deep, or within itself: write it flatter."
         ) from error
-    except (
-        yaml.YAMLError,
-        ValueError,
-    ) as error:  # a character that YAML does not allow; a date that there is not
+    # A character that YAML does not allow, or a date that there is not.
+    except (yaml.YAMLError, ValueError) as error:
         raise RecipeError(
             f"{where} is not YAML: {str(error).splitlines()[0].rstrip('.')}."
         ) from error
@@ -158,9 +153,8 @@ class _Loader(yaml.SafeLoader):
             )
         path = self.folder / name
         folder = self.folder.resolve()
-        if not path.resolve().is_relative_to(
-            folder
-        ):  # so that nobody else's recipe can read what it likes
+        # Somebody else's recipe must not read what it likes.
+        if not path.resolve().is_relative_to(folder):
             raise RecipeError(
                 f"{INCLUDE} {name}: it leads out of {folder}: put the file there, or in a folder "
                 "below."
@@ -183,7 +177,9 @@ class _Loader(yaml.SafeLoader):
     def whole(self, node: Any) -> int:
         """A whole number.
 
-        Raise RecipeError if YAML reads another number than is written: 8 for 010, or 90 for 1:30.
+        Raises:
+            RecipeError: YAML reads another number than is written, such as 8 for 010, or 90 for
+                1:30.
         """
         text = str(self.construct_scalar(node))
         number = int(self.construct_yaml_int(node))
@@ -313,7 +309,7 @@ def with_shared(content: dict[str, Any], private: PrivateSource) -> dict[str, An
 def _reader(group: Group, kind: Any) -> type[Any] | None:
     """The model or dataclass that reads a section of this kind.
 
-    None if no plug-in of this name can be loaded.
+    There is none if no plug-in of this name can be loaded.
     """
     if not isinstance(kind, str) or kind not in plugins(group):
         return None

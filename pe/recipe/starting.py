@@ -50,9 +50,8 @@ class Start:
     # kind, path (as the recipe names it) and other settings of the private source; a None is left
     # out
     source: Mapping[str, object]
-    classes: (
-        Sequence[str] | Undeclared
-    )  # the label names, as the user declared them; empty if there are no labels
+    # the label names, as the user declared them; empty if there are no labels
+    classes: Sequence[str] | Undeclared
     unit: str | Undeclared  # the privacy unit; `units`: other possible privacy units, in words
     units: str
     declared_size: int | Undeclared
@@ -93,7 +92,8 @@ def starter_recipe(start: Start) -> str:
 def starter_of(kind: str) -> str:
     """Lines of `api` with which a recipe over a generator of this kind may begin.
 
-    RecipeError if it brings none.
+    Raises:
+        RecipeError: it brings none.
     """
     starter: str | None = class_default(load("pe.adapters", kind), "starter")
     if starter is None:
@@ -144,9 +144,8 @@ class Pool:
     # the labels of its samples; empty if the samples have none, or the pool does not exist
     labels: frozenset[str] = frozenset()
     text_column: str | None = None  # the column of texts, if the pool is a table of texts
-    label_column: str | None = (
-        None  # the column of labels, if the pool is a table of texts that has one
-    )
+    # the column of labels, if the pool is a table of texts that has one
+    label_column: str | None = None
 
     @property
     def exists(self) -> bool:
@@ -225,7 +224,7 @@ class ImageStart:
         return _pool("public_images", settings, by_label, self.noun)
 
     def embedding(self, folder: Path, pool: Pool | None) -> ProposedEmbedding | None:
-        """Propose an embedding for images of this size. None for a size that is not declared."""
+        """Propose an embedding for images of this size, if it is declared."""
         if isinstance(self.side, Undeclared) or isinstance(self.channels, Undeclared):
             return None
         return propose_embedding((self.side, self.side, self.channels))
