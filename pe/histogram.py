@@ -116,7 +116,7 @@ def histogram_releases(
         weights = [1.0] * iterations
     if len(weights) != iterations or not all(isfinite(weight) and weight > 0 for weight in weights):
         raise PrivacyError(
-            f"A schedule gives each of the {iterations} iterations one weight above 0, not "
+            f"A schedule needs one weight above 0 for each of the {iterations} iterations, not "
             f"{weights}."
         )
     total = fsum(weights)
@@ -360,7 +360,7 @@ def class_counts_release(share: float, epsilon: float, relation: Relation, unit:
     """
     if not 0 < share < 1:
         raise PrivacyError(
-            f"The class counts' share of epsilon lies between 0 and 1, not {share!r}."
+            f"The class counts' share of ε must lie between 0 and 1, not be {share!r}."
         )
     sensitivity = 2.0 if relation is Relation.REPLACE_ONE else 1.0
     z = 1 / (share * epsilon)

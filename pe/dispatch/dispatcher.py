@@ -510,9 +510,9 @@ class Dispatcher:
         else:
             return
         raise ContractError(
-            f"{type(self.api).__name__} made {came} where {noun} are declared: have it make these "
-            "(by `image_size`, where it has that), declare others in its PluginInfo.shape, or "
-            "change `private`."
+            f"{type(self.api).__name__} made {came}, but {noun} are declared. Have it make these "
+            "(by `image_size`, if it has that key), change its PluginInfo.shape, or change "
+            "`private`."
         )
 
     def _keep(self, answers: list[Stored], standing: ItemState, task: Task) -> None:

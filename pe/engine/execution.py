@@ -121,9 +121,9 @@ class Execution:
         """Lay out the plan and construct what the recipe names."""
         if isinstance(context.api, Trainer):
             raise PluginError(
-                f"{type(context.api).__name__} is fitted on the private records, and its fit is "
-                "planned by name: register the class as an entry point of pe.adapters, and name it "
-                "in api.kind."
+                f"{type(context.api).__name__} is fitted on the private records, so it cannot be "
+                "handed over as an object. Register the class as an entry point of pe.adapters, "
+                "and set `api.kind` to its name."
             )
         if context.embedding is None and not recipe.embedding.kind.startswith(OBJECT):
             check_name("pe.embeddings", recipe.embedding.kind)
@@ -506,8 +506,8 @@ def stored_recipe(folder: Path, changes: tuple[str, ...] | None = None) -> Recip
     path = Run.open(folder).folder / places.FULL_RECIPE
     if is_export(folder):
         raise RunError(
-            f"{folder} is an export (it has no {places.CONFIDENTIAL}/), so it cannot be resumed: "
-            f"resume the run that it was made from; `pe verify {quoted(folder)}` checks an export."
+            f"{folder} is an export (it has no {places.CONFIDENTIAL}/), so it cannot be resumed. "
+            f"Resume the run that it was made from; `pe verify {quoted(folder)}` checks an export."
         )
     if not path.is_file():
         raise RunError(

@@ -74,8 +74,8 @@ def extend_run(
     """
     if not (1 <= count <= MAX_SAMPLES and 0 <= degree <= 1):
         raise RecipeError(
-            f"An extension has 1 to {MAX_SAMPLES:,} samples and a degree in [0, 1], not {count:,} "
-            f"and {degree:g}."
+            f"An extension has 1 to {MAX_SAMPLES:,} samples and a degree from 0 to 1, not "
+            f"{count:,} samples and degree {degree:g}."
         )
     check_has_samples(Run.open_own(folder, "pe extend").folder)
     recipe = load_changed(folder / RECIPE, changes, "extended")
@@ -208,8 +208,8 @@ def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, Int64Ar
         if (left := np.count_nonzero(weights)) < wanted:
             raise RunError(
                 f"Label '{name}' has {left:,} candidates left that were voted for, and {wanted:,} "
-                "are to follow: ask for fewer samples, or take a --degree above 0, which varies "
-                "those that the run has."
+                "are to follow. Ask for fewer samples, or set `--degree` above 0, which varies the "
+                "samples that the run has."
             )
         best.append(rows[np.sort(np.argsort(-weights, kind="stable")[:wanted])])
     return before, np.concatenate(best)
@@ -268,13 +268,12 @@ def with_examples(
     """
     if not degree:
         raise RecipeError(
-            "--degree is 0, which copies texts, and --examples asks for new ones: leave one of "
-            "them out."
+            "`--degree 0` copies texts, and `--examples` asks for new ones. Use one of them."
         )
     if not api.shows_examples or not last.samples.is_text:
         raise RecipeError(
-            "--examples is for generators that ask a language model (chat, causal_lm): leave it "
-            "out."
+            "`--examples` is for generators that ask a language model (chat, causal_lm). Leave it "
+            "out here."
         )
     texts = last.samples.strings
     # Seeded, so that an extension that was interrupted shows the same texts again.
@@ -311,7 +310,7 @@ def _index(run: RunWriter, numbers: dict[str, Any]) -> int:
             examples = f", with examples: {pending['examples']}" if "examples" in pending else ""
             raise RunError(
                 f"An extension by {pending['count']} at degree {pending['degree']}{examples} was "
-                "interrupted: finish it first, with these numbers, or delete "
+                "interrupted. Finish it first, with these numbers, or delete "
                 f"{run.folder / EXTENSION} to give it up."
             )
         return int(pending["index"])

@@ -100,7 +100,7 @@ def _check_label(recipe: Recipe, label: str | None) -> str:
 def _check_degrees(*degrees: float) -> None:
     for degree in degrees:
         if not 0 <= degree <= 1:
-            raise RecipeError(f"A degree lies from 0 to 1, not at {degree:g}.")
+            raise RecipeError(f"A degree is a number from 0 to 1, not {degree:g}.")
 
 
 def _degree(recipe: Recipe, api: Generator) -> float:

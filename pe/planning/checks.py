@@ -214,8 +214,8 @@ def check_price(recipe: Recipe, api: Generator) -> None:
     hosts = dict.fromkeys(host for info in without_price(recipe, api) for host in info.elsewhere)
     if hosts and recipe.limits.max_images is None:
         raise RecipeError(
-            f"What {', '.join(hosts)} charges is not stated: give api.price and limits.max_cost "
-            "(price: {image: 0} where it costs nothing), or limits.max_images."
+            f"The price of {', '.join(hosts)} is not stated. Set `api.price` and "
+            "`limits.max_cost` (`price: {image: 0}` if it is free), or `limits.max_images`."
         )
 
 
@@ -262,15 +262,15 @@ def data_set_ledger(source: PrivateSource) -> DataSetLedger | None:
     """
     if str(source.ledger_file) == WITHHELD:
         raise RecipeError(
-            f"private.ledger_file is '{WITHHELD}', as where a recipe is shared: name the data "
-            "set's ledger file."
+            f"`private.ledger_file` is '{WITHHELD}', because this recipe was shared. Set it to the "
+            "data set's ledger file."
         )
     if source.ledger_file is not None:
         return DataSetLedger(source.ledger_file)
     if isinstance(source.place, RemotePath):
         raise RecipeError(
-            f"private.ledger_file is not set, and no ledger file can lie beside {source.place}: "
-            "name a file on this machine that all runs over these records share."
+            f"No ledger file can lie beside {source.place}. Set `private.ledger_file` to a file on "
+            "this machine that all runs over these records share."
         )
     return None if source.place is None else DataSetLedger.beside(source.place)
 
@@ -285,7 +285,7 @@ def check_place(recipe: Recipe) -> None:
         data_set_ledger(recipe.private)
     elif path is not None and str(path) != WITHHELD and not path.exists():
         raise RecipeError(
-            f"private.path: there is nothing at {path}: say where the private records are."
+            f"There is nothing at {path}. Set `private.path` to where the private records are."
         )
 
 
@@ -321,8 +321,8 @@ def check_apart(private: Path, public: Iterable[Path], noun: str = "images") -> 
     for path in public:
         if meeting := _meeting(private, path):
             raise RecipeError(
-                f"The public {noun} {path} {meeting}: name {noun} that hold no private record, or, "
-                "if these records are published, set privacy.pool_overlaps: declared in the recipe."
+                f"The public {noun} {path} {meeting}. Use {noun} that hold no private record. If "
+                "these records are published, set `privacy.pool_overlaps: declared`."
             )
 
 

@@ -650,14 +650,14 @@ def _numbers(recipe: Recipe, info: PluginInfo, votes: bool) -> Numbers:
     price = price_of(recipe)
     if private.declared_size is None:
         raise RecipeError(
-            "evolution: auto is chosen by private.declared_size, which is missing: state about how "
-            "many private records there are (it will be public), or give evolution.iterations and "
-            "evolution.population."
+            "`evolution: auto` needs `private.declared_size`, about how many private records there "
+            "are (it will be public). Set it, or set `evolution.iterations` and "
+            "`evolution.population`."
         )
     if private.privacy_unit != RECORD and private.declared_units is None:
         raise RecipeError(
-            "evolution: auto is chosen by private.declared_units, which is missing: state about "
-            f"how many units ({private.privacy_unit}) there are (it will be public)."
+            "`evolution: auto` needs `private.declared_units`, about how many units "
+            f"({private.privacy_unit}) there are (it will be public). Set it."
         )
     # A call may make one image only, so each image is taken to cost a call.
     each = (

@@ -50,8 +50,8 @@ def check_other_runs(recipe: Recipe, releases: Sequence[Release]) -> None:
                 counted.add(run)
                 continue
         raise RecipeError(
-            f"{path} comes from the run {run}, whose private records may be these, and what that "
-            "run released is not counted here. Take its model by `kind: trained`, which counts it. "
+            f"{path} comes from the run {run}, which may have used these private records, and its "
+            "releases are not counted here. Use its model by `kind: trained`, which counts them. "
             "If no privacy unit is in both data sets, copy what you need to a folder of its own, "
             f"without {FITTED} and {CERTIFICATE}."
         )

@@ -69,8 +69,8 @@ def check_modality(plugin: object, does: str, recipe: Recipe) -> None:
     private = recipe.private.modality
     if kind != private.kind:
         raise RecipeError(
-            f"{type(plugin).__name__} {does} {modality(kind).noun}, and the private records are "
-            f"{private.noun}: name one that {does} {private.noun}."
+            f"{type(plugin).__name__} {does} {modality(kind).noun}, but the private records are "
+            f"{private.noun}. Use one that {does} {private.noun}."
         )
 
 

@@ -77,8 +77,9 @@ def plan(
             and (cost := epsilon(others, budget.delta)) > budget.epsilon
         ):
             raise RecipeError(
-                f"The fit and the label counts cost ε = {cost:.4g} together, and the run has "
-                f"{budget.epsilon:g}: lower api.fit.budget_share or evolution.estimate_label_sizes."
+                f"The fit and the label counts cost ε = {cost:.4g} together, but the run has "
+                f"{budget.epsilon:g}. Lower `api.fit.budget_share` or "
+                "`evolution.estimate_label_sizes`."
             )
         return others
     if noise_multiplier is None:
@@ -127,7 +128,7 @@ def epsilon_for(
 def _equal_histograms(z: float, iterations: int, relation: Relation) -> list[Release]:
     if iterations < 1:
         raise PrivacyError(
-            f"There are {iterations} iterations, and each releases a histogram: give 1 or more."
+            f"There are {iterations} iterations, and each releases a histogram. Take at least 1."
         )
     return _histograms(z, PlanSettings(iterations, relation), together=True)
 
@@ -221,8 +222,8 @@ def fit_releases(recipe: Recipe) -> tuple[Release, ...]:
     ]
     if twice:
         raise RecipeError(
-            f"api: two parts of the fit of '{recipe.api.kind}' have a release named '{twice[0]}': "
-            "leave one of them out of api.easy."
+            f"Two parts of the fit of '{recipe.api.kind}' have a release named '{twice[0]}'. "
+            "Remove one of them from `api.easy`."
         )
     return releases
 
@@ -236,9 +237,7 @@ def _trainer(recipe: Recipe) -> Trainer | None:
     kind = recipe.api.kind
     if not is_fitted(kind):
         if recipe.api.fit is not None:
-            raise RecipeError(
-                f"api.fit is given, but '{kind}' is not fitted on private records: leave it out."
-            )
+            raise RecipeError(f"'{kind}' is not fitted on private records. Remove `api.fit`.")
         return None
     trainer = construct("pe.adapters", kind, recipe.api.settings)
     if not isinstance(trainer, Trainer):
@@ -255,18 +254,19 @@ def fit_terms(recipe: Recipe) -> FitTerms:
     private = recipe.private
     if privacy.noiseless:
         raise RecipeError(
-            f"privacy is none, and '{recipe.api.kind}' is fitted on the private records with noise "
-            "alone: give privacy.epsilon and delta, or take a generator that is not fitted."
+            f"'{recipe.api.kind}' is fitted on the private records, which needs noise, but the "
+            "recipe has `privacy: none`. Set `privacy.epsilon` and `privacy.delta`, or use a "
+            "generator that is not fitted."
         )
     if privacy.epsilon is None:
         raise RecipeError(
-            f"privacy.noise_multiplier leaves no budget to fit '{recipe.api.kind}' with: give "
-            "epsilon."
+            f"`privacy.noise_multiplier` leaves no budget to fit '{recipe.api.kind}' with. Set "
+            "`privacy.epsilon` instead."
         )
     if private.declared_size is None:
         raise RecipeError(
-            f"private.declared_size is missing: '{recipe.api.kind}' is fitted by that public "
-            "number."
+            f"The fit of '{recipe.api.kind}' needs the public number of records. Set "
+            "`private.declared_size`."
         )
     return FitTerms(
         classes=private.labels,
@@ -291,8 +291,8 @@ def _share(recipe: Recipe) -> float:
     if info.fitted_before:
         if share is not None:
             raise RecipeError(
-                f"api.fit.budget_share is given, but what '{recipe.api.kind}' was fitted with is "
-                "spent: leave it out."
+                f"'{recipe.api.kind}' was fitted before, and that budget is spent. Remove "
+                "`api.fit.budget_share`."
             )
         return 1.0
     counted = recipe.evolution.estimate_label_sizes
@@ -302,12 +302,13 @@ def _share(recipe: Recipe) -> float:
     share = info.fit_share if share is None else share
     if share is None:
         raise RecipeError(
-            "api.fit.budget_share is missing: say which share of epsilon fits "
-            f"'{recipe.api.kind}', and the rest evolves it; or take evolution.iterations: 0."
+            f"Set `api.fit.budget_share`, the share of ε that fits '{recipe.api.kind}'; the votes "
+            "get the rest. Or set `evolution.iterations: 0`."
         )
     if share == 1:
         raise RecipeError(
-            "api.fit.budget_share is 1, which leaves nothing to evolve with: take less."
+            "`api.fit.budget_share` is 1, which leaves no budget for votes. Lower it, or set "
+            "`evolution.iterations: 0`."
         )
     return share
 
@@ -410,8 +411,8 @@ def _steps(
         after = sizes[t]
         if keep == "all" and any(one < other for one, other in zip(after, before, strict=True)):
             raise RecipeError(
-                f"evolution.keep: S_{t} is to keep all {sum(before):,} members of S_{t - 1}, and "
-                f"has {sum(after):,}: give a population that grows, or keep winners."
+                f"`evolution.keep: all` keeps all {sum(before):,} members of S_{t - 1}, but S_{t} "
+                f"has {sum(after):,}. Let `evolution.population` grow, or set `keep: winners`."
             )
         # At degree 0 every variation equals its parent, so there is nothing to look ahead to.
         step = Step(
@@ -462,9 +463,9 @@ def apportion(
     for name, size in zip(classes, sizes, strict=True):
         if size < least:
             raise RecipeError(
-                f"evolution.population: S_{t} has {size} members of label '{name}', and each "
-                f"record votes for {evolution.neighbors}: take a larger population or fewer "
-                "neighbors."
+                f"S_{t} has {size} members of label '{name}', but each record votes for "
+                f"{evolution.neighbors}. Raise `evolution.population`, or lower "
+                "`evolution.neighbors`."
             )
     return sizes
 

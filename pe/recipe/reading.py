@@ -294,8 +294,8 @@ def with_shared(content: dict[str, Any], private: PrivateSource) -> dict[str, An
         lacking = [key for key in private.binding if shared[key] and key not in fields]
         if lacking and section == "api":
             raise RecipeError(
-                f"private.{lacking[0]}: the generator '{settings.get('kind')}' takes none, so its "
-                "samples might break them: leave them out, or take another generator."
+                f"The generator '{settings.get('kind')}' does not obey `private.{lacking[0]}`, so "
+                "its samples might break them. Remove them, or use another generator."
             )
         more = {
             key: _PLAIN.dump_python(shared[key], mode="json", exclude_defaults=True)

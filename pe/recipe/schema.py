@@ -208,8 +208,7 @@ class Evolution(Settings):
             raise ValueError("give threshold or threshold_sigmas, not both")
         if self.reuse_lookahead and "lookahead" not in self.model_fields_set:
             raise ValueError(
-                "reuse_lookahead needs lookahead, which is 0 if it is not given: give it too, 4 "
-                "(say)"
+                "reuse_lookahead needs lookahead, which is 0 by default: set it too, to 4, say"
             )
         if self.estimate_label_sizes is not None and self.label_sizes != "equal":
             raise ValueError("give label_sizes or estimate_label_sizes, not both")
@@ -224,7 +223,7 @@ class Evolution(Settings):
         )
         if self.initial_variations and first == [0]:
             raise ValueError(
-                "initial_variations are made at degree v_1, which is 0: give a first degree above 0"
+                "initial_variations are made at the first degree, which is 0: set it above 0"
             )
         return self
 
@@ -315,7 +314,7 @@ class Privacy(Settings):
         ]
         if others:
             raise ValueError(
-                f"noise is none, so {', '.join(others)} cannot be given: leave it out, or noise"
+                f"with noise: none, {', '.join(others)} has no meaning: remove it, or remove noise"
             )
         return value | {"delta": NOMINAL}
 
@@ -414,7 +413,7 @@ class Recipe(Settings):
             check_length("privacy.schedule", schedule, iterations, only_list=True)
         if self.evolution.estimate_label_sizes is not None and self.privacy.epsilon is None:
             raise ValueError(
-                "evolution.estimate_label_sizes is a share of privacy.epsilon, so give that"
+                "evolution.estimate_label_sizes is a share of privacy.epsilon: set that too"
             )
         return self
 
@@ -428,13 +427,11 @@ class Recipe(Settings):
         ]
         if paying and self.limits.max_cost is None:
             raise ValueError(
-                f"{paying[0]} is given, so limits.max_cost must be too: say how much the run may "
-                "cost"
+                f"{paying[0]} needs limits.max_cost: set it to the most that the run may cost"
             )
         if paying[:1] == ["api.price"] and paying[1:]:
             raise ValueError(
-                f"api.price and {paying[1]} are given: give each generator its own, or all of them "
-                "one"
+                f"api.price and {paying[1]} are both set: price each generator, or all as one"
             )
         return self
 

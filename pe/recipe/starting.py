@@ -98,7 +98,8 @@ def starter_of(kind: str) -> str:
     starter: str | None = class_default(load("pe.adapters", kind), "starter")
     if starter is None:
         raise RecipeError(
-            f"--api {kind}: it brings no starting recipe; write one by `pe explain {kind}`."
+            f"--api {kind}: it has no starting recipe. Write one with the help of `pe explain "
+            f"{kind}`."
         )
     return starter
 
@@ -353,7 +354,7 @@ def _generator(kind: str, noun: str, **values: object) -> str:
     makes = modality(info_of(load("pe.adapters", kind)).modality).noun
     if makes != noun:
         raise RecipeError(
-            f"--api {kind}: it makes {makes}, and the private records are {noun}: name another one."
+            f"--api {kind}: it makes {makes}, but the private records are {noun}. Name another one."
         )
     return f"  kind: {kind}\n{starter.format(**values)}"
 

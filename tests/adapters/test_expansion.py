@@ -132,7 +132,7 @@ def test_degree_0_asks_for_no_new_text(tmp_path):
     population = Population(
         Texts.of(["a b"]), np.zeros(1, np.int32), Conditions(), np.zeros(1, np.int64)
     )
-    with pytest.raises(RecipeError, match="--degree is 0, which copies texts"):
+    with pytest.raises(RecipeError, match="`--degree 0` copies texts"):
         with_examples(population, 2, 0.0, object(), 0)
 
 

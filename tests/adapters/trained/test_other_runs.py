@@ -136,7 +136,7 @@ def test_the_run_holds_all_that_it_needs_to_grow(
 @pytest.mark.parametrize(
     ("section", "changes", "said"),
     [
-        ("api", {"fit": {"budget_share": 0.5}}, "is spent: leave it out"),
+        ("api", {"fit": {"budget_share": 0.5}}, "is spent. Remove"),
         ("private", {"classes": ["oh", "ell"]}, "the labels ell, oh, and this recipe says oh, ell"),
         (
             "private",
