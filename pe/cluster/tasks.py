@@ -102,30 +102,30 @@ def votes(
     return guard(version, lambda: count_votes(private, *public, grid, voting))
 
 
-class Embedder:
-    """An actor that embeds blocks."""
+_loaded: dict[str, tuple[Embedding, str]] = {}
+"""This worker's embedding, with a digest of its vectors of made-up samples, by the name of the work
+that it serves. Networks load slowly, and a worker embeds many blocks."""
 
-    def __init__(self, version: str, make: bytes) -> None:
-        # unpickled with the first block, whose answer tells what is wrong
-        self._version = version
-        self._make = make
-        self._embedding: Embedding | None = None
-        self._digest = ""
 
-    def embed(self, samples: Samples) -> TaskAnswer:
-        """Return a block's vectors, float32 (n, d), and a digest of this worker's arithmetic.
+def embed(version: str, name: str, make: list[ObjectRef], samples: Samples) -> TaskAnswer:
+    """Return a block's vectors, float32 (n, d), and a digest of this worker's arithmetic.
 
-        The digest is of the vectors of made-up samples.
-        """
-        return guard(self._version, lambda: self._embed(samples))
+    `make` holds a reference to a pickled function that makes the embedding. The vectors depend on
+    nothing else but the samples, so each try gives equal ones.
+    """
+    return guard(version, lambda: _embed(name, make, samples))
 
-    def _embed(self, samples: Samples) -> tuple[Vectors, str]:
-        if self._embedding is None:
-            embedding: Embedding = pickle.loads(self._make)()  # noqa: S301 - by the process that began this one
-            examples = embed_block(embedding, type(samples).examples(len(samples), samples.shape))
-            self._digest = hashlib.sha256(examples.tobytes()).hexdigest()
-            self._embedding = embedding
-        return embed_block(self._embedding, samples), self._digest
+
+def _embed(name: str, make: list[ObjectRef], samples: Samples) -> tuple[Vectors, str]:
+    if name not in _loaded:
+        import ray
+
+        _loaded.clear()  # the networks of earlier work need their memory no more
+        embedding: Embedding = pickle.loads(ray.get(make[0]))()  # noqa: S301 - from the asking process
+        examples = embed_block(embedding, type(samples).examples(len(samples), samples.shape))
+        _loaded[name] = embedding, hashlib.sha256(examples.tobytes()).hexdigest()
+    embedding, digest = _loaded[name]
+    return embed_block(embedding, samples), digest
 
 
 @cache
@@ -184,15 +184,10 @@ def _value(task: ObjectRef, lines: set[Line], tries: int) -> Any:
     try:
         answer: TaskAnswer = ray.get(task)
     except ray.exceptions.RayError as error:
-        raise lost_workers(error, tries) from None
+        log.error("Ray lost its workers.", exc_info=error)
+        raise ClusterError(
+            f"Ray lost the workers of one and the same piece of private work {tries} times "
+            f"({type(error).__name__}). The run's log says more. Resume the run when the cluster "
+            "is well."
+        ) from None
     return answer.result(lines)
-
-
-def lost_workers(error: Exception, tries: int) -> ClusterError:
-    """Return the error to raise when Ray lost the workers of one piece of work in all `tries`."""
-    log.error("Ray lost its workers.", exc_info=error)
-    return ClusterError(
-        f"Ray lost the workers of one and the same piece of private work {tries} times "
-        f"({type(error).__name__}): the run's log says more; resume the run when the cluster is "
-        "well."
-    )
