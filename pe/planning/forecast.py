@@ -5,11 +5,11 @@ It is told from public numbers, before anything is called or read.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby, product
+from itertools import groupby, product, zip_longest
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -34,15 +34,11 @@ from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import kind_of
 from pe.privacy.release import Poisson, Release
 from pe.privacy.words import finite, guarantee, round_up
+from pe.recipe.page import page
 from pe.recipe.schema import OBJECT, Recipe
 from pe.steps import Plan
 
-_DEGREES = {
-    "exact": "the generator obeys it exactly",
-    "wording": "the generator is told it in words and obeys it roughly",
-    "none": "the generator does not obey it: every variation is as large as it makes it",
-    None: "unknown",
-}
+_HEADINGS = ("t", "calls", "degree", "candidates", "votes/candidate", "σ, votes", "H, votes")
 
 
 @dataclass(frozen=True)
@@ -237,187 +233,54 @@ class Forecast:
         }
 
     def __str__(self) -> str:
+        meanings: defaultdict[tuple[float, str], list[int]] = defaultdict(list)
+        for one in self.iterations:
+            if one.meaning:
+                meanings[one.degree, one.meaning].append(one.t)
+        equal: defaultdict[tuple[float, Poisson | None], list[Release]] = defaultdict(list)
+        for release in self.fit:
+            equal[release.noise_multiplier, release.sampling].append(release)
+        signals = self.signals
+        varied = [one.degree for one in self.iterations if one.t and one.degree]
+        works = [EMBEDDING, *(kind_of(release.name) for release in self.plan.releases)]
+        text = page(
+            "pe.planning",
+            "forecast.txt.jinja",
+            plan=self,
+            table=self._table(),
+            copies=[one.t for one in self.iterations if one.t and not one.degree],
+            equal_releases=equal.values(),
+            multipliers=dict.fromkeys(f"{signal.noise_multiplier:.4g}" for signal in signals),
+            shares=[one.noise_share(one.votes) for one in signals if one.votes is not None],
+            held=sum(self.clock.seconds.get(work, 0.0) for work in works),
+            meanings=meanings,
+            ways=Counter(degree for degree, _ in meanings),
+            parents=PARENTS,
+            tried=min(varied, default=0.0),
+            words=_words,
+            plain=_plain,
+            duration=_duration,
+            guarantee=guarantee,
+            round_up=round_up,
+        )
+        return text.rstrip("\n")
+
+    def _table(self) -> str:
+        rows = [(*_HEADINGS[:2], self.noun, *_HEADINGS[2:])]
         trial = self.trial
-        rows = [
-            (
-                "t",
-                "calls",
-                self.noun,
-                "degree",
-                "candidates",
-                "votes/candidate",
-                "σ, votes",
-                "H, votes",
-            ),
-            *(
-                [("try", _words(trial.random + trial.variation), _words(trial.images))]
-                if trial
-                else []
-            ),
-            *(one.row() for one in self.iterations),
-            ("all", _words(self.calls), _words(self.images)),
-        ]
-        widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(rows[0]))]
-        table = [
-            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False))
-            for row in rows
-        ]
-        facts = [f"{key:<12}{value}" for key, value in self._facts()]
-        warnings = [f"warning: {sentence}" for sentence in self.warnings]
-        title = (
-            f"Plan of '{self.choice.recipe.name}': nothing was called, no private record was read."
-        )
-        expected = [self.expected, ""] if self.expected else []
-        return "\n".join(
-            [title, "", *expected, *table, "", *facts, *(["", *warnings] if warnings else [])]
-        )
+        if trial:
+            rows.append(("try", _words(trial.random + trial.variation), _words(trial.images)))
+        rows += [one.row() for one in self.iterations]
+        rows.append(("all", _words(self.calls), _words(self.images)))
+        widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
+        lines = []
+        for row in rows:
+            cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=False))
+            lines.append("  ".join(cells))
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         return Page(self)._repr_html_()
-
-    def _facts(self) -> Iterator[tuple[str, str]]:
-        """Yield the lines below the table: a heading, or "" to go on, and words."""
-        copies = ", ".join(f"{one.t}" for one in self.iterations if one.t and not one.degree)
-        multipliers = ", ".join(
-            dict.fromkeys(f"{signal.noise_multiplier:.4g}" for signal in self.signals)
-        )
-        more = (
-            "; `pe extend` makes more of them at no further ε" if self.iterations[-1].degree else ""
-        )
-        yield (
-            "Calls",
-            f"at most {_words(self.random)} of RANDOM_API, {_words(self.variation)} of "
-            "VARIATION_API",
-        )
-        if copies:
-            yield "", f"degree 0 at t = {copies}: copies of the chosen, which need no call"
-        yield "Synthetic", f"{self.synthetic:,} {self.noun} at the end{more}"
-        if self.disk is not None:
-            size = f"{self.disk / 1e6:,.3g} MB" if self.disk < 1e9 else f"{self.disk / 1e9:,.3g} GB"
-            yield "Disk", f"up to {size} for samples"
-        yield "Cost", self._cost() if self.has_price else "not stated (api.price)"
-        unknown = "unknown (state --samples-per-second or --rate-of)"
-        yield "Time", unknown if self.seconds is None else _duration(self.seconds)
-        yield "Guarantee", guarantee(self.epsilon, self.choice.recipe.privacy.delta, 4, ", ")
-        yield from self._fit()
-        yield "Noise", f"multiplier {multipliers}" if multipliers else "no histogram is released"
-        if shares := [
-            signal.noise_share(signal.votes) for signal in self.signals if signal.votes is not None
-        ]:
-            yield (
-                "",
-                f"about {max(shares):.0%} of the choice of parents if votes spread evenly; less "
-                "where they gather",
-            )
-        yield from self._clock()
-        choices = [
-            f"{key.removeprefix('evolution.')} {_plain(value)}"
-            for key, value in self.choice.values.items()
-        ]
-        if choices:
-            yield "Chosen", ", ".join(choices)
-            yield from (("", reason) for reason in self.choice.reasons)
-            yield "", "Give a key to change it, and what depends on it follows."
-        yield "Degree", _DEGREES[self.degree]
-        yield from (("", line) for line in self._meanings())
-        if self.trial:
-            degree = min(
-                (one.degree for one in self.iterations if one.t and one.degree), default=0.0
-            )
-            yield (
-                "",
-                f"first tried on {PARENTS} new samples, each varied at {degree:g}: a run stops "
-                "unless they are its parents",
-            )
-        if self.embedding:
-            yield "Embedding", self.embedding
-        if self.precision:
-            yield "Precision", self.precision
-
-    def _cost(self) -> str:
-        if self.cost is None:
-            return "unknown"
-        return f"at most {self.cost:,.2f} {self.currency}" if self.cost else "free"
-
-    def _clock(self) -> Iterator[tuple[str, str]]:
-        clock = self.clock
-        yield "Clock", clock.why
-        if clock.seconds:
-            times = ", ".join(f"{kind} {seconds:g} s" for kind, seconds in clock.seconds.items())
-            works = [EMBEDDING, *(kind_of(release.name) for release in self.plan.releases)]
-            whole = _duration(sum(clock.seconds.get(work, 0.0) for work in works))
-            yield (
-                "",
-                f"each piece of private work ends at a public deadline, {whole} in all: {times}",
-            )
-        if clock.on:
-            yield (
-                "",
-                "so that nobody who times requests or the console learns of records or their "
-                "number",
-            )
-        if clock.unheld:
-            tried = "" if self.dry_runs or not self.fit else " (--dry-run tries a fit)"
-            yield (
-                "",
-                f"without a deadline{tried}, which shows on the console: {', '.join(clock.unheld)}",
-            )
-
-    def _fit(self) -> Iterator[tuple[str, str]]:
-        """Yield the releases by which the generator is fitted, equal ones in one line."""
-        if not self.fit:
-            return
-        # Some fits make thousands of equal releases, and a line for each would hide the rest.
-        kinds: dict[tuple[float, Poisson | None], list[Release]] = {}
-        for release in self.fit:
-            kinds.setdefault((release.noise_multiplier, release.sampling), []).append(release)
-        key = "" if self.fit_epsilon == self.epsilon else " (api.fit.budget_share)"
-        yield (
-            "Fit",
-            f"ε = {round_up(self.fit_epsilon, 4)} of {round_up(self.epsilon, 4)}{key}, before t = "
-            f"0",
-        )
-        for same in kinds.values():
-            first = same[0]
-            draws = sum(release.count for release in same)
-            names = first.name if len(same) == 1 else f"{first.name} … {same[-1].name}"
-            times = f", {draws:,} steps" if draws > 1 else ""
-            rate = f", sampling rate {first.sampling.rate:.3g}" if first.sampling else ""
-            yield "", f"{names}{times}: multiplier {first.noise_multiplier:.4g}{rate}"
-        for i, one in enumerate(self.dry_runs):
-            memory = (
-                ""
-                if one.memory is None
-                else f", {one.memory / 2**30:.2g} GB of memory beside the model"
-            )
-            states = (
-                f", {one.blocks} kept states of {one.state_bytes / 2**20:.2g} MB"
-                if one.blocks
-                else ""
-            )
-            task = (
-                f"{one.steps:,} steps of {one.parameters:,} parameters"
-                if one.steps > 1
-                else "one release"
-            )
-            yield (
-                "" if i else "Dry run",
-                f"{one.part}: {task} in about {_duration(one.seconds)} here{memory}{states}",
-            )
-
-    def _meanings(self) -> Iterator[str]:
-        """Yield a line for each degree that has words.
-
-        There are several lines if a degree's words differ by iteration.
-        """
-        times: dict[tuple[float, str], list[int]] = {}
-        for one in self.iterations:
-            if one.meaning:
-                times.setdefault((one.degree, one.meaning), []).append(one.t)
-        meanings = Counter(degree for degree, _ in times)
-        for (degree, meaning), at in times.items():
-            where = f" in iteration {', '.join(map(str, at))}" if meanings[degree] > 1 else ""
-            yield f"at {degree:g}{where}: {meaning}"
 
 
 def _words(number: int | None) -> str:

@@ -1,0 +1,23 @@
+"""Texts for people, which templates make of values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def page(package: str, template: str, **values: Any) -> str:
+    """Return the text that the file `template` of `package` makes of `values`.
+
+    It is plain text, where HTML's escapes would be text. A missing value is an error.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(  # noqa: S701
+        loader=PackageLoader(package, ""),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["as"] = format
+    return environment.get_template(template).render(values)
