@@ -21,6 +21,7 @@ from pe.plugins.protocols import PluginInfo, info_of
 from pe.plugins.registry import load, plugins
 from pe.plugins.settings import read_settings
 from pe.private.source import RECORD, PrivateSource
+from pe.recipe.page import page
 from pe.recipe.schema import Evolution, Recipe
 from pe.steps import Plan, Step
 
@@ -713,62 +714,31 @@ def _info(recipe: Recipe, api: object | None) -> PluginInfo:
 def _reasons(
     numbers: Numbers, explicit: dict[str, Any], whole: dict[str, Any], noun: str
 ) -> tuple[str, ...]:
+    """Say why these keys were chosen, in the lines of a template."""
     iterations = whole["iterations"]
     if not iterations:
         return ()
-    neighbors = whole["neighbors"]
     sizes = whole["population"]
     degrees = whole["degree"]
-    first, final = (sizes, sizes) if isinstance(sizes, int) else (sizes[0], sizes[-1])
+    first, final = (sizes[0], sizes[-1]) if isinstance(sizes, list) else (sizes, sizes)
     members = first / numbers.labels
-    sigma = numbers.noise(iterations)
-    votes = numbers.votes(neighbors) / members
-    against = (
-        f"{votes / sigma:.2g} times the noise on it (σ = {sigma:.3g} votes)"
-        if sigma
-        else f"{votes:.2g} votes"
+    is_best_first = whole.get("selection") == "rank"
+    text = page(
+        "pe.planning",
+        "reasons.txt.jinja",
+        numbers=numbers,
+        noun=noun,
+        chosen={"votes": "raw"} | whole,
+        sparing=is_sparing(numbers, explicit),
+        iterations=iterations,
+        neighbors=whole["neighbors"],
+        members=members,
+        final=final,
+        sigma=numbers.noise(iterations),
+        votes=numbers.votes(whole["neighbors"]) / members,
+        copies=final / numbers.labels / members,
+        degree=degrees[-1] if isinstance(degrees, list) else degrees,
+        ranked=is_best_first
+        and not explicit.keys() & {"population", "threshold", "keep", "offspring"},
     )
-    if is_sparing(numbers, explicit):
-        why = (
-            f"One vote over {members * numbers.labels:,.0f} {noun} is expected to be best, because "
-            f"the limits allow too few for two votes, of which each needs {numbers.fewest} "
-            f"candidates of a label. Nothing is varied: all {noun} that are paid for are "
-            "candidates, and the chosen ones are taken as they are."
-        )
-    else:
-        rounds = f"{len(numbers.degrees)} {'round' if len(numbers.degrees) == 1 else 'rounds'}"
-        why = (
-            f"The records vote {'once' if iterations == 1 else f'{iterations} times'}: the "
-            f"generator names degrees of variation for {rounds} at most, and more votes mean more "
-            "noise in each."
-        )
-    reasons = [
-        why,
-        f"A record votes for its {neighbors} nearest of about {members:,.0f} candidates of its "
-        f"label, so an average candidate gets {against}{'' if sigma else ', without noise'}.",
-    ]
-    if whole.get("votes") == "smooth":
-        reasons.append(
-            "The generator does not know the labels, so a label's noisy votes count only as far as "
-            "no other label has more near the same candidate (evolution.votes: smooth)."
-        )
-    if whole.get("selection") == "rank" and not explicit.keys() & {
-        "population",
-        "threshold",
-        "keep",
-        "offspring",
-    }:
-        near = "" if numbers.by_label else " and without near copies"
-        reasons.append(
-            f"The {final:,} {noun} at the end are the best of each label, once each{near} as long "
-            "as there are enough with votes above 0; `pe extend` goes on down the list."
-        )
-    # At degree 0 nothing new is made, so whatever exceeds the candidates repeats them.
-    copies = final / numbers.labels / members
-    if (degrees[-1] if isinstance(degrees, list) else degrees) == 0 and copies > 1:
-        reasons.append(
-            f"Degree 0 varies nothing, so the {final:,} {noun} at the end are copies of the "
-            f"candidates: {copies:.2g} of each if all were chosen, and more of those with many "
-            "votes."
-        )
-    return tuple(reasons)
+    return tuple(text.splitlines())

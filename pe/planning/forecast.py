@@ -127,17 +127,17 @@ class Forecast:
     iterations: tuple[Iteration, ...]
     trial: Trial
     has_price: bool
-    cost: float | None
     epsilon: float
     degree: str | None
-    seconds: float | None
     disk: int | None
     clock: ClockPlan
     fit_epsilon: float
     dry_runs: tuple[DryRun, ...]
     precision: str
-    expected: str
-    warnings: tuple[str, ...]
+    cost: float | None = None
+    seconds: float | None = None
+    expected: str = ""
+    warnings: tuple[str, ...] = ()
 
     @property
     def noun(self) -> str:
@@ -336,27 +336,39 @@ def forecast(
     embedding, _ = set_up("pe.embeddings", recipe.embedding)
     if embedding is not None and info_of(embedding).hosts:  # a plan asks no other machine
         embedding = None
-    clock = held_back(recipe, plan, api, embedding, dry_runs)
-    iterations = _iterations(recipe, plan, api)
-    signals = [one.signal for one in iterations if one.signal]
-    trial = Trial.of(recipe, plan, api)
-    price = price_of(recipe)
-    images = trial.images + sum(one.images for one in iterations)
-    calls = _total((trial.random, trial.variation, *(one.calls for one in iterations)))
-    has_price = not any(info.hosts is None or info.elsewhere for info in without_price(recipe, api))
-    usage = None if calls is None and price.call else usage_of(price, api, calls or 0, images)
-    cost = price.most_of(usage) if has_price and usage is not None else None
-    seconds = None if samples_per_second is None else images / samples_per_second
     delta = recipe.privacy.delta
     total_epsilon = inf if recipe.privacy.noiseless else epsilon(plan.releases, delta)
+    plain = Forecast(
+        choice=choice,
+        plan=plan,
+        iterations=_iterations(recipe, plan, api),
+        trial=Trial.of(recipe, plan, api),
+        has_price=not any(
+            info.hosts is None or info.elsewhere for info in without_price(recipe, api)
+        ),
+        epsilon=total_epsilon,
+        degree=None if api is None else api.capabilities.degree,
+        disk=disk_of(recipe, plan, api),
+        clock=held_back(recipe, plan, api, embedding, dry_runs),
+        fit_epsilon=epsilon(plan.fit, delta) if plan.fit else 0.0,
+        dry_runs=dry_runs,
+        precision=checks.precision_of(api),
+    )
+    # What follows from the numbers of calls and images that are foretold.
+    price = price_of(recipe)
+    calls = plain.calls
+    images = plain.images
+    usage = None if calls is None and price.call else usage_of(price, api, calls or 0, images)
+    cost = price.most_of(usage) if plain.has_price and usage is not None else None
+    seconds = None if samples_per_second is None else images / samples_per_second
     told = list(notices(recipe, plan, total_epsilon, api, embedding))
     warnings = [
         *here,
         *checks.refusals(*([] if api is None else [partial(checks.check_degrees, plan, api)])),
-        *checks.cost_warnings(price, api, calls, images, recipe.private.modality.noun),
+        *checks.cost_warnings(price, api, calls, images, plain.noun),
         *checks.limit_warnings(recipe, images, cost, seconds),
         *sentences(told, "overlap", "shape", "guarantee", "votes", "setting"),
-        *([clock.warning] if clock.warning else []),
+        *filter(None, [plain.clock.warning]),
         *sentences(told, "network"),
         *checks.data_set_warnings(recipe, plan.releases),
         *checks.refusals(
@@ -364,24 +376,10 @@ def forecast(
             partial(check_other_runs, recipe, plan.releases),
         ),
     ]
-    return Forecast(
-        choice=choice,
-        plan=plan,
-        iterations=iterations,
-        trial=trial,
-        has_price=has_price,
-        cost=cost,
-        epsilon=total_epsilon,
-        degree=None if api is None else api.capabilities.degree,
-        seconds=seconds,
-        disk=disk_of(recipe, plan, api),
-        clock=clock,
-        fit_epsilon=epsilon(plan.fit, delta) if plan.fit else 0.0,
-        dry_runs=dry_runs,
-        precision=checks.precision_of(api),
-        expected="" if api is None else expect(recipe, plan, signals, info_of(api), total_epsilon),
-        warnings=tuple(warnings),
-    )
+    expected = ""
+    if api is not None:
+        expected = expect(recipe, plan, plain.signals, info_of(api), total_epsilon)
+    return replace(plain, cost=cost, seconds=seconds, expected=expected, warnings=tuple(warnings))
 
 
 def _iterations(recipe: Recipe, plan: Plan, api: Generator | None) -> tuple[Iteration, ...]:
