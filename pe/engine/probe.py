@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from pe.data.population import NO_PARENT, Population
 from pe.data.samples import CAPTION, Conditions, Samples
 from pe.dispatch.answers import Items, ItemState
 from pe.dispatch.work import Work
-from pe.engine.ladder import FEWEST, SPACES, DegreeVerdict, Rung, judge, measure, rises
+from pe.engine.ladder import FEWEST, DegreeVerdict, Rung, judge, measure, rises
 from pe.errors import APIError, RecipeError, nearest_name
 from pe.planning.checks import check_public_place
 from pe.planning.parts import build_embedding, build_generator, price_of
@@ -32,6 +32,7 @@ from pe.plugins.protocols import (
     Usage,
     info_of,
 )
+from pe.recipe.page import page
 from pe.recipe.schema import Recipe
 
 DEGREES = (0.0, 0.1, 0.3, 0.6, 1.0)
@@ -41,13 +42,6 @@ _HEIGHT = 128
 _LETTER = 13
 _LINES = 3
 _NUMBERS = 4  # of a condition that are shown one by one
-_SPACES = {"samples": "between samples", "embedding": "in the embedding"}
-_VERDICTS = {
-    "heeded": "heeded",
-    "ignored": "not heeded",
-    "mixed up": "unknown, because parents are mixed up",
-    "unknown": "unknown",
-}
 
 
 @dataclass(frozen=True)
@@ -63,16 +57,6 @@ class Call:
     missing: tuple[str, ...]
     usage: Usage
     cost: float
-
-    def lines(self, currency: str) -> list[str]:
-        """Return a line for a person, and one for each missing sample."""
-        shape = f"{'×'.join(map(str, self.samples.shape))} ({self.samples.axes})"
-        cost = f", {self.cost:.4g} {currency}" if self.cost else ""
-        tokens = f", {self.usage.tokens:,} tokens" if self.usage.tokens else ""
-        calls = f" in {self.usage.calls} calls" if self.usage.calls != 1 else ""
-        samples = f"{len(self.samples)} {self.samples.noun} of {shape}"
-        line = f"{self.api:<14}{samples}{calls}, {self.seconds:.2f} s{tokens}{cost}"
-        return [line, *(f"  missing: {reason}" for reason in self.missing)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -203,44 +187,7 @@ class Probe:
     verdict: DegreeVerdict | None
 
     def __str__(self) -> str:
-        lines = [f"Label '{self.label}'"]
-        lines += [
-            f"Condition of the first sample: {name} = {value}"
-            for name, value in self.conditions.items()
-        ]
-        for call in self.calls:
-            lines += call.lines(self.currency)
-        lines += [
-            f"At {one.degree:g}: {words}"
-            for one, words in zip(self.rungs, self.meanings, strict=True)
-            if words
-        ]
-        return "\n".join(lines if self.verdict is None else [*lines, *self._measured(self.verdict)])
-
-    def _measured(self, verdict: DegreeVerdict) -> Iterator[str]:
-        """Yield the table of distances and what follows from it."""
-        rows: list[tuple[str, ...]] = [("degree", "distance", "embedding", "equal")]
-        for one, same in zip(self.rungs, self.equal, strict=True):
-            means = (one.means()[space] for space in SPACES)
-            rows.append(
-                (
-                    f"{one.degree:g}",
-                    *("–" if mean is None else f"{mean:.3g}" for mean in means),
-                    f"{same}",
-                )
-            )
-        yield ""
-        yield from ("".join(cell.rjust(11) for cell in row) for row in rows)
-        yield ""
-        grows = ", ".join(
-            f"{_SPACES[space]} {'yes' if yes else 'no'}" for space, yes in self.rises.items()
-        )
-        yield f"distance: mean from the parent; {self.parents.unit}"
-        yield (
-            "equal: variations that equal those of the row above, or in the first row their parents"
-        )
-        yield f"Does the distance grow with the degree? {grows}"
-        yield f"The degree is {_VERDICTS[verdict.degree]}, as measured: {verdict.why}"
+        return page("pe.engine", "probe.txt.jinja", probe=self).rstrip("\n")
 
     def _repr_html_(self) -> str:
         return Page(self)._repr_html_() + picture(
