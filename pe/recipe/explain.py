@@ -24,6 +24,7 @@ from pe.plugins.registry import Group, load, plugins
 from pe.plugins.settings import fields_of, models_in
 from pe.plugins.specs import part_among, settings_of
 from pe.private.source import PrivateSource
+from pe.recipe.page import page as template_page
 from pe.recipe.schema import Recipe
 
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
@@ -385,22 +386,10 @@ def _plain(value: Any) -> str:
 
 def page(parts: list[ExplainedPart]) -> str:
     """The site's page of all keys, docs/recipe.md, which is not in git: a table for each part."""
-    lines = [
-        "# The recipe, key by key",
-        "",
-        "What `pe explain` prints, on one page; `pe explain --markdown` writes it from the code "
-        "that reads a recipe. Every value in a recipe is public. `pe init` writes one to begin "
-        "with; [examples](../examples/README.md). A value may stand in a file of its own: "
-        "`!include FILE`.",
-    ]
     order = [part.section for part in parts]
-    for part in sorted(parts, key=lambda part: order.index(part.section)):
-        lines += ["", f"{'###' if part.kind else '##'} {part.title}", "", part.text]
-        lines += ["", part.costs] if part.costs else []
-        if part.keys:
-            lines += ["", "| key | values | default | meaning |", "| --- | --- | --- | --- |"]
-        for key in part.keys:
-            left_out = "*required*" if key.default is None else f"`{key.default}`"
-            cells = (f"`{key.name}`", key.values, left_out, key.meaning)
-            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    return "\n".join(lines)
+    return template_page(
+        "pe.recipe",
+        "keys.md.jinja",
+        parts=sorted(parts, key=lambda part: order.index(part.section)),
+        cell=lambda text: text.replace("|", r"\|"),
+    ).rstrip("\n")

@@ -26,6 +26,7 @@ from pe.private.folder import SUFFIXES
 from pe.private.look import text_kind_at
 from pe.private.source import RECORD
 from pe.private.tables import TextTable
+from pe.recipe.page import page
 from pe.recipe.usual_embedding import ProposedEmbedding, propose_embedding, propose_for_texts
 
 _COLUMN = 29  # where comments begin; in starting.yaml.jinja a tab stands before them
@@ -65,16 +66,13 @@ class Start:
 
 def starter_recipe(start: Start) -> str:
     """YAML for `pe run`, with a comment on every choice."""
-    from jinja2 import Environment, PackageLoader
-
     classes = start.classes
     size = start.declared_size
     # δ is at most 1 / (100 n), and a power of ten: of 2,000 records, 1e-6.
     delta = UNDECLARED if isinstance(size, Undeclared) else f"1e-{len(str(100 * size - 1))}"
-    templates = Environment(  # noqa: S701
-        loader=PackageLoader("pe.recipe", ""), trim_blocks=True, keep_trailing_newline=True
-    )
-    text = templates.get_template("starting.yaml.jinja").render(
+    text = page(
+        "pe.recipe",
+        "starting.yaml.jinja",
         start=start,
         source=_lines(start.source),
         classes=classes
