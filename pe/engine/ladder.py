@@ -39,7 +39,7 @@ at the lower."""
 FEWEST = 5
 """Fewest parents from which anything is judged."""
 STRAYED = 1 / 4
-"""Least share of variations astray (`Rung.astray`) with which parents count as mixed up."""
+"""Least share of variations that are `astray` with which parents count as mixed up."""
 NEAREST = 1 / 2
 """Parents count as heeded only if at least this share of variations lie nearest to their own; by
 chance 1 of 8 do."""
@@ -49,7 +49,7 @@ vectors."""
 
 
 @dataclass(frozen=True, eq=False)
-class Rung:
+class DegreeVariations:
     """The variations of one degree.
 
     A variation without a finite vector has the distance NaN in the embedding.
@@ -96,7 +96,7 @@ class Rung:
             f"to their own parents, and {astray} lie with another's"
         )
 
-    def count_equal(self, other: Rung) -> int:
+    def count_equal(self, other: DegreeVariations) -> int:
         """Return the number of parents whose variations on both rungs are equal."""
         _, mine, theirs = np.intersect1d(self.parents, other.parents, return_indices=True)
         return int((self.samples.take(mine).distances(other.samples.take(theirs)) == 0).sum())
@@ -116,7 +116,7 @@ def measure(
     founders: Samples,
     answers: Iterable[tuple[Items, Samples]],
     embedding: Embedding | None,
-) -> Rung:
+) -> DegreeVariations:
     """Measure how far variations of `founders`, all of one degree, are from their parents.
 
     `answers` hold, for each request, the parents of the variations that were made, and these
@@ -128,13 +128,13 @@ def measure(
     order = np.argsort(whole)
     variations = type(founders)(np.concatenate([samples.array for _, samples in parts])[order])
     if embedding is None:
-        return Rung(degree, whole[order], variations, {}, {}, {})
+        return DegreeVariations(degree, whole[order], variations, {}, {}, {})
     parents = founders.take(whole[order])
     at = embed(embedding, founders).astype(np.float64)[whole[order]]
     vectors = embed(embedding, variations).astype(np.float64) if len(variations) else at
     tables = {"samples": _table(variations, parents), "embedding": _norms(vectors, at)}
     between = {"samples": _table(parents, parents), "embedding": _norms(at, at)}
-    return Rung(
+    return DegreeVariations(
         degree=degree,
         parents=whole[order],
         samples=variations,
@@ -149,7 +149,7 @@ def measure(
     )
 
 
-def judge(low: Rung, high: Rung, unit: str) -> DegreeVerdict:
+def judge(low: DegreeVariations, high: DegreeVariations, unit: str) -> DegreeVerdict:
     """Judge whether variations follow their parents, and lie farther at the higher degree.
 
     They lie farther if, between samples (in the `unit`) or in the embedding, distances grow by more
@@ -201,7 +201,7 @@ def chance(differences: Floats) -> float:
     return float(np.mean(sums >= finite.sum() - 1e-9 * np.abs(finite).sum()))
 
 
-def rises(rungs: Sequence[Rung]) -> dict[str, bool]:
+def rises(rungs: Sequence[DegreeVariations]) -> dict[str, bool]:
     """Return for each of SPACES True if the mean distance grows from each degree to the next."""
     means = {space: [_mean(rung.apart[space]) for rung in rungs] for space in SPACES}
     return {

@@ -17,7 +17,7 @@ from pe.data.population import NO_PARENT, Population
 from pe.data.samples import CAPTION, Conditions, Samples
 from pe.dispatch.answers import Items, ItemState
 from pe.dispatch.work import Work
-from pe.engine.ladder import FEWEST, DegreeVerdict, Rung, judge, measure, rises
+from pe.engine.ladder import FEWEST, DegreeVariations, DegreeVerdict, judge, measure, rises
 from pe.errors import APIError, RecipeError, nearest_name
 from pe.planning.checks import check_public_place
 from pe.planning.parts import build_embedding, build_generator, price_of
@@ -180,7 +180,7 @@ class Probe:
     conditions: dict[str, str]
     captions: tuple[str, ...]
     parents: Samples
-    rungs: tuple[Rung, ...]
+    rungs: tuple[DegreeVariations, ...]
     calls: tuple[Call, ...]
     meanings: tuple[str, ...]
     currency: str

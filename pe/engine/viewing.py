@@ -106,7 +106,7 @@ def _state(run: Run) -> str:
 
 
 @dataclass
-class Feed:
+class LivePieces:
     """The pieces of a run's page, read at most once in EVERY seconds for all pages together."""
 
     page: LivePage  # makes the pieces
@@ -211,17 +211,17 @@ class ViewServer(ThreadingHTTPServer):
                 f"Port {port} cannot be used ({error.strerror}): name another with --port."
             ) from error
         self.places, self.confidential, self.token = places, confidential, secrets.token_urlsafe(24)
-        self._feeds = dict[Path, Feed]()
+        self._feeds = dict[Path, LivePieces]()
         self._lock = Lock()
         self._is_closing = False
         self._asked = -WATCHED  # when a page last asked for news
         Thread(target=self.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
 
-    def feed(self, run: Run) -> Feed:
+    def feed(self, run: Run) -> LivePieces:
         """Return the feed of a run's live page."""
         with self._lock:
             if run.folder not in self._feeds:
-                self._feeds[run.folder] = Feed(LivePage(run, self.confidential))
+                self._feeds[run.folder] = LivePieces(LivePage(run, self.confidential))
             return self._feeds[run.folder]
 
     @property
