@@ -97,13 +97,12 @@ def choose(
         rows = np.flatnonzero(population.labels == label)
         if size == 0:
             continue
-        votes = (
-            votes_of_equals(histogram[rows], population.samples.take(rows))
-            if alike
-            else histogram[rows]
-        )
+        votes = histogram[rows]
+        if alike:
+            votes = votes_of_equals(votes, population.samples.take(rows))
         own = 1.0 if weights is None else weights[rows]
-        if (highest := votes.max()) <= step.threshold:
+        highest = votes.max()
+        if highest <= step.threshold:
             warn(
                 f"Iteration {step.t}, label '{name}': no candidate's noisy votes exceed the "
                 f"threshold of {step.threshold:g} (highest {highest:.1f}), so parents are drawn "

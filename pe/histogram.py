@@ -67,25 +67,13 @@ def histogram_release(
     """
     sensitivity = vote_sensitivity(relation)
     fractional = neighbors > 1 or unit != "record"
+    name = f"histogram/{t}"
     if noise_multiplier is None:
-        return Release(
-            f"histogram/{t}",
-            "none",
-            sensitivity,
-            0.0,
-            relation,
-            unit,
-            grid=FINE if fractional else 1,
-        )
+        grid = FINE if fractional else 1
+        return Release(name, "none", sensitivity, 0.0, relation, unit, grid=grid)
     grid = grid_for(noise_multiplier, sensitivity, fractional=fractional)
     return Release(
-        f"histogram/{t}",
-        "discrete_gaussian",
-        sensitivity,
-        noise_multiplier,
-        relation,
-        unit,
-        grid=grid,
+        name, "discrete_gaussian", sensitivity, noise_multiplier, relation, unit, grid=grid
     )
 
 
@@ -202,9 +190,9 @@ def noisy_votes(
     CONFIDENTIAL unless a ledger charged it.
     """
     votes = (count or count_votes)(private, candidates, labels, release.grid, voting)
-    return (
-        votes + noise.discrete_gaussian(len(labels), release.scale) if release.has_noise else votes
-    )
+    if release.has_noise:
+        votes = votes + noise.discrete_gaussian(len(labels), release.scale)
+    return votes
 
 
 def count_votes(
@@ -223,7 +211,6 @@ def count_votes(
     Guarantee: adding or removing one unit changes the result by a vector of L2 norm at most `grid`.
     """
     q = voting.neighbors
-    metric = voting.metric
     backend = voting.neighbor_search
     log.info("Nearest neighbours are found by %s.", describe_search(backend))
     own = private.labels[rows]
@@ -238,7 +225,12 @@ def count_votes(
             slice(int(bins[0]), int(bins[-1]) + 1) if bins[-1] - bins[0] == len(bins) - 1 else bins
         )
         positions = nearest(
-            private.vectors, candidates[together], q, metric=metric, backend=backend, places=places
+            private.vectors,
+            candidates[together],
+            q,
+            metric=voting.metric,
+            backend=backend,
+            places=places,
         )
         choices[voters] = np.where(positions >= 0, bins[positions], -1)
     units = np.broadcast_to(units[:, None], choices.shape)
@@ -256,8 +248,10 @@ def _on_grid(units: Counts, bins: Counts, size: int, grid: int) -> Counts:
     unit, bins = np.divmod(pairs, size)
     square_norm = np.bincount(unit, weights=weights.astype(np.float64) ** 2)
     steps = np.floor(grid * weights / np.sqrt(square_norm)[unit]).astype(np.int64)
-    while (excess := _square_sums(unit, steps) > grid * grid).any():
+    excess = _square_sums(unit, steps) > grid * grid
+    while excess.any():
         steps = np.maximum(steps - excess[unit], 0)
+        excess = _square_sums(unit, steps) > grid * grid
     votes = np.zeros(size, dtype=np.int64)
     np.add.at(votes, bins, steps)
     return votes

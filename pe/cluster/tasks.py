@@ -13,11 +13,13 @@ import hashlib
 import logging
 import os
 import pickle
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from logging.handlers import BufferingHandler
 from typing import TYPE_CHECKING, Any
 
 from pe.data.quiet import LOGGERS, quiet
@@ -48,7 +50,7 @@ class TaskAnswer:
     """
 
     value: Any
-    lines: tuple[Line, ...]
+    lines: list[Line]
     error: Exception | None = None
 
     def result(self, lines: set[Line]) -> Any:
@@ -71,21 +73,26 @@ def guard(version: str, work: Callable[[], Any]) -> TaskAnswer:
     Return the value, the log lines and the error.
     """
     _print_nowhere()
-    lines: list[Line] = []
-    with _logging_to(lines), quiet():
+    value: Any = None
+    error: Exception | None = None
+    with _logging() as log_of_work, quiet():
         try:
             if version != __version__:
                 raise ClusterError(
                     f"A Ray worker has version {__version__} of the toolkit, and this process "
                     f"{version}: install one version on all of them."
                 )
-            return TaskAnswer(work(), tuple(lines))
-        except PEError as error:
-            return TaskAnswer(None, tuple(lines), error.with_traceback(None))
-        except Exception as error:  # of whatever library; its words may be about a private record
-            log.error("Work on a Ray worker failed.", exc_info=error)
-            failure = RuntimeError(f"Work on a Ray worker failed ({type(error).__name__}).")
-            return TaskAnswer(None, tuple(lines), failure)
+            value = work()
+        except PEError as fault:
+            error = fault.with_traceback(None)
+        except Exception as fault:  # of whatever library; its words may be about a private record
+            log.error("Work on a Ray worker failed.", exc_info=fault)
+            error = RuntimeError(f"Work on a Ray worker failed ({type(fault).__name__}).")
+    # A line's text has an error's whole traceback.
+    lines = [
+        (record.name, record.levelno, log_of_work.format(record)) for record in log_of_work.buffer
+    ]
+    return TaskAnswer(value, lines, error)
 
 
 def votes(
@@ -138,29 +145,19 @@ def _print_nowhere() -> None:
 
 
 @contextmanager
-def _logging_to(lines: list[Line]) -> Iterator[None]:
-    """Send the toolkit's log to `lines` and nowhere else."""
-    handler = _ListHandler(lines)
+def _logging() -> Iterator[BufferingHandler]:
+    """Send the toolkit's log to a buffer and nowhere else."""
+    handler = BufferingHandler(sys.maxsize)
     loggers = [logging.getLogger(name) for name in LOGGERS]
     for logger in loggers:
         logger.propagate = False
         logger.setLevel(logging.INFO)
         logger.addHandler(handler)
     try:
-        yield
+        yield handler
     finally:
         for logger in loggers:
             logger.removeHandler(handler)
-
-
-class _ListHandler(logging.Handler):
-    def __init__(self, lines: list[Line]) -> None:
-        super().__init__()
-        self._lines = lines
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Append the text, with an error's whole traceback."""
-        self._lines.append((record.name, record.levelno, self.format(record)))
 
 
 # In the process that asks.

@@ -59,6 +59,9 @@ from pe.version import __version__
 log = logging.getLogger(__name__)
 
 
+_OPTIONS = {"count": "-n", "degree": "--degree", "examples": "--examples"}
+
+
 @dataclass(frozen=True)
 class RunContext:
     """A run's context: everything that it needs besides its recipe."""
@@ -75,29 +78,19 @@ class RunContext:
     work: PrivateWork = field(default_factory=InThisProcess)
     loggers: Sequence[Logger] = ()  # get the shareable values of each population
 
-    def hint(
-        self,
-        verb: str,
-        folder: Path,
-        key: str,
-        count: int = 0,
-        degree: float = 0.0,
-        examples: int = 0,
-    ) -> str:
+    def hint(self, verb: str, folder: Path, key: str, **numbers: float) -> str:
         """Return the command or Python call that goes on with the run in `folder`.
 
-        If `key` is given, it is the key of the recipe to raise.
+        `numbers` are the options of `pe extend`. `key`, if given, is the recipe's key to raise.
         """
         if self.python:
-            more = f", {count}, degree={degree:g}" if count else ""
-            more += f", examples={examples}" if examples else ""
-            return f"pe.{verb}({str(folder)!r}{more}" + (
-                f", changes={{'{key}': …}})" if key else ")"
-            )
-        more = f" -n {count} --degree {degree:g}" if count else ""
-        more += f" --examples {examples}" if examples else ""
-        command = "run" if verb == "resume" else verb
-        return f"pe {command} {quoted(folder)}{more}" + (f" --set {key}=…" if key else "")
+            arguments = [repr(str(folder)), *(f"{name}={n}" for name, n in numbers.items())]
+            arguments += [f"changes={{'{key}': …}}"] if key else []
+            return f"pe.{verb}({', '.join(arguments)})"
+        words = ["pe", "run" if verb == "resume" else verb, quoted(folder)]
+        words += [f"{_OPTIONS[name]} {number}" for name, number in numbers.items()]
+        words += [f"--set {key}=…"] if key else []
+        return " ".join(words)
 
 
 @dataclass

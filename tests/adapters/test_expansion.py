@@ -139,8 +139,8 @@ def test_degree_0_asks_for_no_new_text(tmp_path):
 def test_what_is_to_be_typed_again_names_the_examples(tmp_path):
     around = RunContext()
     assert (
-        around.hint("extend", tmp_path, "", 9, 1.0, 3)
-        == f"pe extend {tmp_path} -n 9 --degree 1 --examples 3"
+        around.hint("extend", tmp_path, "", count=9, degree=1.0, examples=3)
+        == f"pe extend {tmp_path} -n 9 --degree 1.0 --examples 3"
     )
 
 
