@@ -15,10 +15,9 @@ from typing import Any
 from pe.data.samples import Samples
 from pe.errors import RecipeError
 from pe.planning.calls import IMAGES, may_try
-from pe.planning.parts import price_of
+from pe.planning.parts import declared, price_of
 from pe.planning.releases import lay_out, planned_releases
 from pe.plugins.protocols import PluginInfo, info_of
-from pe.plugins.registry import load, plugins
 from pe.plugins.settings import read_settings
 from pe.private.source import RECORD, PrivateSource
 from pe.recipe.page import page
@@ -72,14 +71,7 @@ class Signal:
 
         It is MOST_NOISE, or for an only vote the share at ENOUGH_ONCE if that is larger.
         """
-        if not self.sigma:
-            return MOST_NOISE
-        sigmas = self.threshold / self.sigma
-        enough = (
-            _excess(sigmas) / _excess(sigmas - ENOUGH_ONCE)
-            if self.once and _excess(sigmas)
-            else 0.0
-        )
+        enough = self.noise_share(ENOUGH_ONCE * self.sigma) if self.once else 0.0
         return max(MOST_NOISE, enough)
 
     def noise_share(self, votes: float) -> float:
@@ -134,10 +126,8 @@ def whole_noise(signals: Sequence[Signal]) -> float:
     return 1 / sqrt(sum(1 / square for square in squares)) if squares and all(squares) else 0.0
 
 
-def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int]) -> Signal:
-    """Return the signal of iteration t's histogram.
-
-    `candidates` are the members of S_{t-1} per label.
+def signal_of(recipe: Recipe, plan: Plan, step: Step) -> Signal:
+    """Return the signal of an iteration's histogram.
 
     Labels have records in the recipe's public proportions; if these are estimated, only the sum of
     votes is known.
@@ -145,6 +135,7 @@ def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int])
     release = step.release
     evolution = recipe.evolution
     records = recipe.private.declared_size
+    candidates = plan.candidates(step.t)
     votes: float | None = None
     by_label: tuple[float, ...] = ()
     if records is not None:
@@ -177,7 +168,8 @@ def signal_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> li
     if not pairs:
         return []
     # The noise comes first: where it is too large, what the threshold does means nothing.
-    if sentence := _noise_warning(recipe, plan, signals):
+    sentence = _noise_warning(recipe, plan, signals)
+    if sentence:
         return [sentence]
     labels = len(plan.classes)
     neighbors = recipe.evolution.neighbors
@@ -285,7 +277,8 @@ def _remedies(recipe: Recipe, plan: Plan, signals: Sequence[Signal], lack: _Lack
             key=lambda epsilon: not _lack_at(epsilon, recipe, labels, signals),
         )
         words += [f"ε = {epsilon:g}" for epsilon in _EPSILONS[place : place + 1]]
-    if (fewer := floor(labels / lack.factor)) >= 1:
+    fewer = floor(labels / lack.factor)
+    if fewer >= 1:
         words.append(f"{fewer} label{'s' if fewer > 1 else ''}")
     if lack.label <= 1:  # else no number of candidates would do
         limits = (
@@ -487,7 +480,7 @@ def choose_evolution(recipe: Recipe, api: object | None = None) -> Choice:
     explicit = recipe.evolution.own_values
     if recipe.privacy.schedule is not None:
         explicit = {"iterations": len(recipe.privacy.schedule)} | explicit
-    info = _info(recipe, api)
+    info = declared("pe.adapters", recipe.api.kind) if api is None else info_of(api)
     if not info.degrees:  # its fit has done what votes could do
         explicit = {"iterations": 0} | explicit
     counted = _label_counts(recipe)
@@ -698,17 +691,6 @@ def _sigma(recipe: Recipe) -> float:
     )
     *_, histogram = planned_releases(whole)
     return histogram.sensitivity * histogram.noise_multiplier
-
-
-def _info(recipe: Recipe, api: object | None) -> PluginInfo:
-    """Return the generator's declaration, or the default one if its class is not known."""
-    if api is not None:
-        return info_of(api)
-    return (
-        info_of(load("pe.adapters", recipe.api.kind))
-        if recipe.api.kind in plugins("pe.adapters")
-        else PluginInfo()
-    )
 
 
 def _reasons(

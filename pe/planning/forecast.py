@@ -23,13 +23,12 @@ from pe.planning.choice import Choice, Signal, choose_evolution, signal_of
 from pe.planning.deadlines import EMBEDDING, ClockPlan, held_back
 from pe.planning.notices import notices, sentences
 from pe.planning.other_runs import check_other_runs
-from pe.planning.parts import class_of, price_of, set_up, usage_of, without_price
+from pe.planning.parts import class_of, declared, price_of, set_up, usage_of, without_price
 from pe.planning.releases import fit_dry_runs, is_fitted, lay_out
 from pe.planning.usefulness import expect
 from pe.plugins.protocols import Generator, info_of
 from pe.plugins.reach import leaves
-from pe.plugins.registry import Group, load, plugins
-from pe.plugins.specs import PluginSpec, members_of
+from pe.plugins.specs import members_of
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import kind_of
 from pe.privacy.release import Poisson, Release
@@ -395,7 +394,7 @@ def _iterations(recipe: Recipe, plan: Plan, api: Generator | None) -> tuple[Iter
         one = Iteration(t, random, variation, sum(phase.most for phase in asked))
         if t:
             step = plan.steps[t - 1]
-            signal = signal_of(recipe, plan, step, plan.candidates(t))
+            signal = signal_of(recipe, plan, step)
             meaning = checks.meaning_of(api, step.degree, t)
             one = replace(one, degree=step.degree, signal=signal, meaning=meaning)
         iterations.append(one)
@@ -424,10 +423,13 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
     old, new = (dict(leaves(recipe.model_dump(mode="json"))) for recipe in (before, after))
     for values, key in product((old, new), ("api.kind", "embedding.kind")):
         values[key] = class_of(values[key])
-    free = [*_MACHINE_ONLY, *_machine_settings("pe.adapters", "api", after.api)]
-    free += _machine_settings("pe.embeddings", "embedding", after.embedding)
-    for key, member in members_of(after.api).items():
-        free += [f"api.{key}.price", *_machine_settings("pe.adapters", f"api.{key}", member)]
+    generators = {f"api.{key}": member.kind for key, member in members_of(after.api).items()}
+    free = [*_MACHINE_ONLY, *(f"{section}.price" for section in generators)]
+    for section, kind in {"api": after.api.kind, **generators}.items():
+        settings = declared("pe.adapters", kind).machine_settings
+        free += [f"{section}.{name}" for name in settings]
+    settings = declared("pe.embeddings", after.embedding.kind).machine_settings
+    free += [f"embedding.{name}" for name in settings]
     if not is_fitted(after.api.kind):
         free += ["private.declared_size", "private.declared_units"]
     keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
@@ -447,17 +449,12 @@ def load_changed(path: Path, changes: tuple[str, ...], verb: str) -> Recipe:
         RecipeError: the changes give the run another meaning.
     """
     recipe = Recipe.load(path, changes)
-    if changes_of_meaning := differences(Recipe.load(path), recipe):
+    changes_of_meaning = differences(Recipe.load(path), recipe)
+    if changes_of_meaning:
         raise RecipeError(
             f"{path.parent} cannot be {verb} with another recipe: {'; '.join(changes_of_meaning)}."
         )
     return recipe
-
-
-def _machine_settings(group: Group, section: str, spec: PluginSpec) -> list[str]:
-    if spec.kind not in plugins(group):
-        return []
-    return [f"{section}.{name}" for name in info_of(load(group, spec.kind)).machine_settings]
 
 
 def _short(value: Any) -> str:

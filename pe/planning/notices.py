@@ -8,7 +8,7 @@ from typing import Literal
 
 from pe.planning.checks import reads_public
 from pe.planning.choice import signal_of, signal_warnings
-from pe.plugins.protocols import info_of
+from pe.plugins.protocols import PluginInfo, info_of
 from pe.privacy.words import NO_NOISE, POOL_OVERLAPS, finite, warnings
 from pe.private.source import RECORD
 from pe.recipe.schema import Recipe
@@ -68,14 +68,14 @@ def notices(
     yield from _on_votes(recipe, plan)
     if privacy.pool_overlaps == "declared" and (reads_public(api) or reads_public(embedding)):
         yield Notice("overlap", POOL_OVERLAPS)
-    info = None if api is None else info_of(api)
-    if info is not None and info.distinct is not None:
+    info = PluginInfo() if api is None else info_of(api)
+    if info.distinct is not None:
         yield Notice(
             "pool",
             f"The {noun} are public ones, unchanged: the votes chose them from a pool and labelled "
             "them. Their licences hold, and who is in them stays in them.",
         )
-    if info is not None and info.shape not in (None, private.shape):
+    if info.shape not in (None, private.shape):
         theirs = "×".join(map(str, info.shape or ()))
         ours = "×".join(map(str, private.shape))
         yield Notice(
@@ -84,8 +84,9 @@ def notices(
             f"{noun} are {ours}: the embedding must bring both to one size for the votes, and the "
             f"synthetic {noun} are {theirs}.",
         )
-    if evolution.iterations and (sentence := lacks_network(private, recipe.embedding.kind)):
-        yield Notice("network", sentence)
+    better = lacks_network(private, recipe.embedding.kind)
+    if evolution.iterations and better:
+        yield Notice("network", better)
     if (
         private.privacy_unit != RECORD
         and private.declared_size is not None
@@ -115,6 +116,6 @@ def _on_votes(recipe: Recipe, plan: Plan) -> Iterator[Notice]:
             "checked: state about how many private records there are (it will be public).",
         )
         return
-    signals = [signal_of(recipe, plan, step, plan.candidates(step.t)) for step in plan.steps]
+    signals = [signal_of(recipe, plan, step) for step in plan.steps]
     for sentence in signal_warnings(recipe, plan, signals):
         yield Notice("votes", sentence)

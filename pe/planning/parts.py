@@ -26,7 +26,7 @@ from pe.plugins.protocols import (
     as_generator,
     info_of,
 )
-from pe.plugins.registry import Group, plugins, require
+from pe.plugins.registry import Group, load, plugins, require
 from pe.plugins.specs import MemberSpec, PluginSpec, construct, members_of
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
@@ -98,7 +98,7 @@ def build_dispatcher(
         retries=recipe.refusals.retries,
         progress=progress,
         meter=Meter(limits, price_of(recipe), stop, usage),
-        expected=(recipe.private.modality, info_of(api).shape or recipe.private.shape),
+        expected=(recipe.private.modality, info.shape or recipe.private.shape),
         command=command,
     )
 
@@ -144,6 +144,11 @@ def usage_of(price: Price, api: Generator | None, calls: int, images: int) -> Us
     megapixels = images * size[0] * size[1] / 1e6 if size else 0.0
     counts = {kind: images * getattr(tokens, kind) for kind in KINDS} if tokens else {}
     return Usage(calls, images, megapixels=megapixels, **counts)
+
+
+def declared(group: Group, kind: str) -> PluginInfo:
+    """Return what the plug-in of this kind declares, or the defaults if none is installed."""
+    return info_of(load(group, kind)) if kind in plugins(group) else PluginInfo()
 
 
 def object_kind(plugin: object) -> str:

@@ -21,6 +21,7 @@ from pe.histogram import (
     histogram_releases,
 )
 from pe.planning.named import check_named
+from pe.planning.parts import declared
 from pe.plugins.devices import check_memory
 from pe.plugins.protocols import info_of
 from pe.plugins.registry import load, plugins
@@ -67,15 +68,13 @@ def plan(
     """
     others = list(settings.preset)
     if settings.class_counts is not None:
-        share = settings.class_counts
-        relation = settings.relation
-        unit = settings.unit
-        others.insert(0, class_counts_release(share, budget.epsilon, relation, unit))
+        counts = class_counts_release(
+            settings.class_counts, budget.epsilon, settings.relation, settings.unit
+        )
+        others.insert(0, counts)
     if settings.iterations == 0:
-        if (
-            settings.class_counts is not None
-            and (cost := epsilon(others, budget.delta)) > budget.epsilon
-        ):
+        cost = 0.0 if settings.class_counts is None else epsilon(others, budget.delta)
+        if cost > budget.epsilon:
             raise RecipeError(
                 f"The fit and the label counts cost ε = {cost:.4g} together, but the run has "
                 f"{budget.epsilon:g}. Lower `api.fit.budget_share` or "
@@ -101,11 +100,9 @@ def _histograms(z: float, settings: PlanSettings, together: bool = False) -> lis
         neighbors=settings.neighbors,
         weights=settings.weights,
     )
-    return (
-        [replace(release, count=settings.iterations) for release in releases]
-        if together
-        else releases
-    )
+    if together:
+        return [replace(release, count=settings.iterations) for release in releases]
+    return releases
 
 
 def noise_multiplier_for(
@@ -143,14 +140,11 @@ def planned_releases(recipe: Recipe) -> list[Release]:
     unit = recipe.private.privacy_unit
     fit = fit_releases(recipe)
     if privacy.noiseless:
-        times = range(1, evolution.iterations + 1)
-        return [
-            *fit,
-            *(
-                histogram_release(t, None, privacy.relation, unit, evolution.neighbors)
-                for t in times
-            ),
+        histograms = [
+            histogram_release(t, None, privacy.relation, unit, evolution.neighbors)
+            for t in range(1, evolution.iterations + 1)
         ]
+        return [*fit, *histograms]
     settings = PlanSettings(
         evolution.iterations,
         privacy.relation,
@@ -217,9 +211,8 @@ def fit_releases(recipe: Recipe) -> tuple[Release, ...]:
     """
     trainer = _trainer(recipe)
     releases = () if trainer is None else tuple(trainer.plan_releases(fit_terms(recipe)))
-    twice = [
-        name for name, count in Counter(release.name for release in releases).items() if count > 1
-    ]
+    names = Counter(release.name for release in releases)
+    twice = [name for name, count in names.items() if count > 1]
     if twice:
         raise RecipeError(
             f"Two parts of the fit of '{recipe.api.kind}' have a release named '{twice[0]}'. "
@@ -383,11 +376,7 @@ def plan_of(run: Run, recipe: Recipe) -> Plan:
 def _check_schedules(recipe: Recipe) -> None:
     """Refuse a list among the generator's settings that has not one entry per iteration."""
     api = recipe.api
-    for name in (
-        info_of(load("pe.adapters", api.kind)).schedules
-        if api.kind in plugins("pe.adapters")
-        else ()
-    ):
+    for name in declared("pe.adapters", api.kind).schedules:
         try:
             check_length(f"api.{name}", api.settings.get(name), recipe.evolution.iterations)
         except ValueError as error:
@@ -404,12 +393,14 @@ def _steps(
         evolution.keep,
         evolution.offspring,
     )
-    rows = zip(histograms, *(_schedule(key, evolution.iterations) for key in keys), strict=True)
+    schedules = [_schedule(key, evolution.iterations) for key in keys]
+    rows = zip(histograms, *schedules, strict=True)
     steps = []
     for t, (release, degree, k, selection, keep, offspring) in enumerate(rows, start=1):
         before = sizes[t - 1]
         after = sizes[t]
-        if keep == "all" and any(one < other for one, other in zip(after, before, strict=True)):
+        shrinks = any(one < other for one, other in zip(after, before, strict=True))
+        if keep == "all" and shrinks:
             raise RecipeError(
                 f"`evolution.keep: all` keeps all {sum(before):,} members of S_{t - 1}, but S_{t} "
                 f"has {sum(after):,}. Let `evolution.population` grow, or set `keep: winners`."
@@ -434,11 +425,7 @@ def _threshold(evolution: Evolution, release: Release, t: int) -> float:
     if evolution.threshold_sigmas is not None:
         sigma = release.sensitivity * release.noise_multiplier
         return _schedule(evolution.threshold_sigmas, evolution.iterations)[t - 1] * sigma
-    return (
-        0.0
-        if evolution.threshold is None
-        else _schedule(evolution.threshold, evolution.iterations)[t - 1]
-    )
+    return _schedule(evolution.threshold or 0.0, evolution.iterations)[t - 1]
 
 
 def _schedule(value: Value | list[Value], length: int) -> list[Value]:
