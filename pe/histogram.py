@@ -45,9 +45,6 @@ def vote_sensitivity(relation: Relation) -> float:
 
     It is 1 when a unit comes, goes or is blanked. It is √2 when a unit's votes a become b: ‖a − b‖²
     = ‖a‖² + ‖b‖² − 2⟨a, b⟩ ≤ 2.
-
-    1 when a unit comes, goes or is blanked; √2 when its votes a become b: ‖a − b‖² = ‖a‖² + ‖b‖² −
-    2⟨a, b⟩ ≤ 2.
     """
     return sqrt(2) if relation is Relation.REPLACE_ONE else 1.0
 

@@ -33,9 +33,6 @@ def encode(columns: dict[str, Array]) -> list[Piece]:
 
     Columns of samples become the parts that their modality packs them into. An array in C order is
     not copied.
-
-    Columns of samples become the parts that their modality packs them into. An array in C order is
-    not copied.
     """
     kind = kind_among(columns.keys())
     samples = [name for name in (kind, _DRAWN) if name in columns]

@@ -63,7 +63,9 @@ class StartupGuard:
         self._chunks = max(CHUNKS, workers)
         self._started_chunks = 0
         self._started_items = 0
-        self._proven, self._reasons, self._last = proven, set[str](), ""
+        self._proven = proven
+        self._reasons = set[str]()
+        self._last = ""
         self._cost_of_failures = Totals()
         self._failed_chunks = 0
         self._failed_items = 0
@@ -94,12 +96,10 @@ class StartupGuard:
             # Two reasons show a server that answers, so it is not wrong in one setting.
             self._proven |= len(self._reasons) > 1
             if one.row.answers or any(miss.outcome == "refused" for miss in one.misses):
-                self._proven, self._cost_of_failures, self._failed_chunks, self._failed_items = (
-                    True,
-                    Totals(),
-                    0,
-                    0,
-                )
+                self._proven = True
+                self._cost_of_failures = Totals()
+                self._failed_chunks = 0
+                self._failed_items = 0
                 continue
             if (self._proven or are_variations) and any(miss.rejected for miss in one.misses):
                 self._proven = True
@@ -113,14 +113,11 @@ class StartupGuard:
         """Return the error that says how the generator `name` fails and what to do."""
         cost = meter.spending(self._cost_of_failures)
         took = f"{self._cost_of_failures.usage.calls} calls" + (f" and {cost}" if cost else "")
-        what = (
-            f"the last {self._failed_items} samples asked for"
-            if self._proven
-            else "all that it began with"
-        )
-        why = "" if self._proven else "for one reason "
+        what = "all that it began with failed for one reason"
+        if self._proven:
+            what = f"the last {self._failed_items} samples asked for failed"
         return APIError(
-            f"{name}, {phase}: {what} failed {why}({self._last.rstrip('.')}), which took {took}: "
+            f"{name}, {phase}: {what} ({self._last.rstrip('.')}), which took {took}: "
             "set the server right; or change `api`, try it with `pe probe`, and begin a new run."
         )
 
@@ -222,11 +219,6 @@ class Dispatcher:
 
         Raises:
             APIError: an item failed in every attempt.
-
-        The parent also stands in for a variation that is always refused; APIError: an item failed
-        in every attempt. With `reuse` = k, the lookahead's k variations of each candidate become
-        its first k offspring; with 0, all are asked for. The lookahead's variations are deleted:
-        with 0 at once, else when S_t is durable.
         """
         place = population_place(t)
         ahead = self._lookahead_work(t, population, reuse, degree)
@@ -333,8 +325,9 @@ class Dispatcher:
 
         If it is not there yet, make it, store it, and delete the phase's chunks.
         """
-        if (samples := self._find_finished(place)) is not None:
-            return samples
+        finished = self._find_finished(place)
+        if finished is not None:
+            return finished
         self._fulfil(work, description)
         population = self.run.add_population(place, work.labels, work.parents, self._columns(work))
         self._answers.forget(work.phase)
@@ -346,9 +339,8 @@ class Dispatcher:
     def _columns(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
         """Yield a finished phase's members: answered, lent by the lookahead, or copies."""
         missing = np.ones(len(work), dtype=bool)
-        for items, columns in chain(
-            self._answers.read_answer(work.phase), self._from_lookahead(work)
-        ):
+        given = self._from_lookahead(work)
+        for items, columns in chain(self._answers.read_answer(work.phase), given):
             missing[items] = False
             yield items, columns
         rows = np.flatnonzero(missing)
@@ -370,9 +362,8 @@ class Dispatcher:
         standing = self._answers.standing(work.phase, len(work))
         with closing(self._ask_for(work, standing, description)) as answers:
             new = (self._answers.read(one.row) for one in answers)
-            for items, columns in chain(
-                self._answers.read_answer(work.phase), chain.from_iterable(new)
-            ):
+            before = self._answers.read_answer(work.phase)
+            for items, columns in chain(before, chain.from_iterable(new)):
                 yield work.parents[items], parse_columns(columns)[0]
 
     def _fulfil(self, work: Work, description: str) -> ItemState:
@@ -395,17 +386,15 @@ class Dispatcher:
         standing.has_sample[work.is_given] = True
         with self.progress.task(description, len(work)) as task:
             task.advance(int(standing.has_sample.sum()))
-            while (open_items := work.open_items(standing)).size:
+            while work.open_items(standing).size:
                 try:
                     with self.meter.asking():
-                        yield from self._ask_all(work, open_items, standing, task, guard)
+                        yield from self._ask_all(work, standing, task, guard)
                 except APIError as stopped:
-                    state = (
-                        f"{standing.has_sample.sum()} of {len(work)} samples of {work.phase} are "
-                        "there"
-                    )
                     command = self.command(stopped.key if isinstance(stopped, LimitToRaise) else "")
-                    stopped.args = (f"{str(stopped).rstrip('.')}. {state}; `{command}` goes on.",)
+                    there = f"{standing.has_sample.sum()} of {len(work)} samples of {work.phase}"
+                    why = str(stopped).rstrip(".")
+                    stopped.args = (f"{why}. {there} are there; `{command}` goes on.",)
                     raise
         self._check_given_up(work, standing)
 
@@ -415,9 +404,9 @@ class Dispatcher:
         return min(concurrency, self.meter.limits.max_concurrency or concurrency)
 
     def _ask_all(
-        self, work: Work, open_items: Items, standing: ItemState, task: Task, guard: StartupGuard
+        self, work: Work, standing: ItemState, task: Task, guard: StartupGuard
     ) -> abc.Generator[Stored]:
-        """Ask for `open_items` in chunks, and yield each answer once it is kept.
+        """Ask for the open items in chunks, and yield each answer once it is kept.
 
         An error is raised only when no request is under way.
 
@@ -426,7 +415,9 @@ class Dispatcher:
         """
         workers = self._workers
         waiting: dict[Future[Stored], Items] = {}
-        chunks = work.chunks(open_items, standing, self.api, self._answers.jobs(work.phase))
+        chunks = work.chunks(
+            work.open_items(standing), standing, self.api, self._answers.jobs(work.phase)
+        )
         answers: list[Stored] = []
         error: Exception | GeneratorExit | None = None
         halt = Event()
@@ -550,11 +541,8 @@ class Dispatcher:
         is_fatal = ~standing.has_sample & (work.has_failed(standing) | (work.source is None))
         rejected = np.flatnonzero(is_fatal & (standing.rejections > 0))
         reasons = self._answers.last_reasons(work.phase)
-        if (
-            rejected.size
-            and work.source is not None
-            and (work.explores or standing.has_sample.any())
-        ):
+        has_parents = work.source is not None and (work.explores or standing.has_sample.any())
+        if rejected.size and has_parents:
             # After a vote ε is spent, so the run goes on with the parents in their place.
             is_fatal[rejected] = False
             self.progress.warn(

@@ -132,11 +132,8 @@ class Work:
         jobs for them.
         """
         for request, items in (jobs or {}).items():
-            if (
-                items.size
-                and np.isin(items, open_items).all()
-                and self.name_request(items, standing) == request
-            ):
+            is_open = items.size and np.isin(items, open_items).all()
+            if is_open and self.name_request(items, standing) == request:
                 yield items
                 open_items = np.setdiff1d(open_items, items)
         again = standing.tries(open_items) > 0
@@ -158,16 +155,14 @@ class Work:
         Several generators get them in turn, so that none waits for another.
         """
         if items.size:
-            ways = api.ways_of(
-                self._conditions(api, items, standing), self._seeds(items, standing), self.explores
-            )
+            conditions = self._conditions(api, items, standing)
+            ways = api.ways_of(conditions, self._seeds(items, standing), self.explores)
             of_each = [
                 self._cut_for(can, items[ways == way], standing, api)
                 for way, can in enumerate(api.ways)
             ]
-            yield from (
-                chunk for turn in zip_longest(*of_each) for chunk in turn if chunk is not None
-            )
+            for turn in zip_longest(*of_each):
+                yield from (chunk for chunk in turn if chunk is not None)
 
     def _cut_for(
         self, can: Capabilities, items: Items, standing: ItemState, api: Generator
@@ -194,13 +189,10 @@ class Work:
         """Return the parents' conditions without DRAWN, or for new samples those that are drawn.
 
         Conditions are drawn anew after `retries` refusals, and after each rejection.
-
-        They are drawn anew after `retries` refusals, and after each rejection.
         """
         if self.source is not None:
-            columns = {
-                name: column for name, column in self.source.conditions.items() if name != DRAWN
-            }
+            columns = dict(self.source.conditions)
+            columns.pop(DRAWN, None)
             return Conditions(columns).take(self.parents[items])
         draws = standing.refusals[items] // (self.retries + 1) + standing.rejections[items]
         rows = {draw: np.flatnonzero(draws == draw) for draw in np.unique(draws).tolist()}
@@ -212,9 +204,8 @@ class Work:
         """Return the conditions of all n items in the draw of this number, from 0 on."""
         if draw not in self._draws:
             items = np.arange(len(self))
-            seeds = item_seeds(
-                self.seed, f"{self.phase}/condition", items, np.full(len(self), draw)
-            )
+            tries = np.full(len(self), draw)
+            seeds = item_seeds(self.seed, f"{self.phase}/condition", items, tries)
             conditions = draw_conditions(api, self._names(items), seeds)
             self._draws[draw] = conditions.take(np.zeros_like(items)) if self.alike else conditions
         return self._draws[draw]

@@ -84,9 +84,9 @@ def extend_run(
     with RunWriter.reopen(folder) as run, logging_to(folder / CONFIDENTIAL / "log.txt"):
         if run.journal.has_event("started") and not run.journal.has_event("finished"):
             raise RunError(f"{folder} is not finished: `pe run {quoted(folder)}` finishes it.")
-        numbers: dict[str, Any] = {"count": count, "degree": degree} | (
-            {"examples": examples} if examples else {}
-        )
+        numbers: dict[str, Any] = {"count": count, "degree": degree}
+        if examples:
+            numbers["examples"] = examples
         noted = pending_extension(run.run) or {"index": 0}
         path = folder / f"extension-{noted['index']:03d}.npz"
         if noted == {"index": noted["index"], **numbers, "finished": True} and path.is_file():
@@ -111,17 +111,17 @@ def _make(
     last = run.run.synthetic
     count = numbers["count"]
     degree = numbers["degree"]
-    pool = (
-        None if isinstance(api, Trainer) else PublicPool.of(recipe, {"api": api}, context.progress)
-    )
+    pool = None
+    if not isinstance(api, Trainer):
+        pool = PublicPool.of(recipe, {"api": api}, context.progress)
     if pool is not None:
         pool.check_same(folder)
     if "examples" in numbers:
         last = with_examples(last, numbers["examples"], degree, api, recipe.seed)
-    ranks = continues_ranking(recipe, degree)
-    source, parents = (
-        next_best(run.run, recipe, count) if ranks else (last, spread(len(last), count))
-    )
+    if continues_ranking(recipe, degree):
+        source, parents = next_best(run.run, recipe, count)
+    else:
+        source, parents = last, spread(len(last), count)
     index = _index(run, numbers)
     _load_certified_model(api, run.run)
     dispatcher = build_dispatcher(
@@ -143,9 +143,8 @@ def _make(
     name = f"extension-{index:03d}.npz"
     run.write_samples(name, more, recipe.private.labels)
     run.journal.add_event(f"extended by {count}")
-    reissue(
-        folder, [name, *(f"{place}/{path.name}" for path in sorted((folder / place).iterdir()))]
-    )
+    columns = [f"{place}/{path.name}" for path in sorted((folder / place).iterdir())]
+    reissue(folder, [name, *columns])
     run.write(EXTENSION, json.dumps({"index": index, **numbers, "finished": True}))
     return folder / name
 
@@ -162,10 +161,8 @@ def last_degree(folder: Path) -> float:
 
     At another degree an extension's samples are of another kind.
     """
-    degree: float = last_of(
-        Recipe.load(Run.open_own(folder, "pe extend").folder / RECIPE).evolution.degree
-    )
-    return degree
+    recipe = Recipe.load(Run.open_own(folder, "pe extend").folder / RECIPE)
+    return float(last_of(recipe.evolution.degree))
 
 
 def continues_ranking(recipe: Recipe, degree: float) -> bool:
@@ -179,8 +176,6 @@ def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, Int64Ar
     """Return S_{T-1}, and those `count` of its unused members that have the highest weights.
 
     A member is used if a sample of the run is a copy of it. Labels have shares as in S_T.
-
-    Labels have shares as in S_T.
 
     Raises:
         RunError: a label has too few candidates left whose weight is positive.
@@ -205,7 +200,8 @@ def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, Int64Ar
         wanted = int((last.labels[turns] == label).sum())
         weights, _ = parent_weights(votes[rows], step.threshold, label_weights[rows])
         weights[np.isin(rows, used)] = 0
-        if (left := np.count_nonzero(weights)) < wanted:
+        left = np.count_nonzero(weights)
+        if left < wanted:
             raise RunError(
                 f"Label '{name}' has {left:,} candidates left that were voted for, and {wanted:,} "
                 "are to follow. Ask for fewer samples, or set `--degree` above 0, which varies the "
@@ -306,7 +302,7 @@ def _index(run: RunWriter, numbers: dict[str, Any]) -> int:
     """Return the number of this extension: that of the interrupted one, or a new number."""
     pending = pending_extension(run.run)
     if pending and not pending.get("finished"):
-        if {key: each for key, each in pending.items() if key != "index"} != numbers:
+        if pending != {"index": pending["index"], **numbers}:
             examples = f", with examples: {pending['examples']}" if "examples" in pending else ""
             raise RunError(
                 f"An extension by {pending['count']} at degree {pending['degree']}{examples} was "

@@ -83,12 +83,11 @@ def runs_at(places: Sequence[Path]) -> dict[str, Run]:
 
     Raises:
         RunError: a place neither is a run nor holds one.
-
-    RunError if a place neither is a run nor holds one.
     """
     runs: dict[str, Run] = {}
     for place in places:
-        if not (folders := _runs_in(place)):
+        folders = _runs_in(place)
+        if not folders:
             raise RunError(
                 f"{place} is not a run, and holds none: name a run, or a folder of runs."
             )
@@ -155,21 +154,17 @@ class LivePieces:
             status = None
             waits = waits_of(run) if state == "running" else ""
             if page.confidential:
-                status = status_of(
-                    run, page.plan, price_of(page.recipe), page.recipe.privacy.delta
-                ).to_dict()
+                recipe = page.recipe
+                found = status_of(run, page.plan, price_of(recipe), recipe.privacy.delta)
+                status = found.to_dict()
             self._show({"fault": ""} | page.pieces(state, waits, status))
             self._has_failed = False
         # Whatever is wrong with one run, the pages of the others are served.
         except Exception as error:
             if self._has_failed:  # else a file was just being replaced
                 reason = f" ({escape(str(error))})" if page.confidential else ""
-                self._show(
-                    {
-                        "fault": f"The run cannot be read just now{reason}: `pe view RUN --text` "
-                        f"says why."
-                    }
-                )
+                fault = f"The run cannot be read just now{reason}: `pe view RUN --text` says why."
+                self._show({"fault": fault})
             self._has_failed = True
 
     def stop(self) -> str:
@@ -210,7 +205,9 @@ class ViewServer(ThreadingHTTPServer):
             raise RunError(
                 f"Port {port} cannot be used ({error.strerror}): name another with --port."
             ) from error
-        self.places, self.confidential, self.token = places, confidential, secrets.token_urlsafe(24)
+        self.places = places
+        self.confidential = confidential
+        self.token = secrets.token_urlsafe(24)
         self._feeds = dict[Path, LivePieces]()
         self._lock = Lock()
         self._is_closing = False
@@ -334,22 +331,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(400, "A comparison takes at least two runs: go back and mark them.")
             return
         page = comparison_page(compare([runs[name] for name in names]), self.server.confidential)
-        links = [
-            Link("./", "All runs"),
-            *(Link(f"{quote(name, safe='')}/", name) for name in names),
-        ]
-        self._send(page, links)
+        links = [Link(f"{quote(name, safe='')}/", name) for name in names]
+        self._send(page, [Link("./", "All runs"), *links])
 
     def _query(self, name: str) -> list[str]:
         return parse_qs(self.path.partition("?")[2]).get(name, [])
 
     def _post(self, place: list[str], runs: dict[str, Run]) -> None:
         run = runs.get(place[0])
-        if (
-            run
-            and place[1:] == ["stop"]
-            and self.headers.get("Origin") == f"http://{self.headers['Host']}"
-        ):
+        is_ours = self.headers.get("Origin") == f"http://{self.headers['Host']}"
+        if run and place[1:] == ["stop"] and is_ours:
             self._answer(200, self.server.feed(run).stop())
         else:
             self._answer(403, "Refused.")
@@ -359,17 +350,14 @@ class _Handler(BaseHTTPRequestHandler):
 
         The report's is shown once there is one.
         """
-        owner = self.server.confidential and run.confidential.is_dir()
-        return [
+        links = [
             Link("../", "All runs"),
             Link("./", "Live", here == "./"),
             Link("report", "Report", here == "report", is_hidden=not run.is_finished),
-            *(
-                [Link("confidential", "Confidential report", here == "confidential")]
-                if owner
-                else []
-            ),
         ]
+        if self.server.confidential and run.confidential.is_dir():
+            links.append(Link("confidential", "Confidential report", here == "confidential"))
+        return links
 
     def _place(self) -> list[str] | None:
         """Return the parts of the path below the token. None: the request was refused."""
