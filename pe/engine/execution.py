@@ -32,7 +32,7 @@ from pe.planning.choice import choose_evolution
 from pe.planning.deadlines import clock_terms, held_back
 from pe.planning.forecast import differences
 from pe.planning.named import check_named
-from pe.planning.notices import Notice, notices, sentences
+from pe.planning.notices import Kind, Notice, notices, sentences
 from pe.planning.other_runs import check_other_runs
 from pe.planning.parts import build_dispatcher, build_embedding, build_generator, price_of
 from pe.planning.releases import budget_of, fit_dry_runs, fit_terms, lay_out, plan_of
@@ -178,8 +178,8 @@ class Execution:
 
         A generator that is fitted already reads none, so `api` is None.
         """
-        plugins: dict[str, object] = {} if api is None else {"api": api}
-        return PublicPool.of(self.recipe, plugins | {"embedding": self.embedding}, self.progress)
+        plugins = {"api": api, "embedding": self.embedding}
+        return PublicPool.of(self.recipe, plugins, self.progress)
 
     def carry_out(self, run: RunWriter, event: str) -> Run:
         """Evolve from where the journal stands to the end, and write the result."""
@@ -197,9 +197,10 @@ class Execution:
                 JournalReleases(run, lambda: self.private.note_draw(run)),
                 self.context.noise,
             )
-            if not all(map(self.ledger.has_drawn, self.plan.releases)):
+            is_drawn = all(map(self.ledger.has_drawn, self.plan.releases))
+            if not is_drawn:
                 self.ledger.clock = self.private.clock = self._clock()
-            if all(map(self.ledger.has_drawn, self.plan.releases)) and run.run.is_finished:
+            if is_drawn and run.run.is_finished:
                 data_set = run.run.guarantee["data_set"]  # all is drawn and certified
             else:
                 data_set = self.private.enter(run, self.plan.releases, recipe.privacy.delta)
@@ -252,9 +253,8 @@ class Execution:
         recipe = self.recipe
         warn = self.progress.warn
         self._write_audit_record()
-        for sentence in sentences(
-            self._notices(), "guarantee", "votes", "overlap", "shape", "network"
-        ):
+        kinds: tuple[Kind, ...] = ("guarantee", "votes", "overlap", "shape", "network")
+        for sentence in sentences(self._notices(), *kinds):
             warn(sentence)
         if not all(ledger.has_drawn(step.release) for step in self.plan.steps):
             # Before anything is charged or asked: nobody sees how long it takes.
@@ -374,23 +374,22 @@ class Execution:
         """
         run = self.run
         recipe = self.recipe
-        delta = self.recipe.privacy.delta
         held = self.ledger.clock.deadlines.keys()
-        live = (
-            recipe.privacy.noiseless or {kind_of(release.name) for release in plan.releases} <= held
-        )
+        works = {kind_of(release.name) for release in plan.releases}
         loggers = self.context.loggers
         epsilon = finite(self.ledger.total()) if loggers else None
         folders = map(places.population_place, range(len(plan.steps) + 1))
         before = sum(bool(run.journal.files(f"{one}/")) for one in folders)
 
         def measure(t: int) -> Logged:
-            usage = run.journal.totals().usage if t >= before else None
-            images, cost = (
-                (None, None) if usage is None else (usage.images, price_of(recipe).of(usage))
-            )
-            return make_entry(run.run, plan, t, epsilon, delta, images, cost)
+            images = cost = None
+            if t >= before:  # what earlier populations took is not known any more
+                usage = run.journal.totals().usage
+                images = usage.images
+                cost = price_of(recipe).of(usage)
+            return make_entry(run.run, plan, t, epsilon, recipe.privacy.delta, images, cost)
 
+        live = recipe.privacy.noiseless or works <= held
         return Logging(loggers, measure, live, self.progress.warn)
 
     def _notices(self) -> list[Notice]:
@@ -466,21 +465,23 @@ def resume_run(folder: Path, context: RunContext, recipe: Recipe | None = None) 
     if not recipe.evolution.is_complete:
         recipe = recipe.chosen_as(recipe_of_run)
     with RunWriter.reopen(folder) as run:
-        if changes := differences(recipe_of_run, recipe):
+        changes = differences(recipe_of_run, recipe)
+        if changes:
             raise RunError(
                 f"{folder} cannot go on with another recipe: {'; '.join(changes)}. Start a new run "
                 "for it."
             )
         if run.journal.has_event("finished"):
-            if problems := examine(folder)[1]:
+            problems = examine(folder)[1]
+            if problems:
                 raise DamagedFile(
                     f"{folder} is finished, and not as it was certified: {problems[0]}"
                 )
             return run.run
         execution = Execution.of(recipe, context)
-        releases = [JournalReleases(run).find(release.name) for release in execution.plan.releases]
+        stored = [JournalReleases(run).find(release.name) for release in execution.plan.releases]
         # Once all is drawn, no record is needed any more.
-        if not all(one is not None and one.array is not None for one in releases):
+        if not all(one and one.array is not None for one in stored):
             execution.private.recognise(run)
         execution.check_pool(run)
         return execution.carry_out(run, "resumed")

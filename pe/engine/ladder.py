@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -203,10 +203,11 @@ def chance(differences: Floats) -> float:
 
 def rises(rungs: Sequence[DegreeVariations]) -> dict[str, bool]:
     """Return for each of SPACES True if the mean distance grows from each degree to the next."""
-    means = {space: [_mean(rung.apart[space]) for rung in rungs] for space in SPACES}
+    means = [rung.means() for rung in rungs]
     return {
-        space: all(a is not None and b is not None and a < b for a, b in pairwise(of))
-        for space, of in means.items()
+        # A mean of no distances becomes NaN, which is not above any other.
+        space: bool((np.diff(np.array([one[space] for one in means], np.float64)) > 0).all())
+        for space in SPACES
     }
 
 

@@ -117,9 +117,11 @@ class PrivateSide:
 
         The run goes on without them.
         """
-        for record in self._preflight.bad if self._preflight else ():
+        if self._preflight is None:
+            return
+        for record in self._preflight.bad:
             log.warning("Record %d casts no vote: %s", record.index, record.reason)
-        for remark in self._preflight.remarks if self._preflight else ():
+        for remark in self._preflight.remarks:
             log.warning("%s", remark)
 
     def recognise(self, run: RunWriter) -> None:
@@ -172,7 +174,8 @@ class PrivateSide:
 
     def check_cap(self, releases: Sequence[Release]) -> None:
         """Refuse a new run that the data set's cap forbids, before the run exists."""
-        if (data_set := self._data_set) is not None:
+        data_set = self._data_set
+        if data_set is not None:
             data_set.check(releases)
 
     def enter(
@@ -207,7 +210,8 @@ class PrivateSide:
 
     def note_draw(self, run: RunWriter) -> None:
         """Note in the data set's ledger file that a draw begins, or one more release is kept."""
-        if (data_set := self._data_set) is not None:
+        data_set = self._data_set
+        if data_set is not None:
             data_set.drew(Identity.of(run).run, len(run.journal.releases()))
 
     def leave(self, run: RunWriter) -> None:
@@ -218,7 +222,8 @@ class PrivateSide:
         Where that cannot be done, the entry stays: the total is too high, and never too low.
         """
         try:
-            if (data_set := self._data_set) is not None:
+            data_set = self._data_set
+            if data_set is not None:
                 data_set.strike(Identity.of(run).run)
         except PEError as error:
             log.warning(
@@ -254,7 +259,8 @@ def forget_run(folder: Path, ledger: DataSetLedger) -> None:
                 f"{folder} has lost its first journal, so what was drawn is unknown: its entry "
                 "stays."
             )
-        if names := [one.release.name for one in JournalReleases(writer).charges()]:
+        names = [one.release.name for one in JournalReleases(writer).charges()]
+        if names:
             raise RunError(
                 f"{folder} has drawn noise for {', '.join(names)}, which counts for good: its "
                 "entry stays."
@@ -317,10 +323,8 @@ class PublicPool:
                     "from another source. If the private records are published, set "
                     "`privacy.pool_overlaps: declared`."
                 )
-        return (
-            json.dumps({section: content for section, (content, _) in found.items()}).encode()
-            + b"\n"
-        )
+        contents = {section: content for section, (content, _) in found.items()}
+        return f"{json.dumps(contents)}\n".encode()
 
     def check_same(self, folder: Path) -> None:
         """Refuse to go on with the run in `folder` if its public samples have changed."""
@@ -340,13 +344,14 @@ class PublicPool:
         """Return `find_copies` of each section's public samples, among the `private` digests."""
         shape = self.source.shape
         with self.progress.task(f"reading public {self._noun}", None):
-            samples = {
-                name: one.public_samples(shape, self.source.rule)
-                for name, one in self.readers.items()
-            }
             return {
-                name: find_copies(private, one, self.source.modality, shape)
-                for name, one in samples.items()
+                name: find_copies(
+                    private,
+                    one.public_samples(shape, self.source.rule),
+                    self.source.modality,
+                    shape,
+                )
+                for name, one in self.readers.items()
             }
 
     @property

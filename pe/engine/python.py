@@ -92,36 +92,25 @@ def read_arguments(
     `top` are keys of the recipe that lie in no section, `settings` those of `privacy`, `evolution`
     and `limits`, and of the source, if `private` is none; `where` begins messages.
     """
-    fields_of_all = [field for model in _SECTIONS.values() for field in model.model_fields]
+    homes = {key: name for name, model in _SECTIONS.items() for key in model.model_fields}
+    arguments = [*homes, *inspect.signature(evolve).parameters]
     if not isinstance(private, PrivateSource):
         # A source that is made from records takes the settings that no section has.
-        own = {key: value for key, value in settings.items() if key not in fields_of_all}
-        private = source_of(
-            private, own, where, [*fields_of_all, *inspect.signature(evolve).parameters]
-        )
-        settings = {key: value for key, value in settings.items() if key not in own}
+        own = {key: value for key, value in settings.items() if key not in homes}
+        private = source_of(private, own, where, arguments)
+        settings = {key: value for key, value in settings.items() if key in homes}
     spec = PluginSpec(kind=embedding) if isinstance(embedding, str) else embedding
-    content = {
-        **top,
-        "private": private,
-        "api": _spec_of(api, f"{where}: api", 'pe.api("…")', _GENERATOR),
-    }
+    generator = _spec_of(api, f"{where}: api", 'pe.api("…")', _GENERATOR)
+    content = {**top, "private": private, "api": generator}
     if spec is not None:
-        content["embedding"] = _spec_of(
-            spec, f"{where}: embedding", 'a name, pe.embedding("…")', _EMBEDDING
-        )
+        otherwise = 'a name, pe.embedding("…")'
+        content["embedding"] = _spec_of(spec, f"{where}: embedding", otherwise, _EMBEDDING)
     sections: dict[str, dict[str, Any]] = {name: {} for name in _SECTIONS}
     for key, value in settings.items():
-        section = next(
-            (name for name, model in _SECTIONS.items() if key in model.model_fields), None
-        )
-        if section is None:
-            arguments = inspect.signature(evolve).parameters if where == "pe.evolve" else ()
-            raise RecipeError(
-                f"{where}: unknown setting '{key}'; "
-                f"{nearest_name(key, [*fields_of_all, *arguments])}"
-            )
-        sections[section][key] = value
+        if key not in homes:
+            known = arguments if where == "pe.evolve" else homes
+            raise RecipeError(f"{where}: unknown setting '{key}'; {nearest_name(key, known)}")
+        sections[homes[key]][key] = value
     return Recipe.parse(content | sections, where)
 
 
@@ -166,11 +155,9 @@ def _spec_of(
         )
     lacking = [name for name in members if not has(plugin, name)]
     if lacking:
-        what = (
-            f"'{plugin}', a text"
-            if isinstance(plugin, str)
-            else f"an object of the class {type(plugin).__name__}"
-        )
+        what = f"an object of the class {type(plugin).__name__}"
+        if isinstance(plugin, str):
+            what = f"'{plugin}', a text"
         raise PluginError(
             f"{where} is {what}, which lacks {', '.join(lacking)}: give {otherwise}, or an object "
             f"with {', '.join(members)}."
@@ -416,7 +403,8 @@ def evaluate(
     for key in settings:
         if key not in names:
             raise RecipeError(f"pe.evaluate: unknown setting '{key}'; {nearest_name(key, names)}")
-    check_list("pe.evaluate: embeddings", embeddings := settings.get("embeddings", ()))
+    embeddings = settings.get("embeddings", ())
+    check_list("pe.evaluate: embeddings", embeddings)
     specs = (PluginSpec(kind=one) if isinstance(one, str) else one for one in embeddings)
     changes = _set_options(settings.get("changes"))
     request = Request(test=str(test), **settings | {"embeddings": tuple(specs), "changes": changes})

@@ -65,22 +65,17 @@ def phases(
     # The trial's phases are over once it has a result.
     if run.degree is None:
         names = [name for name in journal.phases() if name.startswith("degree/")]
-        yield from (
-            (PhaseProgress(name, 0, _count_answered(journal, name), PARENTS), name != names[-1])
-            for name in names
-        )
+        for name in names:
+            done = _count_answered(journal, name)
+            yield PhaseProgress(name, 0, done, PARENTS), name != names[-1]
     if not is_purged:
         yield from _phases_to_the_end(plan, journal)
         yield PhaseProgress("results", len(plan.steps)), journal.has_event("finished")
     extension = pending_extension(run)
     if extension and not extension.get("finished"):
         name = f"extension/{extension['index']}"
-        yield (
-            PhaseProgress(
-                name, len(plan.steps), _count_answered(journal, name), extension["count"]
-            ),
-            False,
-        )
+        done = _count_answered(journal, name)
+        yield PhaseProgress(name, len(plan.steps), done, extension["count"]), False
 
 
 def _phases_to_the_end(plan: Plan, journal: Journal) -> Iterator[tuple[PhaseProgress, bool]]:
@@ -117,10 +112,8 @@ def pending_extension(run: Run) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     pending = read_json_file(path)
-    if [type(pending.get(name)) for name in ("index", "count")] != [
-        int,
-        int,
-    ] or "degree" not in pending:
+    types = [type(pending.get(name)) for name in ("index", "count")]
+    if types != [int, int] or "degree" not in pending:
         raise DamagedFile(f"{path} is damaged: delete it, and a new extension begins.")
     return pending
 
@@ -178,12 +171,11 @@ class Status:
         """Return JSON values. Null for what a purge has deleted."""
         journal = self.journal
         # After a purge the keys stay, with null, so that a reader finds the same ones.
-        usage = (
-            asdict(journal.totals.usage)
-            if journal
-            else dict.fromkeys(field.name for field in fields(Usage))
-        )
-        at, event = journal.events[-1] if journal and journal.events else (None, None)
+        usage: dict[str, Any] = dict.fromkeys(field.name for field in fields(Usage))
+        events: list[tuple[Any, Any]] = [(None, None)]
+        if journal:
+            usage = asdict(journal.totals.usage)
+            events = journal.events or events
         return {
             "state": self.state,
             "waits": self.waits or None,
@@ -202,9 +194,9 @@ class Status:
             "epsilon_planned": finite(self.epsilon_planned),
             "delta": self.delta if self.promises else None,
             "degree": self.degree,
-            "started": journal.events[0][0] if journal and journal.events else None,
-            "last_event": event,
-            "last_event_at": at,
+            "started": events[0][0],
+            "last_event": events[-1][1],
+            "last_event_at": events[-1][0],
         }
 
 

@@ -126,16 +126,15 @@ def whole_noise(signals: Sequence[Signal]) -> float:
     return 1 / sqrt(sum(1 / square for square in squares)) if squares and all(squares) else 0.0
 
 
-def signal_of(recipe: Recipe, plan: Plan, step: Step) -> Signal:
+def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int]) -> Signal:
     """Return the signal of an iteration's histogram.
 
-    Labels have records in the recipe's public proportions; if these are estimated, only the sum of
-    votes is known.
+    `candidates` are the members of S_{t-1} per label. Labels have records in the recipe's public
+    proportions; if these are estimated, only the sum of votes is known.
     """
     release = step.release
     evolution = recipe.evolution
     records = recipe.private.declared_size
-    candidates = plan.candidates(step.t)
     votes: float | None = None
     by_label: tuple[float, ...] = ()
     if records is not None:

@@ -394,7 +394,7 @@ def _iterations(recipe: Recipe, plan: Plan, api: Generator | None) -> tuple[Iter
         one = Iteration(t, random, variation, sum(phase.most for phase in asked))
         if t:
             step = plan.steps[t - 1]
-            signal = signal_of(recipe, plan, step)
+            signal = signal_of(recipe, plan, step, plan.candidates(t))
             meaning = checks.meaning_of(api, step.degree, t)
             one = replace(one, degree=step.degree, signal=signal, meaning=meaning)
         iterations.append(one)

@@ -116,6 +116,6 @@ def _on_votes(recipe: Recipe, plan: Plan) -> Iterator[Notice]:
             "checked: state about how many private records there are (it will be public).",
         )
         return
-    signals = [signal_of(recipe, plan, step) for step in plan.steps]
+    signals = [signal_of(recipe, plan, step, plan.candidates(step.t)) for step in plan.steps]
     for sentence in signal_warnings(recipe, plan, signals):
         yield Notice("votes", sentence)

@@ -41,8 +41,7 @@ def check_length(
     key = "evolution.iterations" if "." in name else "iterations"
     entries = "1 entry" if len(value) == 1 else f"{len(value)} entries"
     fitting = f"{iterations + extra} ({'S_0 and ' * extra}one per iteration)"
-    ways = [f"give it {fitting}"] if only_list else [f"give {name} one number"]
-    ways += [fitting] if not only_list and iterations + extra > 1 else []
+    ways = [f"give it {fitting}" if only_list else f"give {name} one number, or {fitting}"]
     if len(value) >= extra:
         ways.append(f"set {key} to {len(value) - extra}")
     raise ValueError(f"{name} has {entries}, and {key} is {iterations}: {', or '.join(ways)}")
@@ -321,9 +320,9 @@ class Privacy(Settings):
     @model_serializer(mode="wrap")
     def _as_given(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
         content: dict[str, Any] = whole(self)
-        return (
-            {key: content[key] for key in ("noise", "pool_overlaps")} if self.noiseless else content
-        )
+        if self.noiseless:
+            return {key: content[key] for key in ("noise", "pool_overlaps")}
+        return content
 
     @property
     def noiseless(self) -> bool:
@@ -419,12 +418,9 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _priced_is_limited(self) -> Recipe:
-        several = {f"api.{key}.price": one.price for key, one in members_of(self.api).items()}
-        paying = [
-            key
-            for key, one in {"api.price": self.api.price, **several}.items()
-            if not one.price.free
-        ]
+        prices = {"api.price": self.api.price}
+        prices |= {f"api.{key}.price": one.price for key, one in members_of(self.api).items()}
+        paying = [key for key, one in prices.items() if not one.price.free]
         if paying and self.limits.max_cost is None:
             raise ValueError(
                 f"{paying[0]} needs limits.max_cost: set it to the most that the run may cost"
@@ -451,12 +447,10 @@ class Recipe(Settings):
         content = with_full_paths(content, Path())
         if isinstance(content.get("private"), dict):
             content = content | {"private": read_source(content["private"], where, "private")}
-        if (
-            isinstance(private := content.get("private"), PrivateSource)
-            and "embedding" not in content
-        ):
-            content = content | {"embedding": usual_embedding(private)}
+        private = content.get("private")
         if isinstance(private, PrivateSource):
+            if "embedding" not in content:
+                content = content | {"embedding": usual_embedding(private)}
             content = with_shared(content, private)
         return read_settings(cls, content, where)
 
@@ -488,12 +482,8 @@ class Recipe(Settings):
         """A copy of this recipe, with unset keys of `evolution` and its schedule from `other`."""
         evolution = Evolution.model_validate(other.evolution.own_values | self.evolution.own_values)
         schedule = self.privacy.schedule or other.privacy.schedule
-        return self.model_copy(
-            update={
-                "evolution": evolution,
-                "privacy": self.privacy.model_copy(update={"schedule": schedule}),
-            }
-        )
+        privacy = self.privacy.model_copy(update={"schedule": schedule})
+        return self.model_copy(update={"evolution": evolution, "privacy": privacy})
 
     def _content(self) -> dict[str, Any]:
         """Plain mappings and scalars, without values that are not set.
