@@ -89,7 +89,8 @@ class Meter:
         """
         limits = self.limits
         items = totals.answers + totals.refusals
-        if (reason := self.stop_reason()) is not None:
+        reason = self.stop_reason()
+        if reason is not None:
             return reason
         images_made = totals.usage.images
         if limits.max_images is not None and images_made + images > limits.max_images:
@@ -99,9 +100,8 @@ class Meter:
                 f"{images_made + images}.",
                 "limits.max_images",
             )
-        if limits.max_refused is not None and totals.refusals > limits.max_refused * max(
-            items, MEANINGFUL
-        ):
+        share = totals.refusals / max(items, MEANINGFUL)
+        if limits.max_refused is not None and share > limits.max_refused:
             return LimitToRaise(
                 f"refusals.max_share = {limits.max_refused:g} is reached ({totals.refusals} of "
                 f"{items} samples asked for were refused): change the prompts in a new run, or "
@@ -110,11 +110,9 @@ class Meter:
             )
         # An answer may not state its pixels: its images then count as expected.
         pixels = max(totals.usage.megapixels, images_made * self.expected.megapixels)
-        before = (
-            replace(totals.usage, megapixels=pixels)
-            if images_made
-            else replace(self.expected, images=1)
-        )
+        before = replace(self.expected, images=1)
+        if images_made:
+            before = replace(totals.usage, megapixels=pixels)
         cost = self.price.of(totals.usage) + self.price.of_next(before, calls, images)
         if limits.max_cost is not None and cost > limits.max_cost:
             limit = f"{limits.max_cost:g} {self.price.currency}"

@@ -27,12 +27,11 @@ def logger(spec: str | Logger) -> Logger:
     An object with a logger's methods is returned as it is.
     """
     if not isinstance(spec, str):
-        if lacking := [
-            method for method in ("log", "close") if not callable(getattr(spec, method, None))
-        ]:
-            raise PluginError(
-                f"The logger {type(spec).__name__} has no method '{lacking[0]}': see pe.Logger."
-            )
+        for method in ("log", "close"):
+            if not callable(getattr(spec, method, None)):
+                raise PluginError(
+                    f"The logger {type(spec).__name__} has no method '{method}': see pe.Logger."
+                )
         return spec
     name, _, where = spec.partition("=")
     if not name or not where:
@@ -138,11 +137,8 @@ class Bars(Progress):
                 bars.refresh()  # rich leaves a notebook's bar as it was last drawn
         else:
             yield _Line(description)
-            print(
-                f"{description}: {'done' if total is None else f'{total} done'}",
-                file=sys.stderr,
-                flush=True,
-            )
+            done = "done" if total is None else f"{total} done"
+            print(f"{description}: {done}", file=sys.stderr, flush=True)
 
     def warn(self, message: str) -> None:
         """Show a warning, as a line of its own."""

@@ -6,6 +6,7 @@ import textwrap
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -81,12 +82,6 @@ def _check_label(recipe: Recipe, label: str | None) -> str:
     return labels[0] if label is None else label
 
 
-def _check_degrees(*degrees: float) -> None:
-    for degree in degrees:
-        if not 0 <= degree <= 1:
-            raise RecipeError(f"A degree is a number from 0 to 1, not {degree:g}.")
-
-
 def _degree(recipe: Recipe, api: Generator) -> float:
     """Return the recipe's first degree above 0.
 
@@ -101,12 +96,10 @@ def _degree(recipe: Recipe, api: Generator) -> float:
 
 def _captions(founders: Population, label: str) -> tuple[str, ...]:
     """Return what each sample was asked to show: its caption or prompt, or else the label."""
-    condition = next((name for name in (CAPTION, "prompt") if name in founders.conditions), None)
-    return (
-        (label,) * len(founders)
-        if condition is None
-        else tuple(map(str, founders.conditions[condition]))
-    )
+    for name in (CAPTION, "prompt"):
+        if name in founders.conditions:
+            return tuple(map(str, founders.conditions[name]))
+    return (label,) * len(founders)
 
 
 def _in_words(value: Any) -> str:
@@ -206,13 +199,7 @@ class Probe:
         For the first degree, how many equal their parents.
         """
         first = int((self.rungs[0].apart["samples"] == 0).sum())
-        return (
-            first,
-            *(
-                one.count_equal(other)
-                for one, other in zip(self.rungs[1:], self.rungs[:-1], strict=True)
-            ),
-        )
+        return (first, *(one.count_equal(before) for before, one in pairwise(self.rungs)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values.
@@ -267,7 +254,9 @@ def probe(
     label = _check_label(recipe, label)
     generator = build_generator(recipe, api)
     steps = sorted(set(degrees)) or [_degree(recipe, generator)]
-    _check_degrees(*steps)
+    for degree in steps:
+        if not 0 <= degree <= 1:
+            raise RecipeError(f"A degree is a number from 0 to 1, not {degree:g}.")
     is_ladder = len(steps) > 1
     measures = build_embedding(recipe, embedding) if is_ladder else None
     check_public_place(recipe, generator)
@@ -283,15 +272,7 @@ def probe(
     calls = [first]
     for degree in steps:
         labels = founders.labels[: len(parents)]
-        work = Work(
-            "probe/variation",
-            labels,
-            (label,),
-            recipe.seed,
-            parents,
-            source=founders,
-            degree=degree,
-        )
+        work = Work("probe/variation", labels, (label,), recipe.seed, parents, founders, degree)
         answers, call = _ask(work, f"Degree {degree:g}", generator, price)
         variations = [(items, one.samples) for items, one in answers if items.size]
         rungs.append(measure(degree, founders.samples, variations, measures))

@@ -135,8 +135,9 @@ def logging_to(path: Path) -> Iterator[None]:
 
 def software_versions() -> dict[str, str]:
     """Return distribution → version, of the toolkit, Python, and libraries that results rest on."""
-    versions = {"private-evolution-toolkit": __version__, "python": platform.python_version()}
-    return versions | {name: number for name in _SOFTWARE if (number := installed_version(name))}
+    own = {"private-evolution-toolkit": __version__, "python": platform.python_version()}
+    versions = {name: installed_version(name) for name in _SOFTWARE}
+    return own | {name: number for name, number in versions.items() if number}
 
 
 @cache

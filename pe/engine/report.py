@@ -44,7 +44,8 @@ def report_answers(api: Generator, progress: Progress) -> Iterator[None]:
     try:
         yield
     finally:
-        if message := api.describe_answers():
+        message = api.describe_answers()
+        if message:
             log.warning("%s", message)
             progress.warn(message)
 
@@ -55,8 +56,14 @@ def warn_of_markup(samples: Samples, progress: Progress) -> None:
     Texts from a pool or from a user's object may hold some.
     """
     texts = samples.strings if samples.is_text else []
-    if with_markup := [text for text in texts if (result := unwrap(text)).marks or result.fault]:
+    with_markup = [text for text in texts if _has_markup(text)]
+    if with_markup:
         progress.warn(
             f"{len(with_markup):,} of {len(texts):,} texts hold a chat template's markup, as the "
             f"one that begins {with_markup[0][:60]!r}: take it off where they are made (pe.unwrap)."
         )
+
+
+def _has_markup(text: str) -> bool:
+    result = unwrap(text)
+    return bool(result.marks or result.fault)

@@ -135,7 +135,8 @@ def start_checks(
         yield api.describe_precision
         yield lambda: check_price(recipe, api)
         yield lambda: check_labels(api, recipe.private.labels)
-    yield lambda: check_search(recipe)
+    if recipe.evolution.iterations != 0:
+        yield lambda: describe_search(recipe.evolution.neighbor_search)
     yield lambda: check_fit(recipe)
     yield lambda: check_public_place(recipe, api, embedding)
 
@@ -163,11 +164,9 @@ def obstacles(recipe: Recipe, api: Generator | None = None) -> list[str]:
                 check_modality(plugin, does, recipe)
         check_place(recipe)
 
+    generators = (recipe.api, *members_of(recipe.api).values())
     return refusals(
-        *(
-            partial(_require, "pe.adapters", one)
-            for one in (recipe.api, *members_of(recipe.api).values())
-        ),
+        *(partial(_require, "pe.adapters", one) for one in generators),
         partial(_require, "pe.embeddings", recipe.embedding),
         check_embedding,
         *start_checks(recipe, api, embedding),
@@ -203,12 +202,6 @@ def check_labels(api: Generator, labels: tuple[str, ...]) -> None:
         ) from error
 
 
-def check_search(recipe: Recipe) -> None:
-    """Refuse a neighbour search that this machine cannot do, if there are votes."""
-    if recipe.evolution.iterations != 0:
-        describe_search(recipe.evolution.neighbor_search)
-
-
 def check_price(recipe: Recipe, api: Generator) -> None:
     """Refuse samples from other machines at an unstated price, if no limit bounds their number."""
     hosts = dict.fromkeys(host for info in without_price(recipe, api) for host in info.elsewhere)
@@ -225,7 +218,8 @@ def check_cap(recipe: Recipe, releases: Sequence[Release]) -> None:
     No ledger file is made.
     """
     ledger = _ledger_of(recipe)
-    if ledger is not None and (refusal := ledger.refusal(releases)):
+    refusal = "" if ledger is None else ledger.refusal(releases)
+    if refusal:
         raise BudgetExceeded(refusal)
 
 
@@ -238,11 +232,12 @@ def data_set_warnings(recipe: Recipe, releases: Sequence[Release]) -> list[str]:
         ledger = _ledger_of(recipe)
         total = {"runs": 1} if ledger is None else ledger.total(recipe.privacy.delta, releases)
         if total["runs"] > 1:
-            spent = (
+            spent = guarantee(total["epsilon"], total["delta"])
+            end = f", {total['for']}. {MIXED}" if "for" in total else "."
+            return [
                 f"With this run, all {total['runs']} runs over the same records will have spent "
-            )
-            spent += guarantee(total["epsilon"], total["delta"])
-            return [f"{spent}, {total['for']}. {MIXED}" if "for" in total else f"{spent}."]
+                f"{spent}{end}"
+            ]
     return []
 
 
@@ -319,7 +314,8 @@ def check_apart(private: Path, public: Iterable[Path], noun: str = "images") -> 
     exist yet. Messages call the samples `noun`.
     """
     for path in public:
-        if meeting := _meeting(private, path):
+        meeting = _meeting(private, path)
+        if meeting:
             raise RecipeError(
                 f"The public {noun} {path} {meeting}. Use {noun} that hold no private record. If "
                 "these records are published, set `privacy.pool_overlaps: declared`."

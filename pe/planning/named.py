@@ -32,12 +32,14 @@ def check_named(folder: Path, recipe: Recipe, changes: Sequence[str] = (), *sect
         return
     named = tuple(f"{change.partition('=')[0].strip()}." for change in changes)
     reached = reach(recipe.model_dump(mode="json", include={*sections}), folder).items()
-    if unnamed := {key: value for key, value in reached if not f"{key}.".startswith(named)}:
+    unnamed = {key: value for key, value in reached if not f"{key}.".startswith(named)}
+    if unnamed:
         told = ", and ".join(f"{key} is '{value}'" for key, value in unnamed.items())
-        options = (
-            f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in unnamed.items()
-        )
+        options = [
+            quoted(f"{key}={json.dumps(value, ensure_ascii=False)}")
+            for key, value in unnamed.items()
+        ]
         raise RecipeError(
             f"{told} in a recipe that came with {folder}, which {ELSEWHERE}: if that is what you "
-            f"want, say so by {' '.join(f'--set {quoted(option)}' for option in options)}."
+            f"want, say so by --set {' --set '.join(options)}."
         )

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -107,10 +108,9 @@ def _count(node: Any, counts: dict[int, int]) -> int:
     """
     if id(node) not in counts:
         inner = node.value if isinstance(node, yaml.CollectionNode) else []
-        pairs = (
-            [one for pair in inner for one in pair] if isinstance(node, yaml.MappingNode) else inner
-        )
-        counts[id(node)] = 1 + sum(_count(one, counts) for one in pairs)
+        if isinstance(node, yaml.MappingNode):
+            inner = chain.from_iterable(inner)
+        counts[id(node)] = 1 + sum(_count(one, counts) for one in inner)
     return counts[id(node)]
 
 
@@ -203,7 +203,8 @@ def _text_of(path: Path, form: str, remedy: str = "") -> str:
 def _parse_json(text: str, where: str) -> Any:
     def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         counts = Counter(key for key, _ in pairs)
-        if twice := counts - Counter({*counts}):
+        twice = counts - Counter({*counts})
+        if twice:
             raise RecipeError(f"{where}: '{min(twice)}' is given twice: keep one of them.")
         return dict(pairs)
 
@@ -260,14 +261,12 @@ def with_full_paths(content: Any, folder: Path) -> Any:
         value = full.get(section)
         if isinstance(value, PrivateSource):
             settings = {name: getattr(value, name) for name in fields_of(value)}
-            changes = {
-                key: new
-                for key, new in _full(settings, type(value), folder).items()
-                if new != settings[key]
-            }
+            paths = _full(settings, type(value), folder)
+            changes = {key: new for key, new in paths.items() if new != settings[key]}
             full[section] = replace(value, **changes) if changes else value
-        elif isinstance(value, dict) and (model := _reader(group, value.get("kind"))) is not None:
-            full[section] = _full(value, model, folder)
+        elif isinstance(value, dict):
+            model = _reader(group, value.get("kind"))
+            full[section] = value if model is None else _full(value, model, folder)
     return full
 
 
@@ -339,16 +338,13 @@ def _full_value(value: Any, annotations: tuple[Any, ...], folder: Path) -> Any:
     if isinstance(value, dict):
         models = [model for annotation in annotations for model in models_in(annotation)]
         if part_among(models) or PluginSpec in models:
-            model = _reader(
-                "pe.adapters" if part_among(models) else "pe.embeddings", value.get("kind")
-            )
+            group: Group = "pe.adapters" if part_among(models) else "pe.embeddings"
+            model = _reader(group, value.get("kind"))
             return value if model is None else _full(value, model, folder)
-        kinds = [
-            one
-            for one in models
-            if len(models) == 1 or fields_of(one)["kind"].default == value.get("kind")
-        ]
-        return _full(value, kinds[0], folder) if kinds else value
+        kind = value.get("kind")
+        for one in models:
+            if len(models) == 1 or fields_of(one)["kind"].default == kind:
+                return _full(value, one, folder)
     return value
 
 
