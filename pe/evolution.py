@@ -46,11 +46,23 @@ def evolve(
     on_population(0)
     for step in plan.steps:
         candidates = partial(
-            lookahead_embeddings, population, step.t, step.lookahead, step.degree, api, vectors
+            lookahead_embeddings,
+            population,
+            step.t,
+            step.lookahead,
+            step.degree,
+            api,
+            vectors,
         )
         labels = population.labels
         histogram = dp_nn_histogram(
-            private, candidates, labels, step.release, ledger, plan.voting, count
+            private,
+            candidates,
+            labels,
+            step.release,
+            ledger,
+            plan.voting,
+            count,
         )  # Alg. 2
         weigh = partial(_weigh, histogram, population, step, plan, vectors)
         weights = keep(step.t, weigh) if plan.smooth else None
@@ -62,7 +74,11 @@ def evolve(
 
 
 def _weigh(
-    histogram: Votes, population: Population, step: Step, plan: Plan, vectors: EmbeddingCache
+    histogram: Votes,
+    population: Population,
+    step: Step,
+    plan: Plan,
+    vectors: EmbeddingCache,
 ) -> LabelWeights:
     """Return the label weights of the members of S_{t-1}.
 
@@ -71,7 +87,11 @@ def _weigh(
     sigma = step.release.sensitivity * step.release.noise_multiplier
     rng = generator(plan.seed, f"claims/{step.t}")
     return label_weights(
-        histogram, population.labels, vectors.embed(population.samples), sigma, rng
+        histogram,
+        population.labels,
+        vectors.embed(population.samples),
+        sigma,
+        rng,
     )
 
 

@@ -70,7 +70,13 @@ def histogram_release(
         return Release(name, "none", sensitivity, 0.0, relation, unit, grid=grid)
     grid = grid_for(noise_multiplier, sensitivity, fractional=fractional)
     return Release(
-        name, "discrete_gaussian", sensitivity, noise_multiplier, relation, unit, grid=grid
+        name,
+        "discrete_gaussian",
+        sensitivity,
+        noise_multiplier,
+        relation,
+        unit,
+        grid=grid,
     )
 
 
@@ -360,7 +366,9 @@ def class_counts_release(share: float, epsilon: float, relation: Relation, unit:
 
 
 def dp_class_counts(
-    private: Callable[[], PrivateDataset], release: Release, ledger: Ledger
+    private: Callable[[], PrivateDataset],
+    release: Release,
+    ledger: Ledger,
 ) -> Votes:
     """Return each label's noisy number of privacy units, float64 (labels,). May be negative.
 

@@ -22,7 +22,12 @@ Items = Int64Array
 
 
 def lookahead_embeddings(
-    population: Population, t: int, k: int, degree: float, api: Dispatcher, cache: EmbeddingCache
+    population: Population,
+    t: int,
+    k: int,
+    degree: float,
+    api: Dispatcher,
+    cache: EmbeddingCache,
 ) -> Vectors:
     """Return the vectors that the private records vote for at iteration t.
 

@@ -102,7 +102,9 @@ def votes_of_equals(histogram: Votes, samples: Samples) -> Votes:
 
 
 def parent_weights(
-    histogram: Votes, threshold: float, label_weights: Votes | float = 1.0
+    histogram: Votes,
+    threshold: float,
+    label_weights: Votes | float = 1.0,
 ) -> tuple[Votes, bool]:
     """Return max(histogram − H, 0) of one label , times label weights, or a stand-in.
 

@@ -190,7 +190,10 @@ def on_ray(address: str, recipe: Recipe, **own: Any) -> Iterator[RayWork]:
     with tempfile.TemporaryDirectory(prefix="pe-", ignore_cleanup_errors=True) as folder:
         try:
             with _connect(
-                None, _system_config=_NO_SPILLING, _temp_dir=str(Path(folder) / "ray"), **own
+                None,
+                _system_config=_NO_SPILLING,
+                _temp_dir=str(Path(folder) / "ray"),
+                **own,
             ):
                 yield RayWork(embedding, size)
         finally:

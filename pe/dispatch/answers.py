@@ -47,7 +47,8 @@ def encode(columns: dict[str, Array]) -> list[Piece]:
         whole = np.asarray(array, order="C")
         header = io.BytesIO()
         np.lib.format.write_array_header_1_0(
-            header, np.lib.format.header_data_from_array_1_0(whole)
+            header,
+            np.lib.format.header_data_from_array_1_0(whole),
         )
         pieces += header.getvalue(), whole.reshape(-1).view(np.uint8).data
     return pieces
@@ -80,7 +81,8 @@ def _read(data: UInt8Array, start: int) -> tuple[Array, int]:
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(head)
     begin = start + head.tell()
     array: Array = np.frombuffer(data, dtype, math.prod(shape), begin).reshape(
-        shape, order="F" if fortran else "C"
+        shape,
+        order="F" if fortran else "C",
     )
     return np.require(array, requirements="A"), begin + array.nbytes
 
@@ -155,7 +157,12 @@ class Answers:
         }
 
     def store(
-        self, phase: str, items: Items, answer: Answer, seconds: float, job: JobNote
+        self,
+        phase: str,
+        items: Items,
+        answer: Answer,
+        seconds: float,
+        job: JobNote,
     ) -> Stored:
         """Write an answer to `items`, made in `seconds`, to a durable file.
 

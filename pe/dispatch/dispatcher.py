@@ -196,7 +196,12 @@ class Dispatcher:
         return self._make(population_place(0), replace(work, survives=new), "VARIATION_API 0")
 
     def draw(
-        self, phase: str, place: str, labels: Int32Array, description: str, alike: bool = False
+        self,
+        phase: str,
+        place: str,
+        labels: Int32Array,
+        description: str,
+        alike: bool = False,
     ) -> Population:
         """Return new samples as a durable population in the run's folder `place`.
 
@@ -204,11 +209,18 @@ class Dispatcher:
         """
         founders = np.full(len(labels), NO_PARENT, np.int64)
         return self._make(
-            place, replace(self._work(phase, labels, founders), alike=alike), description
+            place,
+            replace(self._work(phase, labels, founders), alike=alike),
+            description,
         )
 
     def variations(
-        self, t: int, population: Population, members: Members, degree: float, reuse: int = 0
+        self,
+        t: int,
+        population: Population,
+        members: Members,
+        degree: float,
+        reuse: int = 0,
     ) -> Population:
         """Return S_t: a variation of each member's parent in S_{t-1}, or the parent if it is kept.
 
@@ -226,7 +238,9 @@ class Dispatcher:
         if offspring is None:
             work = self._variation_work(f"population/{t}", population, members.parents, degree, t)
             work = replace(
-                work, explores=True, survives=members.survives if degree else work.survives
+                work,
+                explores=True,
+                survives=members.survives if degree else work.survives,
             )
             if reuse:
                 available = self._fulfil(ahead, f"lookahead {t}").has_sample
@@ -234,7 +248,9 @@ class Dispatcher:
             else:
                 self.forget(ahead.phase)
             offspring = self._make(
-                place, work, f"VARIATION_API {t}" if degree else f"copies of the chosen {t}"
+                place,
+                work,
+                f"VARIATION_API {t}" if degree else f"copies of the chosen {t}",
             )
         self.forget(ahead.phase)
         return offspring
@@ -254,7 +270,9 @@ class Dispatcher:
         See `variations`.
         """
         return self._make(
-            place, self._variation_work(phase, population, parents, degree, t), description
+            place,
+            self._variation_work(phase, population, parents, degree, t),
+            description,
         )
 
     def lookahead(self, t: int, population: Population, k: int, degree: float) -> ByChunk:
@@ -265,7 +283,12 @@ class Dispatcher:
         return self._by_chunk(self._lookahead_work(t, population, k, degree), f"lookahead {t}")
 
     def vary_each(
-        self, phase: str, population: Population, degree: float, t: int, description: str
+        self,
+        phase: str,
+        population: Population,
+        degree: float,
+        t: int,
+        description: str,
     ) -> ByChunk:
         """Yield one variation of every member, as in iteration t, by chunk.
 
@@ -294,7 +317,12 @@ class Dispatcher:
         )
 
     def _variation_work(
-        self, phase: str, population: Population, parents: Items, degree: float, t: int = 1
+        self,
+        phase: str,
+        population: Population,
+        parents: Items,
+        degree: float,
+        t: int = 1,
     ) -> Work:
         work = self._work(phase, population.labels[parents], parents)
         copies = None if degree else np.ones(len(parents), np.bool_)  # nobody is asked
@@ -303,7 +331,11 @@ class Dispatcher:
     def _lookahead_work(self, t: int, population: Population, k: int, degree: float) -> Work:
         """Return the lookahead's work, in which variation j of member i is item i·k + j."""
         return self._variation_work(
-            f"lookahead/{t}", population, np.repeat(np.arange(len(population)), k), degree, t
+            f"lookahead/{t}",
+            population,
+            np.repeat(np.arange(len(population)), k),
+            degree,
+            t,
         )
 
     def _find_finished(self, place: str) -> Population | None:
@@ -404,7 +436,11 @@ class Dispatcher:
         return min(concurrency, self.meter.limits.max_concurrency or concurrency)
 
     def _ask_all(
-        self, work: Work, standing: ItemState, task: Task, guard: StartupGuard
+        self,
+        work: Work,
+        standing: ItemState,
+        task: Task,
+        guard: StartupGuard,
     ) -> abc.Generator[Stored]:
         """Ask for the open items in chunks, and yield each answer once it is kept.
 
@@ -416,7 +452,10 @@ class Dispatcher:
         workers = self._workers
         waiting: dict[Future[Stored], Items] = {}
         chunks = work.chunks(
-            work.open_items(standing), standing, self.api, self._answers.jobs(work.phase)
+            work.open_items(standing),
+            standing,
+            self.api,
+            self._answers.jobs(work.phase),
         )
         answers: list[Stored] = []
         error: Exception | GeneratorExit | None = None
@@ -432,7 +471,9 @@ class Dispatcher:
                         break
                     under_way = sum(map(len, waiting.values())) + len(items)
                     error = self.meter.refusal(
-                        self.run.journal.totals(), len(waiting) + 1, under_way
+                        self.run.journal.totals(),
+                        len(waiting) + 1,
+                        under_way,
                     )
                     if error is None:
                         guard.start(len(items))
@@ -516,7 +557,8 @@ class Dispatcher:
         for one in answers:
             standing.note(one.items, one.misses)
             task.advance(
-                len(one.items) - len(one.misses), self.meter.spending(self.run.journal.totals())
+                len(one.items) - len(one.misses),
+                self.meter.spending(self.run.journal.totals()),
             )
         for miss in chain.from_iterable(one.misses for one in answers):
             if miss.outcome == "failed" and not miss.retryable:

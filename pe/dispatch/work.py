@@ -165,14 +165,22 @@ class Work:
                 yield from (chunk for chunk in turn if chunk is not None)
 
     def _cut_for(
-        self, can: Capabilities, items: Items, standing: ItemState, api: Generator
+        self,
+        can: Capabilities,
+        items: Items,
+        standing: ItemState,
+        api: Generator,
     ) -> Iterator[Items]:
         for group in self._groups(can.shares, items, standing, api):
             for start in range(0, len(group), can.max_chunk):
                 yield group[start : start + can.max_chunk]
 
     def _groups(
-        self, shares: str, items: Items, standing: ItemState, api: Generator
+        self,
+        shares: str,
+        items: Items,
+        standing: ItemState,
+        api: Generator,
     ) -> list[Items]:
         """Split `items` by what the items of a request must share."""
         if shares == "nothing" or not items.size:
@@ -225,7 +233,11 @@ class Work:
         return f"{self.phase} {sha256(self._seeds(items, standing).tobytes()).hexdigest()[:32]}"
 
     def ask(
-        self, api: Generator, items: Items, standing: ItemState, job: JobNote | None = None
+        self,
+        api: Generator,
+        items: Items,
+        standing: ItemState,
+        job: JobNote | None = None,
     ) -> Answer:
         """Ask the generator for `items`, each with the seed of its next try.
 
@@ -239,7 +251,8 @@ class Work:
             conditions = self._conditions(api, items, standing)
             answer = api.random_api(RandomRequest(labels, seeds, conditions, job))
             return _with_conditions(
-                check_answer(f"{name}.random_api", answer, len(items)), conditions
+                check_answer(f"{name}.random_api", answer, len(items)),
+                conditions,
             )
         parents = self.source.take(self.parents[items])
         request = VariationRequest(

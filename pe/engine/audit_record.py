@@ -69,7 +69,10 @@ def write_audit_record(
 
 
 def _recipients(
-    recipe: Recipe, api: Generator, embedding: Embedding, workers: Sequence[str]
+    recipe: Recipe,
+    api: Generator,
+    embedding: Embedding,
+    workers: Sequence[str],
 ) -> list[dict[str, Any]]:
     """Return who receives what: the generator, the embedding, and the workers of a cluster."""
     data = "requests that are post-processing of the releases below"

@@ -74,7 +74,8 @@ def run_demo(
     start = time.monotonic()
     changes = {"privacy.epsilon": epsilon, "seed": seed}
     recipe = Recipe.load(
-        RECIPES[api], tuple(f"{key}={value}" for key, value in changes.items() if value is not None)
+        RECIPES[api],
+        tuple(f"{key}={value}" for key, value in changes.items() if value is not None),
     )
     run = run_recipe(recipe, out, context)
     training_sets = _training_sets(run, recipe, one_vote=api in QUICK, context=context)
@@ -86,7 +87,10 @@ def run_demo(
 
 
 def _training_sets(
-    run: Run, recipe: Recipe, one_vote: bool, context: RunContext
+    run: Run,
+    recipe: Recipe,
+    one_vote: bool,
+    context: RunContext,
 ) -> dict[str, Digits]:
     """Return the synthetic digits, their controls and the private digits, by the set's name."""
     synthetic = run.synthetic
@@ -123,7 +127,9 @@ def _picture(sets: dict[str, Digits]) -> bytes:
 
 
 def _accuracy(
-    sets: dict[str, Digits], seed: int, context: RunContext
+    sets: dict[str, Digits],
+    seed: int,
+    context: RunContext,
 ) -> dict[str, dict[str, float]]:
     """Return the accuracy on held-out real digits, by classifier, then by training set."""
     test, test_labels = _digits("test")

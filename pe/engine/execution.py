@@ -405,7 +405,8 @@ class Execution:
         if data_set is not None:
             totals = data_set, self.private.total(recipe.privacy.delta) or data_set
             data_set = max(
-                totals, key=lambda one: math.inf if one["epsilon"] is None else one["epsilon"]
+                totals,
+                key=lambda one: math.inf if one["epsilon"] is None else one["epsilon"],
             )
         hosts = info_of(self.embedding).hosts
         told = self._notices()

@@ -104,7 +104,11 @@ def extend_run(
 
 
 def _make(
-    run: RunWriter, recipe: Recipe, api: Generator, numbers: dict[str, Any], context: RunContext
+    run: RunWriter,
+    recipe: Recipe,
+    api: Generator,
+    numbers: dict[str, Any],
+    context: RunContext,
 ) -> Path:
     """Make an extension with these numbers, or go on with it, and certify it. Return its file."""
     folder = run.folder
@@ -136,7 +140,13 @@ def _make(
     t = max(recipe.evolution.iterations, 1)
     with report_answers(api, context.progress):
         more = dispatcher.vary(
-            f"extension/{index}", place, source, parents, degree, t, f"extension {index}"
+            f"extension/{index}",
+            place,
+            source,
+            parents,
+            degree,
+            t,
+            f"extension {index}",
         )
     if pool is not None:
         pool.check_same(folder)  # as the generator read it
@@ -253,7 +263,11 @@ def spread(members: int, count: int) -> Int64Array:
 
 
 def with_examples(
-    last: Population, count: int, degree: float, api: Generator, seed: int
+    last: Population,
+    count: int,
+    degree: float,
+    api: Generator,
+    seed: int,
 ) -> Population:
     """Return a population of texts with the condition EXAMPLES.
 
@@ -280,7 +294,8 @@ def with_examples(
         some = rng.choice(others, min(count - 1, len(others)), replace=False)
         shown.append(BETWEEN.join(texts[i] for i in (place, *some)))
     return replace(
-        last, conditions=Conditions({**last.conditions, EXAMPLES: np.array(shown, np.str_)})
+        last,
+        conditions=Conditions({**last.conditions, EXAMPLES: np.array(shown, np.str_)}),
     )
 
 

@@ -87,7 +87,9 @@ def _import_names() -> Iterator[Finding]:
             )
         elif find_spec(name) is None:
             yield Finding(
-                "problem", f"package '{name}' cannot be imported", f"pip install {DISTRIBUTION}"
+                "problem",
+                f"package '{name}' cannot be imported",
+                f"pip install {DISTRIBUTION}",
             )
 
 

@@ -277,7 +277,11 @@ def _try(dispatcher: Dispatcher, embedding: Embedding, step: Step) -> dict[str, 
     alike = dispatcher.api.capabilities.shares != "nothing"
     labels = np.zeros(PARENTS, np.int32)
     parents = dispatcher.draw(
-        f"{PHASE}/parents", f"{CONFIDENTIAL}/{PHASE}", labels, "trying the parents", alike
+        f"{PHASE}/parents",
+        f"{CONFIDENTIAL}/{PHASE}",
+        labels,
+        "trying the parents",
+        alike,
     )
     phase = f"{PHASE}/{step.degree:g}"
     description = f"trying the degree: {step.degree:g}"

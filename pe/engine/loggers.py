@@ -143,7 +143,10 @@ class Bars(Progress):
     def warn(self, message: str) -> None:
         """Show a warning, as a line of its own."""
         self._console.print(
-            f"warning: {printable(message)}", style="yellow", markup=False, soft_wrap=True
+            f"warning: {printable(message)}",
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
         )
 
     def tell(self, message: str) -> None:
@@ -191,7 +194,10 @@ class _Bar(Task):
 
     def advance(self, count: int, cost: str = "") -> None:
         self._bars.update(
-            self._task, advance=count, spent=cost, refresh=not self._bars.live.auto_refresh
+            self._task,
+            advance=count,
+            spent=cost,
+            refresh=not self._bars.live.auto_refresh,
         )
 
     def wait(self, words: str) -> None:

@@ -161,7 +161,10 @@ class PrivateSide:
                 until = self.clock.hold(EMBEDDING)
                 with self.progress.task("embedding private records", None), until, writing(path):
                     self._vectors = embed_private(
-                        dataset, self.embedding, path.parent, self.work.embed
+                        dataset,
+                        self.embedding,
+                        path.parent,
+                        self.work.embed,
                     )
                     run.journal.add_files({name: sha256(path)})
         return self._vectors
@@ -179,7 +182,10 @@ class PrivateSide:
             data_set.check(releases)
 
     def enter(
-        self, run: RunWriter, releases: Sequence[Release], delta: float
+        self,
+        run: RunWriter,
+        releases: Sequence[Release],
+        delta: float,
     ) -> dict[str, Any] | None:
         """Enter the run into the data set's ledger file before anything is released.
 
@@ -227,7 +233,8 @@ class PrivateSide:
                 data_set.strike(Identity.of(run).run)
         except PEError as error:
             log.warning(
-                "The run stays in the data set's ledger, though it has drawn nothing: %s", error
+                "The run stays in the data set's ledger, though it has drawn nothing: %s",
+                error,
             )
 
     def total(self, delta: float) -> dict[str, Any] | None:
@@ -287,7 +294,10 @@ class PublicPool:
 
     @classmethod
     def of(
-        cls, recipe: Recipe, plugins: Mapping[str, object], progress: Progress
+        cls,
+        recipe: Recipe,
+        plugins: Mapping[str, object],
+        progress: Progress,
     ) -> PublicPool | None:
         """Return the pool of `plugins`, by recipe section.
 

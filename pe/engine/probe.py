@@ -184,7 +184,8 @@ class Probe:
 
     def _repr_html_(self) -> str:
         return Page(self)._repr_html_() + picture(
-            self.picture(), "new samples, and below each its variations"
+            self.picture(),
+            "new samples, and below each its variations",
         )
 
     @property
@@ -216,7 +217,10 @@ class Probe:
             "rungs": [
                 {"degree": one.degree, "degree_means": meaning or None} | call.to_dict()
                 for one, call, meaning in zip(
-                    self.rungs, self.calls[1:], self.meanings, strict=True
+                    self.rungs,
+                    self.calls[1:],
+                    self.meanings,
+                    strict=True,
                 )
             ],
         }
@@ -296,7 +300,12 @@ def probe(
 
 
 def _founders(
-    api: Generator, label: str, seed: int, price: Price, count: int, alike: bool
+    api: Generator,
+    label: str,
+    seed: int,
+    price: Price,
+    count: int,
+    alike: bool,
 ) -> tuple[Population, Call]:
     """Draw `count` new samples, all of one condition if `alike`. Return them and the call.
 
@@ -315,7 +324,10 @@ def _founders(
 
 
 def _ask(
-    work: Work, name: str, api: Generator, price: Price
+    work: Work,
+    name: str,
+    api: Generator,
+    price: Price,
 ) -> tuple[list[tuple[Items, Answer]], Call]:
     """Ask for the work.
 

@@ -115,7 +115,11 @@ def read_arguments(
 
 
 def _recipe_or_file(
-    where: str, private: object, api: object, embedding: object, settings: dict[str, Any]
+    where: str,
+    private: object,
+    api: object,
+    embedding: object,
+    settings: dict[str, Any],
 ) -> Recipe:
     """Return the recipe in the file `private`, or the one that arguments describe."""
     if not isinstance(private, str | Path) or (
@@ -141,7 +145,10 @@ def _set_options(changes: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 
 def _spec_of(
-    plugin: object, where: str, otherwise: str, members: tuple[str, ...]
+    plugin: object,
+    where: str,
+    otherwise: str,
+    members: tuple[str, ...],
 ) -> dict[str, Any]:
     """Return a plug-in as the recipe records it.
 
@@ -215,7 +222,12 @@ def evolve(
         check_named(existing, stored, (), "embedding")
         embedding = stored.embedding
     recipe = read_arguments(
-        "pe.evolve", private, api, embedding, {"name": name, "seed": seed}, settings
+        "pe.evolve",
+        private,
+        api,
+        embedding,
+        {"name": name, "seed": seed},
+        settings,
     )
     with _context(api, embedding, progress, loggers) as context:
         if existing is not None:
@@ -375,7 +387,11 @@ class Evaluation(dict[str, Any]):
 
 
 def evaluate(
-    run: Run | str | Path, test: str | Path, *, progress: Progress | None = None, **settings: Any
+    run: Run | str | Path,
+    test: str | Path,
+    *,
+    progress: Progress | None = None,
+    **settings: Any,
 ) -> Evaluation:
     """Measure a run's data against real ones, beside controls, as `pe evaluate` does.
 
@@ -435,7 +451,10 @@ def write_report(run: Run | str | Path, *, confidential: bool = False) -> Path:
 
 @contextmanager
 def _context(
-    api: object, embedding: object, progress: Progress | None, loggers: Sequence[str | Logger] = ()
+    api: object,
+    embedding: object,
+    progress: Progress | None,
+    loggers: Sequence[str | Logger] = (),
 ) -> Iterator[RunContext]:
     """Yield what a run gets besides its recipe.
 
@@ -447,7 +466,12 @@ def _context(
     others = tuple(map(logger, loggers))
     with stop_from_python(progress) as stop:
         yield RunContext(
-            api=own, embedding=embeds, progress=progress, stop=stop, python=True, loggers=others
+            api=own,
+            embedding=embeds,
+            progress=progress,
+            stop=stop,
+            python=True,
+            loggers=others,
         )
 
 

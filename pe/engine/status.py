@@ -56,7 +56,10 @@ class PhaseProgress:
 
 
 def phases(
-    run: Run, plan: Plan, journal: Journal, is_purged: bool
+    run: Run,
+    plan: Plan,
+    journal: Journal,
+    is_purged: bool,
 ) -> Iterator[tuple[PhaseProgress, bool]]:
     """Yield each phase of a run, in order, with True if it is over.
 
@@ -248,7 +251,8 @@ def _read_progress(run: Run, plan: Plan, delta: float) -> Progressed | None:
         if epsilon_charged is None:
             epsilon_charged = epsilon([release for release, _ in stored_charges(journal)], delta)
         phase = next(
-            (phase for phase, over in phases(run, plan, journal, is_purged) if not over), None
+            (phase for phase, over in phases(run, plan, journal, is_purged) if not over),
+            None,
         )
         return Progressed(phase, journal.totals(), epsilon_charged, journal.events(), is_purged)
 

@@ -299,7 +299,8 @@ class _Handler(BaseHTTPRequestHandler):
         except Exception as error:
             reason = f" ({error})" if self.server.confidential else ""
             self._answer(
-                500, f"This page cannot be made{reason}: `pe view RUN --text` may say why."
+                500,
+                f"This page cannot be made{reason}: `pe view RUN --text` may say why.",
             )
 
     def _get(self, place: list[str], runs: dict[str, Run]) -> None:
@@ -386,7 +387,11 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, link_page(page, nonce, links), "text/html", _POLICY.format(nonce, forms))
 
     def _answer(
-        self, status: int, text: str, kind: str = "text/plain", policy: str = "default-src 'none'"
+        self,
+        status: int,
+        text: str,
+        kind: str = "text/plain",
+        policy: str = "default-src 'none'",
     ) -> None:
         self.send_response(status)
         headers = {

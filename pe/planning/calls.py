@@ -24,7 +24,11 @@ def most_calls(phase: Phase, plan: Plan, api: Generator) -> int:
     if phase.asks == "random":
         labels = by_label(phase.samples)
         work = Work(
-            phase.name, labels, plan.classes, plan.seed, np.full(len(labels), NO_PARENT, np.int64)
+            phase.name,
+            labels,
+            plan.classes,
+            plan.seed,
+            np.full(len(labels), NO_PARENT, np.int64),
         )
         return sum(1 for _ in work.chunks(np.arange(len(labels)), ItemState.of(len(labels)), api))
     # each of the other generators may get a share of a group, and ends it with a request that is

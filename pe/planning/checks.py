@@ -63,7 +63,11 @@ def precision_of(api: Generator | None) -> str:
 
 
 def cost_warnings(
-    price: Price, api: Generator | None, calls: int | None, images: int, noun: str = "images"
+    price: Price,
+    api: Generator | None,
+    calls: int | None,
+    images: int,
+    noun: str = "images",
 ) -> list[str]:
     """Return warnings on a cost that is unknown, or that only bounds what the run will cost."""
     is_known = usage_of(price, api, 0, 0) is not None
@@ -86,7 +90,10 @@ def cost_warnings(
 
 
 def limit_warnings(
-    recipe: Recipe, images: int, cost: float | None, seconds: float | None
+    recipe: Recipe,
+    images: int,
+    cost: float | None,
+    seconds: float | None,
 ) -> list[str]:
     """Warn of limits that the run may reach before its end.
 
@@ -124,7 +131,9 @@ def refusals(*tries: Callable[[], object]) -> list[str]:
 
 
 def start_checks(
-    recipe: Recipe, api: Generator | None, embedding: object
+    recipe: Recipe,
+    api: Generator | None,
+    embedding: object,
 ) -> Iterator[Callable[[], object]]:
     """Yield the checks that the generator and this machine can do what the recipe needs.
 

@@ -429,7 +429,8 @@ class Numbers:
         if self.by_label:
             return MOST_BY_LABEL
         is_weak = self.distinct is not None and self.members(1, NEIGHBORS[-1]) < min(
-            self.distinct, DEALT
+            self.distinct,
+            DEALT,
         )
         return min((SHOWN_WEAK if is_weak else SHOWN) / self.labels, MOST_SHOWN)
 
@@ -531,14 +532,18 @@ def choose_numbers(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]
     if not iterations:
         return {"iterations": 0, "population": _population(numbers, 0, 1)} | explicit
     degree = explicit.get(
-        "degree", [0.0] if is_sparing(numbers, explicit) else _degrees(numbers.degrees, iterations)
+        "degree",
+        [0.0] if is_sparing(numbers, explicit) else _degrees(numbers.degrees, iterations),
     )
     if degree in (0, [0] * iterations):  # nobody is asked for a lookahead of copies
         numbers = replace(
-            numbers, final_share=0.0 if iterations == 1 else numbers.final_share, lookahead=0
+            numbers,
+            final_share=0.0 if iterations == 1 else numbers.final_share,
+            lookahead=0,
         )
     neighbors: int = explicit.get(
-        "neighbors", _neighbors(numbers, iterations, explicit.get("population"))
+        "neighbors",
+        _neighbors(numbers, iterations, explicit.get("population")),
     )
     choices: dict[str, Any] = {
         "iterations": iterations,
@@ -693,7 +698,10 @@ def _sigma(recipe: Recipe) -> float:
 
 
 def _reasons(
-    numbers: Numbers, explicit: dict[str, Any], whole: dict[str, Any], noun: str
+    numbers: Numbers,
+    explicit: dict[str, Any],
+    whole: dict[str, Any],
+    noun: str,
 ) -> tuple[str, ...]:
     """Say why these keys were chosen, in the lines of a template."""
     iterations = whole["iterations"]

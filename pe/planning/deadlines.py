@@ -107,7 +107,10 @@ def held_back(
 
 
 def deadlines(
-    recipe: Recipe, plan: Plan, embedding: Embedding, dry_runs: Sequence[DryRun] = ()
+    recipe: Recipe,
+    plan: Plan,
+    embedding: Embedding,
+    dry_runs: Sequence[DryRun] = (),
 ) -> tuple[dict[str, float], list[str]]:
     """Return how long each kind of private work is held back, and the kinds without a deadline.
 
@@ -168,7 +171,10 @@ def round_up_seconds(seconds: float) -> float:
 
 
 def _search_seconds(
-    records: int, candidates: int, dimension: int, rules: Voting
+    records: int,
+    candidates: int,
+    dimension: int,
+    rules: Voting,
 ) -> tuple[float, float]:
     """Return the seconds of a search for `records` records, as usual and in the worst case.
 
@@ -179,7 +185,11 @@ def _search_seconds(
     def search(queries: Vectors, places: Vectors) -> float:
         return _seconds_of(
             lambda: nearest(
-                queries, places, rules.neighbors, metric=rules.metric, backend=rules.neighbor_search
+                queries,
+                places,
+                rules.neighbors,
+                metric=rules.metric,
+                backend=rules.neighbor_search,
             )
         )
 

@@ -62,7 +62,10 @@ def notices(
         yield Notice("guarantee", NO_NOISE)
     else:
         for sentence in warnings(
-            finite(epsilon), privacy.delta, private.declared_size, private.declared_units
+            finite(epsilon),
+            privacy.delta,
+            private.declared_size,
+            private.declared_units,
         ):
             yield Notice("guarantee", sentence)
     yield from _on_votes(recipe, plan)

@@ -86,7 +86,8 @@ def build_dispatcher(
     info = info_of(api)
     # Known before the first answer, so that limits.max_cost holds for the first request.
     usage = replace(
-        info.tokens or NOTHING, megapixels=prod(info.drawn) / 1e6 if info.drawn else 0.0
+        info.tokens or NOTHING,
+        megapixels=prod(info.drawn) / 1e6 if info.drawn else 0.0,
     )
     limits = Limits(**recipe.limits.model_dump(), max_refused=recipe.refusals.max_share)
     return Dispatcher(

@@ -59,7 +59,9 @@ class PlanSettings:
 
 
 def plan(
-    budget: Budget, settings: PlanSettings, noise_multiplier: float | None = None
+    budget: Budget,
+    settings: PlanSettings,
+    noise_multiplier: float | None = None,
 ) -> list[Release]:
     """Return all releases of a run, with the least noise in the histograms that meets `budget`.
 
@@ -69,7 +71,10 @@ def plan(
     others = list(settings.preset)
     if settings.class_counts is not None:
         counts = class_counts_release(
-            settings.class_counts, budget.epsilon, settings.relation, settings.unit
+            settings.class_counts,
+            budget.epsilon,
+            settings.relation,
+            settings.unit,
         )
         others.insert(0, counts)
     if settings.iterations == 0:
@@ -85,7 +90,8 @@ def plan(
         # The accountant is asked many times, and one release with a count is faster than T.
         together = settings.weights is None
         noise_multiplier = calibrate(
-            lambda z: [*others, *_histograms(z, settings, together)], budget
+            lambda z: [*others, *_histograms(z, settings, together)],
+            budget,
         )
     return [*others, *_histograms(noise_multiplier, settings)]
 
@@ -106,7 +112,9 @@ def _histograms(z: float, settings: PlanSettings, together: bool = False) -> lis
 
 
 def noise_multiplier_for(
-    budget: Budget, iterations: int, relation: Relation = Relation.ADD_REMOVE
+    budget: Budget,
+    iterations: int,
+    relation: Relation = Relation.ADD_REMOVE,
 ) -> float:
     """Return the least noise multiplier with which `iterations` ≥ 1 histograms meet `budget`.
 
@@ -116,7 +124,10 @@ def noise_multiplier_for(
 
 
 def epsilon_for(
-    noise_multiplier: float, iterations: int, delta: float, relation: Relation = Relation.ADD_REMOVE
+    noise_multiplier: float,
+    iterations: int,
+    delta: float,
+    relation: Relation = Relation.ADD_REMOVE,
 ) -> float:
     """Return ε of `iterations` ≥ 1 histograms with that noise multiplier, rounded up."""
     return epsilon(_equal_histograms(noise_multiplier, iterations, relation), delta)
@@ -310,7 +321,9 @@ def _share(recipe: Recipe) -> float:
 
 
 def lay_out(
-    recipe: Recipe, counts: Sequence[float] | None = None, releases: Sequence[Release] | None = None
+    recipe: Recipe,
+    counts: Sequence[float] | None = None,
+    releases: Sequence[Release] | None = None,
 ) -> Plan:
     """Return the plan of a recipe, from public numbers and noisy counts alone.
 
@@ -384,7 +397,9 @@ def _check_schedules(recipe: Recipe) -> None:
 
 
 def _steps(
-    evolution: Evolution, sizes: Sequence[tuple[int, ...]], histograms: Sequence[Release]
+    evolution: Evolution,
+    sizes: Sequence[tuple[int, ...]],
+    histograms: Sequence[Release],
 ) -> tuple[Step, ...]:
     keys = (
         evolution.degree,
@@ -434,7 +449,10 @@ def _schedule(value: Value | list[Value], length: int) -> list[Value]:
 
 
 def apportion(
-    recipe: Recipe, t: int, total: int, counts: Sequence[float] | None = None
+    recipe: Recipe,
+    t: int,
+    total: int,
+    counts: Sequence[float] | None = None,
 ) -> tuple[int, ...]:
     """Divide S_t's `total` members among labels, in public or noisily counted proportions."""
     evolution = recipe.evolution
@@ -477,7 +495,8 @@ def _largest_remainders(total: int, shares: Sequence[float]) -> tuple[int, ...]:
     quotas = [total * share / sum(shares) for share in shares]
     sizes = [int(quota) for quota in quotas]
     by_remainder = sorted(
-        range(len(shares)), key=lambda label: (sizes[label] - quotas[label], label)
+        range(len(shares)),
+        key=lambda label: (sizes[label] - quotas[label], label),
     )
     for label in by_remainder[: total - sum(sizes)]:
         sizes[label] += 1

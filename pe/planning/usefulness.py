@@ -74,7 +74,11 @@ OWN_LABELS = (
 
 
 def expect(
-    recipe: Recipe, plan: Plan, signals: Sequence[Signal], info: PluginInfo, spent: float
+    recipe: Recipe,
+    plan: Plan,
+    signals: Sequence[Signal],
+    info: PluginInfo,
+    spent: float,
 ) -> str:
     """Say what usefulness runs like this one had, and what good data took.
 

@@ -169,7 +169,8 @@ def _plugin(group: Group, section: str, kind: str) -> ExplainedPart:
     model = settings_of(factory)
     machine = info_of(factory).machine_settings
     fields = sorted(
-        model.model_fields.items(), key=lambda item: (not item[1].is_required(), item[0] in machine)
+        model.model_fields.items(),
+        key=lambda item: (not item[1].is_required(), item[0] in machine),
     )
     keys = tuple(_keys(dict(fields), _meanings(factory) | _meanings(model)))
     source = _source_of(factory, model.model_fields) if section == "api" else ""
@@ -226,7 +227,10 @@ def _costs(factory: Any, fields: dict[str, FieldInfo], extras: Sequence[str]) ->
 
 
 def _keys(
-    fields: dict[str, FieldInfo], meanings: dict[str, str], prefix: str = "", defaults: Any = None
+    fields: dict[str, FieldInfo],
+    meanings: dict[str, str],
+    prefix: str = "",
+    defaults: Any = None,
 ) -> Iterator[Key]:
     """The keys of these fields and of sections in them, by dotted names.
 
@@ -264,7 +268,10 @@ def _keys(
         values = _values_of(field)
         if values:  # else it is no setting of a recipe: a function, say
             yield Key(
-                f"{prefix}{name}", values, left_out, field.description or meanings.get(name, "")
+                f"{prefix}{name}",
+                values,
+                left_out,
+                field.description or meanings.get(name, ""),
             )
 
 
@@ -286,7 +293,9 @@ def _of_kinds(kinds: dict[str, type[Any]], prefix: str) -> Iterator[Key]:
     for key, of in owners.items():
         if key.name != "kind":
             yield replace(
-                key, name=f"{prefix}{key.name}", meaning=f"({', '.join(of)}) {key.meaning}"
+                key,
+                name=f"{prefix}{key.name}",
+                meaning=f"({', '.join(of)}) {key.meaning}",
             )
 
 

@@ -28,7 +28,11 @@ from pe.recipe.usual_embedding import usual_embedding
 
 
 def check_length(
-    name: str, value: Any, iterations: int, extra: int = 0, only_list: bool = False
+    name: str,
+    value: Any,
+    iterations: int,
+    extra: int = 0,
+    only_list: bool = False,
 ) -> None:
     """Refuse a list that has not one entry per iteration and `extra` entries for S_0.
 
@@ -85,7 +89,11 @@ class Evolution(Settings):
     """
 
     iterations: int = Field(
-        0, ge=0, le=10_000, description="T; 0 gives random samples only", json_schema_extra=CHOSEN
+        0,
+        ge=0,
+        le=10_000,
+        description="T; 0 gives random samples only",
+        json_schema_extra=CHOSEN,
     )
     population: Members | list[Members] = Field(
         1,
@@ -109,7 +117,8 @@ class Evolution(Settings):
     )
     threshold: Finite | list[Finite] | None = Field(None, description="H, in votes")
     threshold_sigmas: Finite | list[Finite] | None = Field(
-        None, description="H, in standard deviations of the noise"
+        None,
+        description="H, in standard deviations of the noise",
     )
     neighbors: Count = Field(1, description="q, candidates each record votes for, 1/√q each")
     metric: Literal["l2", "cosine"] = Field("l2", description="distance in embedding space")
@@ -132,7 +141,8 @@ class Evolution(Settings):
         "this or an earlier vote, at most half of S_t), or all; they take the place of offspring",
     )
     offspring: Offspring | list[Offspring] = Field(
-        1, description="k, the variations that a parent gets whenever it is chosen"
+        1,
+        description="k, the variations that a parent gets whenever it is chosen",
     )
     initial_variations: int = Field(
         0,
@@ -144,7 +154,8 @@ class Evolution(Settings):
     label_sizes: (
         Literal["equal"] | dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]]
     ) = Field(
-        "equal", description="public proportions of the labels; never counted from the private data"
+        "equal",
+        description="public proportions of the labels; never counted from the private data",
     )
     votes: Literal["raw", "smooth"] = Field(
         "raw",
@@ -254,10 +265,15 @@ class Privacy(Settings):
     """
 
     delta: float = Field(
-        gt=0, lt=1, description="δ, well below 1 / number of records (1e-6, say); no default"
+        gt=0,
+        lt=1,
+        description="δ, well below 1 / number of records (1e-6, say); no default",
     )
     epsilon: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="target ε of the whole run"
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="target ε of the whole run",
     )
     noise_multiplier: float | None = Field(
         None,
@@ -340,11 +356,13 @@ class LimitSection(Settings):
     """Limits at which a run stops, at a chunk's boundary. `pe run RUN` goes on with the run."""
 
     max_images: Count | None = Field(
-        None, description="samples (images, texts) made over the whole run"
+        None,
+        description="samples (images, texts) made over the whole run",
     )
     max_cost: Amount | None = Field(None, description="in api.price's currency")
     max_seconds: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="during which one process asks the generator; private work does not count"
+        None,
+        description="during which one process asks the generator; private work does not count",
     )
     max_concurrency: Count | None = Field(None, description="requests under way at once")
 
@@ -358,7 +376,8 @@ class RefusalSection(Settings):
         "parent",
     )
     max_share: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.5, description="the run stops when more than this share of what it asks for is refused"
+        0.5,
+        description="the run stops when more than this share of what it asks for is refused",
     )
 
 
@@ -383,7 +402,8 @@ class Recipe(Settings):
     """All that describes a run: data, generator, embedding, guarantee, evolution, limits."""
 
     name: str = Field(
-        "run", description="goes into the run's name: ASCII letters, digits, '.', '_', '-'"
+        "run",
+        description="goes into the run's name: ASCII letters, digits, '.', '_', '-'",
     )
     seed: int = Field(0, ge=0, description="all randomness but the noise comes from it")
     private: SerializeAsAny[InstanceOf[PrivateSource]]

@@ -258,7 +258,10 @@ class TextStart:
             seen = TextTable.find(path, None, None)
             settings = seen.settings
             return Pool(
-                path, frozenset(seen.labels), settings["text_column"], settings["label_column"]
+                path,
+                frozenset(seen.labels),
+                settings["text_column"],
+                settings["label_column"],
             )
         return Pool(
             path,

