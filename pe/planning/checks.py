@@ -6,7 +6,7 @@ No private record is read.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,9 +18,8 @@ from pe.data.remote import RemotePath
 from pe.dispatch.work import draw_conditions
 from pe.errors import BudgetExceeded, PEError, RecipeError
 from pe.nearest import describe_search
-from pe.planning.parts import check_modality, set_up, usage_of, without_price
+from pe.planning.parts import check_modality, price_of, set_up, usage_of, without_price
 from pe.planning.releases import check_fit
-from pe.plugins.price import Price
 from pe.plugins.protocols import (
     Generator,
     ReadsPublicSamples,
@@ -32,6 +31,7 @@ from pe.privacy.data_set import MIXED, DataSetLedger
 from pe.privacy.release import Release
 from pe.privacy.words import guarantee
 from pe.private.source import PrivateSource
+from pe.recipe.page import page
 from pe.recipe.reading import WITHHELD
 from pe.recipe.schema import OBJECT, Recipe
 from pe.steps import Plan
@@ -63,54 +63,30 @@ def precision_of(api: Generator | None) -> str:
 
 
 def cost_warnings(
-    price: Price,
+    recipe: Recipe,
     api: Generator | None,
     calls: int | None,
-    images: int,
-    noun: str = "images",
+    needs: Mapping[str, float | None],
 ) -> list[str]:
-    """Return warnings on a cost that is unknown, or that only bounds what the run will cost."""
-    is_known = usage_of(price, api, 0, 0) is not None
-    if not is_known:
-        most = f"{price.most_of(Usage(calls or 0, images)):.2f} {price.currency}"
-        what = "tokens are" if price.has_tokens else "the size is at which the generator draws"
-        return [f"The cost is unknown, because {what}; calls and {noun} alone cost up to {most}."]
-    if calls is None and price.call:
-        most = f"{price.most_of(Usage(images, images)):.2f} {price.currency}"
-        return [
-            f"The cost is unknown, because the calls are; with a call for each of the {noun} it "
-            f"would be {most}."
-        ]
-    if len(price.each) > 1:
-        return [
-            f"Each generator has its own price, and the votes decide who makes how many {noun}: "
-            "the cost is stated as if the dearest made all of them."
-        ]
-    return []
+    """Return warnings on a cost that is unknown or only bounded, and on limits that are near.
 
-
-def limit_warnings(
-    recipe: Recipe,
-    images: int,
-    cost: float | None,
-    seconds: float | None,
-) -> list[str]:
-    """Warn of limits that the run may reach before its end.
-
-    A number that is unknown is None.
+    `needs` are what the run needs, by the key of `limits`; None stands for an unknown number.
     """
-    limits = recipe.limits
-    needs: tuple[tuple[str, float | None, float | None], ...] = (
-        ("max_images", limits.max_images, images),
-        ("max_cost", limits.max_cost, cost),
-        ("max_seconds", limits.max_seconds, seconds),
+    price = price_of(recipe)
+    images = int(needs["max_images"] or 0)
+    text = page(
+        "pe.planning",
+        "cost.txt.jinja",
+        price=price,
+        is_known=usage_of(price, api, 0, 0) is not None,
+        least=price.most_of(Usage(calls or 0, images)),
+        most=price.most_of(Usage(images, images)),
+        calls=calls,
+        noun=recipe.private.modality.noun,
+        limits=recipe.limits,
+        needs=needs,
     )
-    return [
-        f"limits.{name} = {limit:,.10g} may stop the run before its end, which needs up to "
-        f"{most:,.10g}."
-        for name, limit, most in needs
-        if limit is not None and most is not None and limit < most
-    ]
+    return text.splitlines()
 
 
 # Refusals of a start: what this machine lacks, or the generator cannot do.

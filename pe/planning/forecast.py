@@ -360,12 +360,12 @@ def forecast(
     usage = None if calls is None and price.call else usage_of(price, api, calls or 0, images)
     cost = price.most_of(usage) if plain.has_price and usage is not None else None
     seconds = None if samples_per_second is None else images / samples_per_second
+    needs = {"max_images": images, "max_cost": cost, "max_seconds": seconds}
     told = list(notices(recipe, plan, total_epsilon, api, embedding))
     warnings = [
         *here,
         *checks.refusals(*([] if api is None else [partial(checks.check_degrees, plan, api)])),
-        *checks.cost_warnings(price, api, calls, images, plain.noun),
-        *checks.limit_warnings(recipe, images, cost, seconds),
+        *checks.cost_warnings(recipe, api, calls, needs),
         *sentences(told, "overlap", "shape", "guarantee", "votes", "setting"),
         *filter(None, [plain.clock.warning]),
         *sentences(told, "network"),
