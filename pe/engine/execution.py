@@ -393,7 +393,7 @@ class Execution:
         return Logging(loggers, measure, live, self.progress.warn)
 
     def _notices(self) -> list[Notice]:
-        return list(notices(self.recipe, self.plan, self.ledger.total(), self.api, self.embedding))
+        return notices(self.recipe, self.plan, self.ledger.total(), self.api, self.embedding)
 
     def _certify(self, data_set: dict[str, Any] | None) -> None:
         """Write the certificate of all shareable files.

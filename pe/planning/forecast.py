@@ -361,7 +361,7 @@ def forecast(
     cost = price.most_of(usage) if plain.has_price and usage is not None else None
     seconds = None if samples_per_second is None else images / samples_per_second
     needs = {"max_images": images, "max_cost": cost, "max_seconds": seconds}
-    told = list(notices(recipe, plan, total_epsilon, api, embedding))
+    told = notices(recipe, plan, total_epsilon, api, embedding)
     warnings = [
         *here,
         *checks.refusals(*([] if api is None else [partial(checks.check_degrees, plan, api)])),
