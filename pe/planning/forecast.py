@@ -265,7 +265,7 @@ class Forecast:
         return text.rstrip("\n")
 
     def _table(self) -> str:
-        rows = [(*_HEADINGS[:2], self.noun, *_HEADINGS[2:])]
+        rows: list[tuple[str, ...]] = [(*_HEADINGS[:2], self.noun, *_HEADINGS[2:])]
         trial = self.trial
         if trial:
             rows.append(("try", _words(trial.random + trial.variation), _words(trial.images)))
