@@ -16,7 +16,6 @@ import numpy as np
 
 from pe import evolution
 from pe.data.samples import suspicions
-from pe.dispatch.dispatcher import Dispatcher
 from pe.engine.audit_record import write_audit_record
 from pe.engine.ladder import check_parents
 from pe.engine.loggers import Logging
@@ -259,7 +258,14 @@ class Execution:
         if not all(ledger.has_drawn(step.release) for step in self.plan.steps):
             # Before anything is charged or asked: nobody sees how long it takes.
             self.private.embeddings(run)
-        dispatcher = self._dispatcher()
+        dispatcher = build_dispatcher(
+            recipe,
+            self.api,
+            run,
+            progress=self.progress,
+            stop=self.context.stop,
+            command=partial(self.context.hint, "resume", run.folder),
+        )
         trial = partial(check_parents, recipe, self.plan, dispatcher, self.embedding)
         # Tried before anything is charged, but a generator that is to be fitted cannot answer yet.
         if not isinstance(self.api, Trainer):
@@ -307,16 +313,6 @@ class Execution:
         run.check_files(f"{place}/")
         weights: LabelWeights = np.load(file)
         return weights
-
-    def _dispatcher(self) -> Dispatcher:
-        return build_dispatcher(
-            self.recipe,
-            self.api,
-            self.run,
-            progress=self.progress,
-            stop=self.context.stop,
-            command=partial(self.context.hint, "resume", self.run.folder),
-        )
 
     def _size_plan(self) -> Plan:
         """Return the plan, with label sizes from noisy counts if the recipe has them estimated."""

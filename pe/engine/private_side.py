@@ -69,11 +69,6 @@ class Identity:
                 f"{run.folder} has lost {IDENTITY}, and noise is still to be drawn: start a new "
                 "run."
             )
-        return cls.load(path)
-
-    @classmethod
-    def load(cls, path: Path) -> Identity:
-        """Read the file `path`."""
         try:
             return cls(**json_object(read_bytes(path).decode()))
         except (ValueError, TypeError) as error:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
+    BeforeValidator,
     Field,
     InstanceOf,
     SerializeAsAny,
@@ -76,6 +77,7 @@ Members = Annotated[int, Field(ge=1, le=MAX_SAMPLES)]
 Offspring = Annotated[int, Field(ge=1, le=10_000)]
 Lookahead = Annotated[int, Field(ge=0, le=10_000)]
 Degree = Annotated[float, Field(ge=0, le=1)]
+LabelName = Annotated[str, BeforeValidator(str)]  # YAML may read it as a number
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -152,7 +154,7 @@ class Evolution(Settings):
         "samples",
     )
     label_sizes: (
-        Literal["equal"] | dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]]
+        Literal["equal"] | dict[LabelName, Annotated[float, Field(gt=0, allow_inf_nan=False)]]
     ) = Field(
         "equal",
         description="public proportions of the labels; never counted from the private data",
@@ -204,13 +206,6 @@ class Evolution(Settings):
     def own_values(self) -> dict[str, Any]:
         """The values that the recipe gives, by key."""
         return {name: getattr(self, name) for name in sorted(self.model_fields_set)}
-
-    @field_validator("label_sizes", mode="before")
-    @classmethod
-    def _names_are_text(cls, value: Any) -> Any:
-        return (
-            {str(name): size for name, size in value.items()} if isinstance(value, dict) else value
-        )
 
     @model_validator(mode="after")
     def _consistent(self) -> Evolution:

@@ -331,19 +331,15 @@ def columns_file(columns: Mapping[str, Column | None], is_looking: bool) -> str:
 
     Proposals stand nowhere: they are of the private records until somebody confirms them.
     """
-    lines = [
-        "# What a record can hold, and a synthetic row (docs/tables.md). All of it is public, and "
-        "no noise protects it."
-    ]
-    if is_looking:
-        lines += [
-            "# `pe init --look` has read the private records, and proposed some of these: keep "
-            "only what you would",
-            "# have known without them.",
-        ]
-    for name, column in columns.items():
-        lines.append(_align(f"{_scalar(name)}: {UNDECLARED if column is None else column}"))
-    return "\n".join([*lines, ""])
+    text = page(
+        "pe.recipe",
+        "columns.yaml.jinja",
+        columns=columns,
+        is_looking=is_looking,
+        scalar=_scalar,
+        undeclared=UNDECLARED,
+    )
+    return "\n".join(map(_align, text.split("\n")))
 
 
 def _generator(kind: str, noun: str, **values: object) -> str:
@@ -361,18 +357,11 @@ def _generator(kind: str, noun: str, **values: object) -> str:
 
 
 def _pool(kind: str, settings: Mapping[str, object], by_label: bool | None, noun: str) -> str:
-    lines = (
-        f"  kind: {kind}\t# draws from a pool of public {noun} and their "
-        f"neighbours\n{_lines(settings)}"
-    )
-    if by_label is None:
-        return lines
-    if by_label:
-        return (
-            f"{lines}  by_label: true\t# each class draws from the {noun} of its name; false: from "
-            f"the whole pool\n"
-        )
-    return (
-        f"{lines}  by_label: false\t# true, once the pool has {noun} of every class's name: each "
-        f"draws from its own\n"
+    return page(
+        "pe.recipe",
+        "pool.yaml.jinja",
+        kind=kind,
+        settings=_lines(settings).rstrip("\n"),
+        by_label=by_label,
+        noun=noun,
     )
