@@ -235,6 +235,7 @@ class Dispatcher:
         place = population_place(t)
         ahead = self._lookahead_work(t, population, reuse, degree)
         offspring = self._find_finished(place)
+        # A population that is there takes no request, and its lookahead may be gone.
         if offspring is None:
             work = self._variation_work(f"population/{t}", population, members.parents, degree, t)
             work = replace(

@@ -286,6 +286,7 @@ def check_answer(where: str, answer: object, count: int) -> Answer:
     Raises:
         ContractError: it is not.
     """
+    # Whatever a third party's generator returns, the run ends in a sentence for its author.
     if not isinstance(answer, Answer):
         raise ContractError(f"{where} returned {type(answer).__name__}: return pe.Answer(samples).")
     if not hasattr(answer.samples, "kind"):

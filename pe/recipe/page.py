@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pe.errors import printable
+
 
 def page(package: str, template: str, **values: Any) -> str:
     """Return the text that the file `template` of `package` makes of `values`.
@@ -19,5 +21,5 @@ def page(package: str, template: str, **values: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["as"] = format
+    environment.filters |= {"as": format, "printable": printable}
     return environment.get_template(template).render(values)
