@@ -108,7 +108,7 @@ REFUSED = [
     (
         {"private": lambda given: replace(given, ledger_file=Path("withheld"))},
         RecipeError,
-        "ledger_file is 'withheld'",
+        "ledger_file. is 'withheld'",
     ),
     ({"private": cut_off}, PrivateDataError, r"one\.png"),
     (
@@ -180,7 +180,7 @@ def image(*shape):
         (
             image(2, 2, 1),
             None,
-            r"made images of 2×2×1 \(.*\) but images of 4×4×1 \(.*\) are declared. Have it",
+            r"made images of 2×2×1 \(.*\), but images of 4×4×1 \(.*\) are declared. Have it",
         ),
         (image(4, 4, 1), (8, 8, 1), r"made images of 4×4×1 .* but images of 8×8×1 "),
         (pe.Texts.of(["a text"], 20), None, r"made texts, but images are declared"),
