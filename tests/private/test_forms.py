@@ -209,7 +209,7 @@ def test_an_address_survives_the_way_through_a_recipe_and_needs_a_named_ledger_f
         == source
     )
     with pytest.raises(
-        RecipeError, match=r"private\.ledger_file is not set, .* beside s3://bucket/a b/x"
+        RecipeError, match=r"No ledger file can lie beside s3://bucket/a b/x"
     ):
         data_set_ledger(source)
     named = data_set_ledger(
