@@ -249,7 +249,7 @@ def test_a_model_of_a_run_is_known_by_what_lies_beside_it(
         (tmp_path / "net").symlink_to(model)
         model = tmp_path / "net"
     with pytest.raises(
-        RecipeError, match=r"comes from the run /.*(a|net|model), .* is not counted here"
+        RecipeError, match=r"comes from the run /.*(a|net|model), .* are not counted here"
     ):
         begin(files, tmp_path / "b", make(model))
 
@@ -271,7 +271,7 @@ def test_whatever_a_recipe_takes_from_a_run_is_found(
 ) -> None:
     wanted = common(files / "first.npz", api=make(network / name))
     with pytest.raises(
-        RecipeError, match=r"comes from the run /.*, whose private .* is not counted here"
+        RecipeError, match=r"comes from the run /.*, which may have used .* are not counted here"
     ):
         check_other_runs(wanted, ())
 
