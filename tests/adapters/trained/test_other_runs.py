@@ -82,7 +82,7 @@ def test_a_version_that_forgets_what_the_fit_cost_is_caught(
     files: Path, fitted: pe.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("adapters.trained.reused._with_own_names", lambda _: ())
-    refused(files, reusing(fitted), tmp_path / "b", "is not counted here")
+    refused(files, reusing(fitted), tmp_path / "b", "not counted here")
 
 
 def test_a_fit_that_was_charged_twice_counts_twice_and_one_that_cost_too_much_is_refused(
