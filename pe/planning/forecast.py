@@ -336,8 +336,7 @@ def forecast(
     if embedding is not None and info_of(embedding).hosts:  # a plan asks no other machine
         embedding = None
     delta = recipe.privacy.delta
-    total_epsilon = inf if recipe.privacy.noiseless else epsilon(plan.releases, delta)
-    plain = Forecast(
+    counted = Forecast(
         choice=choice,
         plan=plan,
         iterations=_iterations(recipe, plan, api),
@@ -345,7 +344,7 @@ def forecast(
         has_price=not any(
             info.hosts is None or info.elsewhere for info in without_price(recipe, api)
         ),
-        epsilon=total_epsilon,
+        epsilon=inf if recipe.privacy.noiseless else epsilon(plan.releases, delta),
         degree=None if api is None else api.capabilities.degree,
         disk=disk_of(recipe, plan, api),
         clock=held_back(recipe, plan, api, embedding, dry_runs),
@@ -353,21 +352,34 @@ def forecast(
         dry_runs=dry_runs,
         precision=checks.precision_of(api),
     )
-    # What follows from the numbers of calls and images that are foretold.
+    return _judge(counted, api, embedding, here, samples_per_second)
+
+
+def _judge(
+    counted: Forecast,
+    api: Generator | None,
+    embedding: object | None,
+    here: Sequence[str],
+    samples_per_second: float | None,
+) -> Forecast:
+    """Add what follows from the calls and images: cost, time, usefulness, and warnings."""
+    recipe = counted.choice.recipe
+    plan = counted.plan
     price = price_of(recipe)
-    calls = plain.calls
-    images = plain.images
+    calls = counted.calls
+    images = counted.images
     usage = None if calls is None and price.call else usage_of(price, api, calls or 0, images)
-    cost = price.most_of(usage) if plain.has_price and usage is not None else None
+    cost = price.most_of(usage) if counted.has_price and usage is not None else None
     seconds = None if samples_per_second is None else images / samples_per_second
     needs = {"max_images": images, "max_cost": cost, "max_seconds": seconds}
-    told = notices(recipe, plan, total_epsilon, api, embedding)
+    told = notices(recipe, plan, counted.epsilon, api, embedding)
+    # What keeps a run from starting comes first, and what costs ε in other runs comes last.
     warnings = [
         *here,
         *checks.refusals(*([] if api is None else [partial(checks.check_degrees, plan, api)])),
         *checks.cost_warnings(recipe, api, calls, needs),
         *sentences(told, "overlap", "shape", "guarantee", "votes", "setting"),
-        *filter(None, [plain.clock.warning]),
+        *filter(None, [counted.clock.warning]),
         *sentences(told, "network"),
         *checks.data_set_warnings(recipe, plan.releases),
         *checks.refusals(
@@ -377,8 +389,14 @@ def forecast(
     ]
     expected = ""
     if api is not None:
-        expected = expect(recipe, plan, plain.signals, info_of(api), total_epsilon)
-    return replace(plain, cost=cost, seconds=seconds, expected=expected, warnings=tuple(warnings))
+        expected = expect(recipe, plan, counted.signals, info_of(api), counted.epsilon)
+    return replace(
+        counted,
+        cost=cost,
+        seconds=seconds,
+        expected=expected,
+        warnings=tuple(warnings),
+    )
 
 
 def _iterations(recipe: Recipe, plan: Plan, api: Generator | None) -> tuple[Iteration, ...]:
