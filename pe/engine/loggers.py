@@ -193,16 +193,13 @@ class _Bar(Task):
         self._task = task
 
     def advance(self, count: int, cost: str = "") -> None:
-        self._bars.update(
-            self._task,
-            advance=count,
-            spent=cost,
-            refresh=not self._bars.live.auto_refresh,
-        )
+        self._update(advance=count, spent=cost)
 
     def wait(self, words: str) -> None:
-        waits = escape(printable(words))
-        self._bars.update(self._task, waits=waits, refresh=not self._bars.live.auto_refresh)
+        self._update(waits=escape(printable(words)))
+
+    def _update(self, **values: Any) -> None:
+        self._bars.update(self._task, refresh=not self._bars.live.auto_refresh, **values)
 
 
 class _Line(Task):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from pe.errors import printable
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 def page(package: str, template: str, **values: Any) -> str:
@@ -12,6 +16,12 @@ def page(package: str, template: str, **values: Any) -> str:
 
     It is plain text, where HTML's escapes would be text. A missing value is an error.
     """
+    return _environment(package).get_template(template).render(values)
+
+
+@cache
+def _environment(package: str) -> Environment:
+    """Return a package's templates, which are compiled once."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(  # noqa: S701
@@ -22,4 +32,4 @@ def page(package: str, template: str, **values: Any) -> str:
         keep_trailing_newline=True,
     )
     environment.filters |= {"as": format, "printable": printable}
-    return environment.get_template(template).render(values)
+    return environment
