@@ -238,7 +238,7 @@ def test_prices_that_do_not_go_together_are_refused(tmp_path):
         **recipe(tmp_path, PEN | PRICED, PEN, limits=limits).api.model_dump(),
         "price": {"call": 1},
     }
-    with pytest.raises(RecipeError, match=r"api\.price and api\.of\.0\.price are given"):
+    with pytest.raises(RecipeError, match=r"api\.price and api\.of\.0\.price are both set"):
         recipe(tmp_path, limits=limits, api=both)
     with pytest.raises(
         RecipeError, match=r"prices are in EUR and USD: state all of them in one currency"
