@@ -125,7 +125,7 @@ def test_console_output_tells_neither_the_number_of_records_nor_what_is_skipped(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("run recipe.yaml --set private.path=nowhere", "nothing at /.*/nowhere: say where"),
+        ("run recipe.yaml --set private.path=nowhere", "nothing at /.*/nowhere. Set"),
         ("run recipe.yaml --out public", "public exists already"),
         ("run recipe.yaml --out file/inside", "Not a directory"),
         ("run recipe.yaml --resume", "`--resume` needs `--out`"),

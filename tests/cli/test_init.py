@@ -137,7 +137,7 @@ def test_it_asks_nothing_that_its_flags_answer(scans):
         (
             "a.jsonl",
             ["--api", "openai_images", *STATED],
-            "it makes images, and the private records are texts: name",
+            "it makes images, but the private records are texts. Name",
         ),
         (
             "scans",

@@ -192,7 +192,7 @@ NO_OTHER = [
     ("None", "or `privacy: none`: no noise and no guarantee, for studies .it is 'None'."),
     (
         {"noise": "none", "epsilon": 1},
-        "noise is none, so epsilon cannot be given: leave it out, or noise",
+        "with noise: none, epsilon has no meaning: remove it, or remove noise",
     ),
     (
         {"noise": "little", "epsilon": 1, "delta": 1e-5},
@@ -212,7 +212,7 @@ def test_no_other_word_turns_the_noise_off(without):
 def test_a_fitted_generator_needs_noise_and_the_planner_needs_none(without):
     with pytest.raises(
         RecipeError,
-        match="privacy is none, and 'trained' is fitted on the private records with noise",
+        match="'trained' is fitted on the private records, which needs noise",
     ):
         lay_out(Recipe.load(without, ("api={kind: trained, path: nowhere}",)))
     chosen = choose_evolution(Recipe.load(without, ("evolution=auto",)))

@@ -65,7 +65,7 @@ def test_an_interrupted_extension_goes_on_and_asks_for_nothing_twice(run):
         extend(run, 30, api=failing)
     with pytest.raises(
         RunError,
-        match=r"An extension by 30 .* was interrupted: .* delete .*extension\.json to give it up",
+        match=r"An extension by 30 .* was interrupted. .* delete .*extension\.json to give it up",
     ):
         extend(run, 31, api=api)
     given_up = pe.Run(shutil.copytree(run.folder, run.folder.parent / "given_up"))

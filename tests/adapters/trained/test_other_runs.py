@@ -82,7 +82,7 @@ def test_a_version_that_forgets_what_the_fit_cost_is_caught(
     files: Path, fitted: pe.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("adapters.trained.reused._with_own_names", lambda _: ())
-    refused(files, reusing(fitted), tmp_path / "b", "is not counted here")
+    refused(files, reusing(fitted), tmp_path / "b", "not counted here")
 
 
 def test_a_fit_that_was_charged_twice_counts_twice_and_one_that_cost_too_much_is_refused(
@@ -136,7 +136,7 @@ def test_the_run_holds_all_that_it_needs_to_grow(
 @pytest.mark.parametrize(
     ("section", "changes", "said"),
     [
-        ("api", {"fit": {"budget_share": 0.5}}, "is spent: leave it out"),
+        ("api", {"fit": {"budget_share": 0.5}}, "is spent. Remove"),
         ("private", {"classes": ["oh", "ell"]}, "the labels ell, oh, but this recipe says oh, ell"),
         (
             "private",
@@ -249,7 +249,7 @@ def test_a_model_of_a_run_is_known_by_what_lies_beside_it(
         (tmp_path / "net").symlink_to(model)
         model = tmp_path / "net"
     with pytest.raises(
-        RecipeError, match=r"comes from the run /.*(a|net|model), .* is not counted here"
+        RecipeError, match=r"comes from the run /.*(a|net|model), .* are not counted here"
     ):
         begin(files, tmp_path / "b", make(model))
 
@@ -271,7 +271,7 @@ def test_whatever_a_recipe_takes_from_a_run_is_found(
 ) -> None:
     wanted = common(files / "first.npz", api=make(network / name))
     with pytest.raises(
-        RecipeError, match=r"comes from the run /.*, whose private .* is not counted here"
+        RecipeError, match=r"comes from the run /.*, which may have used .* are not counted here"
     ):
         check_other_runs(wanted, ())
 

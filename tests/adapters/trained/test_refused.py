@@ -173,11 +173,11 @@ FEW = {"iterations": 2, "population": 8, "degree": [0.5, 0.1], "lookahead": 0}
         ),
         (
             {"privacy": {"noise_multiplier": 3, "delta": 1e-5}},
-            "leaves no budget to fit 'dpdm' with: give epsilon",
+            "leaves no budget to fit 'dpdm' with. Set .privacy.epsilon",
         ),
-        ({"evolution": {"iterations": 2, "population": 20}}, "api.fit.budget_share is missing"),
-        (ONE, "leaves nothing to evolve with"),
-        (MUCH, "cost ε = .* together, and the run has"),
+        ({"evolution": {"iterations": 2, "population": 20}}, "Set .api.fit.budget_share"),
+        (ONE, "leaves no budget for votes"),
+        (MUCH, "cost ε = .* together, but the run has"),
         ({"api": api("dpdm", device="cuda:99")}, "device is 'cuda:99', and this machine has"),
         (
             {
