@@ -1,5 +1,6 @@
-"""An engine loads a model on each device, makes items in batches, and halves a batch that does not
-fit into memory.
+"""An engine that loads a model on each device and makes items in batches.
+
+A batch that does not fit into memory is halved.
 """
 
 from __future__ import annotations
@@ -33,24 +34,21 @@ _loading = threading.Lock()  # diffusers patches torch while it loads, for all t
 class Group:
     """A queue of items of one kind, which all workers empty together."""
 
-    places: deque[
-        int
-    ]  # indices of the items that are left, in the order in which batches take them
-    make: Callable[
-        [Any, Sequence[int]], Sequence[Any]
-    ]  # (model, places) → an outcome for each place
+    # indices of the items that are left, in the order in which batches take them
+    places: deque[int]
+    # (model, places) → an outcome for each place
+    make: Callable[[Any, Sequence[int]], Sequence[Any]]
     noun: str  # the word for one item in messages
     size: str = ""  # words for the size of an item, for the message that even one is too large
     smaller: str = ""  # the advice of that message, before the engine's
-    kind: Hashable = (
-        None  # groups of equal kind need the same memory for an item, so they share a batch size
-    )
+    # groups of equal kind need the same memory for an item, so they share a batch size
+    kind: Hashable = None
     outcomes: dict[int, Any] = field(default_factory=dict)  # place → outcome
     share: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, size: int) -> list[int]:
-        """Remove and return the next `size` places, or a worker's fair share when that is less."""
+        """Remove and return the next `size` places, or a worker's fair share if that is less."""
         with self.lock:
             return [self.places.popleft() for _ in range(min(size, self.share, len(self.places)))]
 
@@ -103,13 +101,18 @@ class DeviceEngine:
         self._opening = threading.Lock()
 
     def load(self) -> None:
-        """Load the model on every device now, not at the first item; see `make` for errors."""
+        """Load the model on every device now instead of at the first item.
+
+        `make` lists the errors.
+        """
         workers = self._open()
         if any(worker.model is None for worker in workers):
             _all([worker.thread.submit(worker.load) for worker in workers])
 
     def make(self, group: Group) -> dict[int, Any]:
-        """Return an outcome for each place of a group. Several threads may call it.
+        """Return an outcome for each place of a group.
+
+        Several threads may call it.
 
         Raises:
             RecipeError: a device or the weights are not there, or the model cannot be set up as
@@ -147,15 +150,14 @@ class _Worker:
         self._load = load
         self._remedy = remedy
         self._first = (1, most) if batch_size is None else (batch_size, batch_size)
-        self._sizes: dict[
-            Hashable, tuple[int, int]
-        ] = {}  # kind → size of the next batch, and the largest to try
+        # kind → size of the next batch, and the largest to try
+        self._sizes: dict[Hashable, tuple[int, int]] = {}
 
     def drain(self, group: Group) -> None:
-        """Make batches until the group is empty. An error empties it for all workers.
+        """Make batches until the group is empty.
 
-        The size of a batch doubles after each full one, and is halved for good where memory does
-        not suffice.
+        An error empties it for all workers. The size of a batch doubles after each full one, and is
+        halved for good when memory does not suffice.
         """
         import torch
 
@@ -190,7 +192,10 @@ class _Worker:
             raise
 
     def load(self) -> Any:
-        """Return the model, loaded at the first call; to be called in the worker's thread only."""
+        """Return the model, which the first call loads.
+
+        Only the worker's own thread may call it.
+        """
         if self.model is None:
             try:
                 with _loading:

@@ -1,9 +1,8 @@
-"""Language models on this machine: code that comes with a model is not run, and each device has a
-copy of the model.
+"""Language models on this machine, with a copy of the model on each device.
 
-All randomness of a text comes from its item's seed, which gives a number for each token. Neither
-the order of the items nor the rest of a batch changes a text, except through rounding in a batch
-(not with `batch_size: 1`).
+Code that comes with a model is not run. All randomness of a text comes from its item's seed, which
+gives a number for each token. Neither the order of the items nor the rest of a batch changes a
+text, except through rounding in a batch (not with `batch_size: 1`).
 """
 
 from __future__ import annotations
@@ -58,8 +57,7 @@ INFO = PluginInfo(
     modality="texts", hosts=(), machine_settings=("device", "batch_size", "chunk", "offline")
 )
 REQUESTS = 2
-"""Requests at once: a second one waits while the first is worked on, so that no device is idle
-between them."""
+"""Requests at once: a second one waits, so that no device is idle between two."""
 
 
 class LocalModel(Settings):
@@ -131,8 +129,9 @@ class LocalModel(Settings):
 
 
 class LocalTexts(Generator):
-    """A generator of texts by a local model: draws prompts, returns parents at degree 0, uses all
-    devices by batch.
+    """A generator of texts by a local model on all devices.
+
+    It draws prompts, and returns the parents at degree 0.
     """
 
     info = INFO
@@ -159,11 +158,11 @@ class LocalTexts(Generator):
         return self._prompts.draw(labels, seeds)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent; at degree 0 return the parents.
+        """Vary each parent, or return the parents if the degree is 0.
 
         Raises:
             RecipeError: the weights or the device are not there.
-            APIError: the parents are no texts, or the device has not enough memory for one text.
+            APIError: the parents are not texts, or the device has too little memory for one text.
         """
         return (
             Answer(request.samples, usage=Usage(0)) if request.degree == 0 else self._vary(request)
@@ -201,7 +200,7 @@ def pick(scores: torch.Tensor, numbers: Float64Array) -> torch.Tensor:
     """Draw a token for each row of scores by the row's number in [0, 1): int64 (n, 1)."""
     import torch
 
-    wide = torch.float32 if scores.device.type == "mps" else torch.float64  # mps has no larger one
+    wide = torch.float32 if scores.device.type == "mps" else torch.float64  # mps has no float64
     shares = scores.to(wide).softmax(-1).cumsum(-1)
     points = torch.as_tensor(numbers, dtype=wide, device=scores.device)[:, None] * shares[:, -1:]
     return torch.searchsorted(shares, points, right=True).clamp(max=scores.shape[-1] - 1)
@@ -259,7 +258,7 @@ class CausalLM(LocalTexts):
 
     @property
     def capabilities(self) -> Capabilities:
-        """A request holds any items. The degree is put in words, which a model may ignore."""
+        """A request holds any items, and the degree is put in words, which a model may ignore."""
         return Capabilities(self._config.chunk, REQUESTS, "nothing", "wording")
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
@@ -267,7 +266,7 @@ class CausalLM(LocalTexts):
         return self._asking.describe(degree)
 
     def describe_answers(self) -> str:
-        """See `Generator.describe_answers`."""
+        """Describe the answers so far, as `Generator.describe_answers` says."""
         return self._answers.describe()
 
     def random_api(self, request: RandomRequest) -> Answer:
@@ -312,7 +311,7 @@ class _Writer:
     def write(self, prompts: Sequence[str], seeds: Seeds) -> list[Outcome]:
         """Write a text for each prompt, with tokens drawn by the prompt's seed.
 
-        Failed if the prompt is too long.
+        A prompt that is too long becomes Failed.
         """
         rows = [self._tokens(prompt) for prompt in prompts]
         fits = [i for i, row in enumerate(rows) if self._room is None or len(row) <= self._room]
@@ -367,8 +366,9 @@ class _Writer:
         )
 
         def draw(input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-            """Rule out all tokens of each row but one, which is drawn by a number from the row's
-            seed and the step.
+            """Rule out all tokens of each row but one.
+
+            That one is drawn by a number from the row's seed and the step.
             """
             token = pick(scores, uniforms(seeds, f"token/{input_ids.shape[1] - width}"))
             return torch.full_like(scores, -torch.inf).scatter(1, token, 0.0)
@@ -421,8 +421,7 @@ class MaskedSettings(LocalModel, Drawn):
 
 
 class MaskedLM(LocalTexts):
-    """Texts near public ones, with an exact degree: a masked language model on this machine fills
-    in.
+    """Texts near public ones, in which a masked language model on this machine fills in words.
 
     The degree is exactly the share of a parent's tokens that are masked, rounded to a whole number,
     at least one. The other tokens stay; spaces and case come from the tokenizer. Samples carry as
@@ -451,7 +450,7 @@ class MaskedLM(LocalTexts):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any items in a request. Degrees are obeyed exactly."""
+        """A request holds any items, and degrees are obeyed exactly."""
         return Capabilities(self._config.chunk, REQUESTS, "nothing", "exact")
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
@@ -506,6 +505,8 @@ class _Filler:
 
     def fill(self, texts: Sequence[str], seeds: Seeds, degree: float) -> list[Outcome]:
         """Fill in the share `degree` of each text's tokens anew, in an order drawn by its seed."""
+        # All places are masked at first, and each pass fills in a share of them, so that later
+        # passes see what earlier ones wrote.
         numbers = seeds.tolist()
         rows = [
             np.array(self._tokenizer(text, verbose=False)["input_ids"], np.int64) for text in texts
@@ -534,7 +535,7 @@ class _Filler:
         return text or Failed("the model filled in nothing that can be read")
 
     def _fault(self, row: Tokens, free: Tokens) -> Failed | None:
-        """Return why a text cannot be filled in. None if it can."""
+        """Return why a text cannot be filled in, or None if it can."""
         if not len(free):
             return Failed("the text has no token that could be masked", rejected=True)
         if len(row) <= self._longest:
@@ -552,6 +553,7 @@ class _Filler:
         """
         import torch
 
+        # The scores of all places to fill, over all rows, lie below each other in one matrix.
         width = max(map(len, rows))
         ids = np.full((len(rows), width), self._pad)
         mask = np.zeros_like(ids)

@@ -45,20 +45,19 @@ _TAKEN = ("label", "prompt", "text", "words", "drawn", "generator", "soft_label"
 
 @dataclass(frozen=True)
 class TextPrompts:
-    """Public prompts and attributes (name → values), from which a prompt and a value of each
-    attribute are drawn.
-    """
+    """Public prompts and attributes (name → values), which are drawn for each item."""
 
     prompts: Prompts
     attributes: Mapping[str, Prompts]
-    shares: dict[str, Shares] = field(
-        default_factory=dict
-    )  # attribute → shares of its values; others: even
+    # attribute → shares of its values; other attributes draw evenly
+    shares: dict[str, Shares] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: Drawn) -> TextPrompts:
-        """Read a recipe; raise RecipeError if a list is empty, or an attribute has a name that is
-        not allowed.
+        """Read the prompts and attributes of a recipe.
+
+        Raises:
+            RecipeError: a list is empty, or an attribute has a name that is not allowed.
         """
         attributes = config.attributes or {}
         for name in attributes:
@@ -74,8 +73,9 @@ class TextPrompts:
 
     @property
     def by_label(self) -> bool:
-        """True if the prompts, or the values of an attribute, tell a text's label: see
-        `Prompts.by_label`.
+        """True if the prompts, or the values of an attribute, tell a text's label.
+
+        See `Prompts.by_label`.
         """
         return any(each.by_label for each in (self.prompts, *self.attributes.values()))
 
@@ -86,14 +86,14 @@ class TextPrompts:
             values.check(labels)
 
     def draw(self, labels: Sequence[str], seeds: Seeds) -> Conditions:
-        """Draw the attributes and the prompt of each item by its seed alone; for RecipeError see
-        `check`.
+        """Draw the attributes and the prompt of each item by its seed alone.
+
+        Raises:
+            RecipeError: see `check`.
         """
         columns = {}
-        for (
-            name,
-            values,
-        ) in self.attributes.items():  # other seeds for each, so that attributes are independent
+        for name, values in self.attributes.items():
+            # other seeds for each, so that attributes are independent
             numbers = (uniforms(seeds, f"attribute/{name}") * 2.0**53).astype(seeds.dtype)
             columns[name] = values.draw(labels, numbers, self.shares.get(name))[PROMPT]
         prompts = [
@@ -103,10 +103,7 @@ class TextPrompts:
         return Conditions(columns | {PROMPT: np.array(prompts, dtype=np.str_)})
 
     def of_request(self, request: RandomRequest | VariationRequest) -> Conditions:
-        """Return the conditions that the items of a request carry.
-
-        Draw them if the items carry no prompt.
-        """
+        """Return the conditions that a request carries, or draw them if it carries no prompt."""
         return (
             request.conditions
             if PROMPT in request.conditions
@@ -125,7 +122,11 @@ class Asking:
 
     @classmethod
     def of(cls, config: Written) -> Asking:
-        """Read a recipe; raise RecipeError if a wording or a list is missing."""
+        """Read a recipe.
+
+        Raises:
+            RecipeError: a wording or a list is missing.
+        """
         ladder = Ladder.of(
             WORDINGS[config.variation] if config.wordings is None else config.wordings
         )
@@ -134,7 +135,7 @@ class Asking:
 
     @property
     def fills(self) -> bool:
-        """True if variations fill in blanks. False if they paraphrase."""
+        """True if variations fill in blanks, false if they paraphrase."""
         return self.config.variation == "fill_in"
 
     def describe(self, degree: float) -> str:
@@ -157,7 +158,7 @@ class Asking:
     def for_variations(self, request: VariationRequest) -> list[str]:
         """Return the text that asks for each parent's variation.
 
-        The parent's prompt if no word of the parent stays.
+        If no word of the parent stays, this is the parent's prompt.
         """
         conditions = self.prompts.of_request(request)
         columns = {
@@ -184,40 +185,42 @@ class Asking:
         wording = self.ladder.word(degree, "{prompt}", seed >> 8)
         if "{text}" not in wording:
             wording = f"{wording}\n\n{{text}}"
-        keys = (
-            () if self.config.structure is None else self.config.structure.keys
-        )  # no blank takes their place
+        # no blank takes the place of a key
+        keys = () if self.config.structure is None else self.config.structure.keys
         text_sent = blank(text, degree, seed, keys) if self.fills else text
         return fill_names(
             wording, {**values, "text": text_sent, "words": str(self._length(text, degree, seed))}
         )
 
     def _length(self, text: str, degree: float, seed: int) -> int:
-        """Return the number of words to ask for: the parent's number plus a normal draw, at least
-        `least_words`.
+        """Return the number of words to ask for, at least `least_words`.
+
+        It is the parent's number of words plus a normal draw.
         """
         longer = generator(seed, "length").normal(0.0, self.config.length_sigma * degree)
         return max(self.config.least_words, len(words_of(text)) + round(longer))
 
 
 def words_of(text: str) -> list[re.Match[str]]:
-    """Find the words of a text; in a text without letters and digits, runs of characters other than
-    spaces.
+    """Find the words of a text.
+
+    If a text has no letters or digits, its words are the runs of characters between spaces.
     """
     return list(_WORD.finditer(text)) or list(re.finditer(r"\S+", text))
 
 
 def share_of(count: int, degree: float) -> int:
-    """Return the whole number nearest to the share `degree`, in (0, 1], of `count` ≥ 1 pieces; at
-    least 1.
+    """Return how many of `count` pieces the share `degree` is, rounded, at least 1.
+
+    `count` is at least 1, and `degree` lies in (0, 1].
     """
     return min(count, max(1, floor(count * degree + 0.5)))
 
 
 def blank(text: str, degree: float, seed: int, keys: Sequence[str] = ()) -> str:
-    """Return the text with a share `degree` of its words, drawn by the seed, replaced by blanks.
+    """Return the text with a share `degree` of its words replaced by blanks.
 
-    `keys` stay.
+    The seed draws the words, and `keys` stay.
     """
     spans = [one.span() for key in keys for one in re.finditer(re.escape(key), text)]
     words = [
@@ -231,7 +234,11 @@ def blank(text: str, degree: float, seed: int, keys: Sequence[str] = ()) -> str:
 
 
 def strings_of(samples: Samples) -> list[str]:
-    """Return the parents as strings; raise APIError if they are no texts."""
+    """Return the parents as strings.
+
+    Raises:
+        APIError: they are not texts.
+    """
     if not isinstance(samples, Texts):
         raise APIError(f"A language model varies texts, not {samples.kind}.")
     return samples.strings
@@ -240,7 +247,7 @@ def strings_of(samples: Samples) -> list[str]:
 def answer_of(
     outcomes: Sequence[Outcome], longest: int, conditions: Conditions, usage: Usage | None = None
 ) -> Answer:
-    """Return the answer made of one outcome per item of the request.
+    """Return an answer from one outcome per item of the request.
 
     Args:
         outcomes: a text for each item, or why there is none.
@@ -266,15 +273,14 @@ _COPY = "the model wrote one of its examples again"
 
 
 def _is_copy(text: Outcome, examples: str) -> bool:
-    """True if at least half of a text's runs of eight words are in its examples; of a shorter text,
-    all its words.
+    """Return true if at least half of a text's runs of eight words are in its examples.
+
+    A shorter text is a copy if all its words are there.
     """
     runs = runs_of_words(text) if isinstance(text, str) else set()
     older = set[tuple[str, ...]]().union(*map(runs_of_words, examples.split(BETWEEN)))
     return len(runs & older) * 2 >= len(runs) > 0
 
-
-# Turn the texts that a language model wrote into samples, and count what was taken off or failed.
 
 _WHOLE = ("", "stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete")
 _CUT = ("length", "max_tokens", "max_output_tokens", "model_length")
@@ -292,7 +298,7 @@ Cohere, Gemini, Mistral and Zhipu, as gateways pass them on."""
 
 
 class TextAnswers:
-    """Turns the answers of a model into samples and counts their faults.
+    """Turns the answers of a model into samples, and counts their faults.
 
     Several threads may use it at once.
     """
@@ -363,8 +369,9 @@ class TextAnswers:
         return text
 
     def take_finished(self, answer: str, reason: object) -> Outcome:
-        """Turn an answer with a finish_reason into a sample, as `take` does, or return why there is
-        none.
+        """Turn an answer with a finish_reason into a sample, as `take` does.
+
+        Return the reason if there is no sample.
         """
         word = str(reason or "").lower()
         if word in _WITHHELD:
@@ -380,11 +387,10 @@ class TextAnswers:
         return self.take(answer, is_whole=word not in _CUT)
 
     def describe(self) -> str:
-        """Return a sentence that counts answers with markup, those that gave no text, and those
-        that begin alike.
+        """Return a sentence that counts faults of the answers, and those that begin alike.
 
-        Answers begin alike if a fifth of them, and four or more, have the same first 16 characters,
-        as all JSON may.
+        The faults are markup around a text, and answers without a text. Answers begin alike if a
+        fifth of them, and four or more, share their first 16 characters, as all JSON may.
         """
         with self._lock:
             parts = [f"{count:,} × {what} taken off" for what, count in self._marks.most_common()]

@@ -1,6 +1,4 @@
-"""Settings of generators of texts: public prompts, what a model is asked for, and the form of the
-samples.
-"""
+"""Settings of generators of texts: public prompts, wordings, and the form of the samples."""
 
 from __future__ import annotations
 
@@ -139,9 +137,7 @@ def fill_names(text: str, values: Mapping[str, str]) -> str:
 
 
 def _all_texts(setting: object) -> list[str]:
-    """Return the texts of a setting, which holds one, a list, or either for each label or
-    degree.
-    """
+    """Return the texts of a setting: one, a list, or either for each label or degree."""
     if isinstance(setting, Mapping):
         return [text for each in setting.values() for text in _all_texts(each)]
     return [setting] if isinstance(setting, str) else [str(each) for each in setting]  # type: ignore[attr-defined]

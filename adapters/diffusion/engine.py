@@ -1,6 +1,4 @@
-"""The engine of diffusion models, and the settings and answers that the diffusion adapters
-share.
-"""
+"""The engine of diffusion models, and what the diffusion adapters share."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from pe.plugins.specs import plugin
 
 
 class Engine(DeviceEngine):
-    """The engine of diffusion models; see `DeviceEngine`."""
+    """The engine of diffusion models, built on `DeviceEngine`."""
 
     def __init__(self, load: Load, **options: Any) -> None:
         super().__init__(
@@ -35,11 +33,9 @@ class Engine(DeviceEngine):
     def run(self, items: Sequence[Item]) -> list[Outcome]:
         """Return an image, a refusal or a failure for each item, in order.
 
-        Items may differ in all their settings.
-
-        Degree 0 is the item's image itself. An item that the model cannot make (a degree that
-        leaves no step, a class that the model lacks) is a failure of that item alone, not to be
-        tried again.
+        Items may differ in all their settings. For degree 0 the outcome is the item's own image. If
+        the model cannot make an item (the degree leaves no step, the model lacks the class), only
+        that item fails, and it is not tried again.
 
         Raises:
             RecipeError, APIError: see `make`.
@@ -84,7 +80,7 @@ def _group(items: Sequence[Item], places: deque[int]) -> Group:
 
 
 def _outcomes(model: Model, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
-    """Return the outcomes of one batch. An item that cannot be made spoils no other."""
+    """Return the outcomes of one batch, in which an item that cannot be made spoils no other."""
     try:
         return (model.sample if job.degree is None else model.vary)(job, items)
     except APIError as error:
@@ -125,15 +121,17 @@ class LocalDiffusion(Generator):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Requests of up to `chunk` items of any kind, two at once, so that the next is ready when
-        a device is free.
+        """Up to `chunk` items of any kind per request, and two requests at once.
+
+        The second request keeps a device busy when it has finished the first.
         """
         return Capabilities(self.chunk, 2)
 
     def describe_precision(self) -> str:
         """Describe the precision of the arithmetic on this machine.
 
-        Raise RecipeError if it lacks a device.
+        Raises:
+            RecipeError: the machine lacks the device.
         """
         return describe_precision(self.device, self.precision)
 
@@ -145,9 +143,9 @@ class LocalDiffusion(Generator):
 def answer_of_outcomes(
     outcomes: Sequence[Outcome], shape: ImageShape, conditions: Conditions
 ) -> Answer:
-    """Return the answer made of an outcome and a row of `conditions` for each item.
+    """Return an answer from one outcome and one row of `conditions` per item.
 
-    `shape` is a sample's h, w, c.
+    `shape` is the height, width and channels of a sample.
     """
     images = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, np.ndarray)}
     missing = {
@@ -158,7 +156,11 @@ def answer_of_outcomes(
 
 
 def parents_of(samples: Samples) -> list[Pixels]:
-    """Return the pixels of each parent. Raise APIError if the samples are no images."""
+    """Return the pixels of each parent.
+
+    Raises:
+        APIError: the samples are not images.
+    """
     if not isinstance(samples, Images):
         raise APIError(f"A diffusion model varies images, not {samples.kind}.")
     return list(samples.pixels)

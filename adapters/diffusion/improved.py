@@ -1,7 +1,7 @@
-"""Images from checkpoints of improved diffusion (Nichol & Dhariwal 2021): DDIM (Song et al. 2021),
-cosine schedule.
+"""Images from checkpoints of improved diffusion (Nichol & Dhariwal 2021).
 
-The Private Evolution paper made its CIFAR-10 and Camelyon17 results with such checkpoints.
+Sampling is DDIM (Song et al. 2021) on a cosine schedule. The Private Evolution paper used such
+checkpoints for its CIFAR-10 and Camelyon17 results.
 """
 
 from __future__ import annotations
@@ -45,16 +45,18 @@ _PUBLISHED: dict[str, tuple[int | None, bool]] = {
     "imagenet64_cond_270M_250K": (1000, False),
     "imagenet64_uncond_100M_1500K": (None, True),
 }
-"""Name → number of classes (None: no classes), and true if trained with times from 0 to 1,000
-instead of 4,000."""
+"""Name → number of classes (None: no classes), and whether its times go up to 1,000.
+
+The times of the other network go up to 4,000."""
 
 
 class CosineDDIM:
-    """Deterministic DDIM on `steps` of the trained timesteps, with the interface of diffusers'
-    schedulers.
+    """Deterministic DDIM with the interface of diffusers' schedulers.
 
-    `alpha_bar` is ᾱ, float64 (TRAINED,): the share of the image's variance at each trained
-    timestep.
+    Attributes:
+        alpha_bar: ᾱ, the share of the image's variance at each trained timestep, float64
+            (TRAINED,).
+        timesteps: the chosen timesteps, from the noisiest down.
     """
 
     init_noise_sigma = 1.0
@@ -68,7 +70,8 @@ class CosineDDIM:
     def set_timesteps(self, steps: int) -> None:
         """Choose `steps` of the trained timesteps.
 
-        Raise APIError if the spacing cannot give exactly that number.
+        Raises:
+            APIError: the spacing cannot give exactly that number.
         """
         import torch
 
@@ -88,19 +91,17 @@ class CosineDDIM:
     def step(
         self, output: Tensor, timestep: int, x: Tensor, generator: Any = None
     ) -> SimpleNamespace:
-        """Return as `prev_sample` the predicted image, cut to [−1, 1], with as much noise as the
-        next timestep has.
+        """Return as `prev_sample` the noised images one timestep further down.
 
-        `output` is the predicted noise ε, n×c×h×w, in the noised images x; no random number is
-        drawn.
+        The image is predicted from `output`, the predicted noise ε (n×c×h×w), and cut to [−1, 1];
+        then it gets as much noise as the next timestep has. No random number is drawn.
         """
         now = self.alpha_bar[timestep]
         after = self._next[timestep]
         then = 1.0 if after is None else self.alpha_bar[after]
         image = ((x - math.sqrt(1 - now) * output) / math.sqrt(now)).clamp(-1, 1)
-        noise = (x - math.sqrt(now) * image) / math.sqrt(
-            1 - now
-        )  # the noise in x beside the cut image
+        # the noise in x beside the cut image, which differs from `output` where the cut changed it
+        noise = (x - math.sqrt(now) * image) / math.sqrt(1 - now)
         return SimpleNamespace(prev_sample=math.sqrt(then) * image + math.sqrt(1 - then) * noise)
 
 
@@ -115,31 +116,27 @@ def cosine(steps: int) -> Float64Array:
 
 
 def check_steps(steps: int, spacing: Spacing) -> None:
-    """Raise RecipeError if `steps` is not from 2 to 4,000, or the spacing cannot give that number
-    of timesteps.
-    """
+    """Raise RecipeError unless `steps` is from 2 to 4,000 and possible with this spacing."""
     if not 2 <= steps <= TRAINED:
         raise RecipeError(f"steps is {steps}: it must lie from 2 to {TRAINED}.")
     respace(TRAINED, steps, spacing)
 
 
 def respace(total: int, steps: int, spacing: Spacing) -> list[int]:
-    """Return `steps` of the timesteps 0 … total−1, 2 ≤ `steps` ≤ `total`, ascending and evenly
-    spaced from 0 on.
+    """Return `steps` of the timesteps 0 … total−1, ascending and evenly spaced from 0.
 
-    `ends`: up to total−1, which is pure noise (`timestep_respacing` N of the published code).
-    `stride`: one every total/steps timesteps, rounded up (`ddimN` there), so the largest may lie
-    below total−1: for 10 steps of 4,000 it is 3,600, where the noised image still holds 2.4 % of
-    the image's variance.
+    `ends` goes up to total−1, which is pure noise (`timestep_respacing` N of the published code).
+    `stride` takes one every total/steps timesteps, rounded up (`ddimN` there), so the largest may
+    be below total−1: with 10 steps of 4,000 it is 3,600, where the noised image still holds 2.4 %
+    of the image's variance. `steps` lies from 2 to `total`.
 
     Raises:
         RecipeError: with `stride`, no whole distance gives exactly `steps` timesteps.
     """
     if spacing == "ends":
         apart = (total - 1) / (steps - 1)
-        return [
-            round(place) for place in accumulate(repeat(apart, steps - 1), initial=0.0)
-        ]  # summed, as published
+        # summed one by one, as in the published code: products may round to other timesteps
+        return [round(place) for place in accumulate(repeat(apart, steps - 1), initial=0.0)]
     timesteps = list(range(0, total, -(-total // steps)))
     if len(timesteps) != steps:
         raise RecipeError(
@@ -151,7 +148,7 @@ def respace(total: int, steps: int, spacing: Spacing) -> list[int]:
 
 @plugin
 class ImprovedFiles:
-    """A checkpoint and how its network was trained; see `ImprovedDiffusion`."""
+    """A checkpoint and how its network was trained, with the settings of `ImprovedDiffusion`."""
 
     model: str = "imagenet64_cond_270M_250K"
     spacing: Spacing = "ends"
@@ -163,7 +160,7 @@ class ImprovedFiles:
     def is_rescaled(self) -> bool:
         """True if the network takes times from 0 to 1,000.
 
-        If `rescaled` is None, the published name tells.
+        If `rescaled` is None, the published name decides.
         """
         return (
             _PUBLISHED.get(Path(self.model).stem, (None, False))[1]
@@ -172,8 +169,9 @@ class ImprovedFiles:
         )
 
     def find(self) -> Path:
-        """Return the file `model`, or a published checkpoint in torch.hub's folder, fetched unless
-        `offline`.
+        """Return the checkpoint's file.
+
+        A published checkpoint is looked for in torch.hub's folder, and fetched unless `offline`.
         """
         if self.model not in _PUBLISHED:
             file = Path(self.model).expanduser()
@@ -190,9 +188,9 @@ class ImprovedFiles:
         return find_published(weights, self.offline)
 
     def class_count(self) -> int | None:
-        """Return the number of classes, known for published names, else read from the weights.
+        """Return the number of classes, or None if the network takes no classes.
 
-        None: no classes.
+        It is known for published names, and otherwise read from the weights.
         """
         from adapters.diffusion.improved_unet import shape_of
 
@@ -201,9 +199,10 @@ class ImprovedFiles:
         return shape_of(read_weights(self.find())).classes
 
     def load(self, device: torch.device, precision: Precision, compile: bool = False) -> PixelModel:  # noqa: A002
-        """Return the network and DDIM on the cosine schedule.
+        """Return the network with DDIM on the cosine schedule.
 
-        RecipeError if the weights are missing or do not fit.
+        Raises:
+            RecipeError: the weights are missing or do not fit.
         """
         from adapters.diffusion.improved_unet import ImprovedUNet, shape_of
 
@@ -229,18 +228,17 @@ class ImprovedFiles:
                 sample=network(x, (time.float() * scale).expand(len(x)), class_labels)
             )
 
-        parts: tuple[Any, Any] = (
-            unet,
-            CosineDDIM(self.spacing),
-        )  # called as diffusers' networks and schedulers are
+        # both have the call of diffusers' networks and schedulers
+        parts: tuple[Any, Any] = (unet, CosineDDIM(self.spacing))
         return PixelModel(
             *parts, (3, self.size, self.size), device, dtype, shape.classes, afresh=False
         )
 
 
 def is_improved(model: str) -> bool:
-    """Return true if a checkpoint is of improved diffusion, by its published name, the ending .pt,
-    or its tensors.
+    """Return true if a model is a checkpoint of improved diffusion.
+
+    This is told by its published name, the ending .pt, or its tensors.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -337,7 +335,7 @@ class ImprovedDiffusion(ImprovedFiles, OfClasses):
     ) -> Answer:
         """Return samples of `image_size`.
 
-        If `size` differs, the condition `drawn` holds the images as drawn.
+        If that is not `size`, the condition `drawn` holds the images as drawn.
         """
         answer = super()._answer(job, seeds, images, classes)
         if self._side == self.size:

@@ -1,6 +1,4 @@
-"""The items that a diffusion model makes, their jobs and seeds, and the number of steps that a
-degree runs.
-"""
+"""The items that a diffusion model makes, their jobs, seeds and numbers of steps."""
 
 from __future__ import annotations
 
@@ -24,9 +22,8 @@ Pixels = UInt8Array
 Outcome = Pixels | Refused | Failed
 Number = TypeVar("Number", int, float)
 
-_HEADER = (
-    24  # bytes before the words in the state of torch's Mersenne Twister: seed, left, seeded, next
-)
+# bytes before the words in the state of torch's Mersenne Twister: seed, left, seeded, next
+_HEADER = 24
 _WORDS = 624
 _LOST = Failed(
     "the model's image holds values that are no numbers (precision fp32 or bf16 may heal it)"
@@ -46,8 +43,12 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """One image to make: its seed (uint64), the parent to vary if any (uint8 h×w×c), and the prompt
-    or class.
+    """One image to make.
+
+    Attributes:
+        seed: uint64.
+        image: the parent to vary, uint8 h×w×c; None: draw a new image.
+        api_class: the model's class, for a model with classes.
     """
 
     job: Job
@@ -68,13 +69,12 @@ def tensors(images: Pixels, device: torch.device) -> torch.Tensor:
 def outcomes_of(images: torch.Tensor) -> list[Outcome]:
     """Return the pixels of images, n×h×w×c in [0, 1].
 
-    Failed for one that holds values that are no numbers.
+    An image that holds NaN or infinity becomes Failed.
     """
     finite = images.isfinite().flatten(1).all(dim=1).tolist()
+    # to bytes before they leave the GPU, so that less is copied
     levels = (images.nan_to_num() * 255).round().clamp(0, 255).byte()
-    pixels: Pixels = (
-        levels.contiguous().cpu().numpy()
-    )  # as bytes, so that less is copied from a GPU
+    pixels: Pixels = levels.contiguous().cpu().numpy()
     return [image if good else _LOST for image, good in zip(pixels, finite, strict=True)]
 
 
@@ -88,15 +88,16 @@ class Model(Protocol):
     def vary(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
         """Noise the items' images to `job.degree`, in (0, 1], and denoise them.
 
-        One outcome per item.
+        Return one outcome per item.
         """
         ...
 
 
 def of_iteration(name: str, setting: Number | list[Number], iteration: int) -> Number:
-    """Return a setting's value in an iteration, from 1 on.
+    """Return a setting's value in an iteration, counted from 1.
 
-    Raise RecipeError if its list has no such entry.
+    Raises:
+        RecipeError: the list has no entry for the iteration.
     """
     if not isinstance(setting, list):
         return setting
@@ -116,7 +117,8 @@ def numbers_of(setting: Number | list[Number]) -> list[Number]:
 def steps_run(steps: int, degree: float) -> int:
     """Return ⌊steps·degree⌋, the denoising steps of a degree in (0, 1].
 
-    Raise APIError if there are none.
+    Raises:
+        APIError: no step is left.
     """
     run = _share(steps, degree)
     if run < 1:
@@ -127,7 +129,11 @@ def steps_run(steps: int, degree: float) -> int:
 
 
 def describe_steps(steps: int, degree: float) -> str:
-    """Describe a degree in [0, 1] for `pe plan`. Raise RecipeError if it leaves no step to run."""
+    """Describe a degree in [0, 1] for `pe plan`.
+
+    Raises:
+        RecipeError: the degree leaves no step to run.
+    """
     if degree == 0:
         return "the parent itself"
     if degree == 1:
@@ -152,18 +158,18 @@ def _remedy(steps: int) -> str:
 def torch_rng(seed: int) -> torch.Generator:
     """Return a generator on the CPU for a seed of 64 bits, whatever the model's device.
 
-    torch's `manual_seed` heeds the lower 32 bits alone, so that among 100,000 items one or two
-    would be made from the noise of another; the state is filled from all 64 instead.
+    torch's `manual_seed` uses only the lower 32 bits, so one or two of 100,000 items would share
+    the noise of another. Here all 64 bits fill the state.
 
     Raises:
-        PluginError: this version of torch keeps the state in another form.
+        PluginError: this version of torch keeps its state in another form.
     """
     _check_form()
     return _fill(np.random.Philox(key=seed).random_raw(_WORDS) >> np.uint64(32))
 
 
 def normals(shape: Sequence[int], generators: Sequence[torch.Generator]) -> torch.Tensor:
-    """Draw standard normals, float32 n×shape on the CPU. Row i comes from generator i."""
+    """Draw standard normals, float32 n×shape on the CPU, row i from generator i."""
     import torch
 
     return torch.stack(
@@ -184,9 +190,7 @@ def _fill(words: UInt64Array) -> torch.Generator:
 
 @cache
 def _check_form() -> None:
-    """Raise PluginError unless torch draws from a state of `_fill` as NumPy's Mersenne Twister
-    does.
-    """
+    """Raise PluginError unless torch draws from the state of `_fill` as NumPy does."""
     import torch
 
     words = np.arange(1, _WORDS + 1, dtype=np.uint64)

@@ -1,6 +1,4 @@
-"""Diffusion in pixel space: DDIM or DDPM sampling, and SDEdit (Meng et al. 2022) as the
-variation.
-"""
+"""Diffusion in pixel space by DDIM or DDPM, with SDEdit (Meng et al. 2022) as the variation."""
 
 from __future__ import annotations
 
@@ -53,7 +51,7 @@ _WEIGHTS = "diffusion_pytorch_model.safetensors"
 
 
 class PixelModel:
-    """A network that sees pixels in [−1, 1] and a scheduler of DDIM or DDPM, on one device.
+    """A network that sees pixels in [−1, 1], and a DDIM or DDPM scheduler, on one device.
 
     Args:
         unet: called as `unet(x, t, class_labels=None or int64 (n,))`; its answer's `sample` is
@@ -81,6 +79,7 @@ class PixelModel:
         self._device = device
         self._dtype = dtype
         self.classes = classes
+        # only DDIM takes eta, and only DDPM can use a variance that the network learned
         self._extra = {"eta": eta} if type(scheduler).__name__ == "DDIMScheduler" else {}
         ddpm = type(scheduler).__name__ == "DDPMScheduler"
         self._learns_variance = ddpm and scheduler.config.variance_type in (
@@ -90,15 +89,16 @@ class PixelModel:
         self._afresh = afresh
 
     def sample(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
-        """Draw new images: x_T from pure noise, then the whole loop."""
+        """Draw new images by running the whole loop from pure noise."""
         self._scheduler.set_timesteps(job.steps)
         generators = [torch_rng(item.seed) for item in items]
         x = normals(self._shape, generators).to(self._device) * self._scheduler.init_noise_sigma
         return self._denoise(x, job.steps, job.guidance, items, generators)
 
     def vary(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
-        """Noise each image to the start timestep of the degree, then run the rest of the loop
-        (SDEdit).
+        """Noise each image to the degree's start timestep, then run the rest of the loop.
+
+        This is SDEdit.
         """
         assert job.degree is not None
         if job.degree == 1 and self._afresh:
@@ -121,7 +121,7 @@ class PixelModel:
     ) -> Sequence[Outcome]:
         """Return the images that the last `steps` steps make of x.
 
-        All but the network computes in float32.
+        Everything but the network computes in float32.
         """
         labels = self._labels(items)
         timesteps = self._scheduler.timesteps[-steps:]
@@ -135,8 +135,9 @@ class PixelModel:
     def _output(
         self, x: Tensor, t: Tensor, labels: Tensor | None, guidance: float | None
     ) -> Tensor:
-        """Return the prediction, float32, guided away from "no class", class number `classes` (Ho &
-        Salimans 2022).
+        """Return the network's prediction, float32, with classifier-free guidance.
+
+        See Ho & Salimans 2022. Class number `classes` means "no class".
         """
         import torch
 
@@ -176,12 +177,11 @@ class PixelModel:
 
 @dataclass(frozen=True)
 class PixelFiles:
-    """The files of a model, found without loading them: a folder in diffusers' format, or
-    NAME.safetensors.
+    """The files of a model in pixel space, found without loading them.
 
-    A folder holds config.json and weights in unet/, scheduler_config.json in scheduler/ (or all at
-    its top), and maybe classes.json: {"classes": [name of class 0, …]}. NAME.json beside
-    NAME.safetensors has unet, scheduler and classes.
+    A folder in diffusers' format holds config.json and weights in unet/, scheduler_config.json in
+    scheduler/ (or all of them at its top), and maybe classes.json: {"classes": [name of class 0,
+    …]}. A file NAME.safetensors has NAME.json beside it, with the keys unet, scheduler and classes.
     """
 
     weights: Path
@@ -193,7 +193,8 @@ class PixelFiles:
     def find(cls, model: str, revision: str | None, offline: bool) -> PixelFiles:
         """Find the files of `small`, a folder, a file or a repository of the hub.
 
-        RecipeError if they are not there.
+        Raises:
+            RecipeError: the files are missing.
         """
         require_diffusers("diffusers")
         place = model_folder(
@@ -239,7 +240,8 @@ class PixelFiles:
     def shape(self) -> ImageShape:
         """Channels, height and width of the model's images.
 
-        Raise RecipeError if its settings do not state them.
+        Raises:
+            RecipeError: the model's settings do not state them.
         """
         size = self.unet.get("sample_size")
         channels = int(self.unet.get("in_channels", 3))
@@ -252,9 +254,9 @@ class PixelFiles:
         return channels, int(sides[0]), int(sides[1])
 
     def class_count(self, with_guidance: bool = False) -> int | None:
-        """Return the number of classes.
+        """Return the number of classes, without one that means "no class".
 
-        A last one that means "no class" (if guided, or unnamed) does not count.
+        The last class means "no class" if there is guidance, or if only the last has no name.
         """
         count = self.unet.get("num_class_embeds")
         if count is None:
@@ -264,7 +266,8 @@ class PixelFiles:
     def network(self) -> UNet2DModel:
         """Return the network on the CPU.
 
-        RecipeError if the weights are missing, damaged, or of another network.
+        Raises:
+            RecipeError: the weights are missing, damaged, or of another network.
         """
         from diffusers import UNet2DModel
 
@@ -286,17 +289,16 @@ class PixelFiles:
         classes: int | None = None,
         compile: bool = False,  # noqa: A002
     ) -> PixelModel:
-        """Return the network on a device, and its sampler.
+        """Return the network on a device, with its sampler.
 
-        The settings are those of `PixelSpace`.
+        `PixelSpace` explains the settings.
         """
         from torch import nn
 
         network = self.network().eval().requires_grad_(False)
         dtype = dtype_on(device, precision)
-        nn.Module.to(
-            network, device, dtype
-        )  # diffusers' own `to` warns of modules to keep in float32, and names none
+        # diffusers' own `to` warns of modules to keep in float32, and names none
+        nn.Module.to(network, device, dtype)
         if compile:
             network.compile()
         return PixelModel(network, self.sampler(sampler), self.shape, device, dtype, classes, eta)
@@ -317,7 +319,7 @@ def _fetch(model: str, revision: str | None) -> str:
 
 @plugin
 class OfClasses(LocalDiffusion):
-    """RANDOM_API and VARIATION_API by a diffusion model in pixel space, with or without classes."""
+    """RANDOM_API and VARIATION_API of a diffusion model in pixel space, with or without classes."""
 
     def __post_init__(self) -> None:
         self._engine = Engine(self._load, device=self.device, batch_size=self.batch_size)
@@ -328,11 +330,11 @@ class OfClasses(LocalDiffusion):
         raise NotImplementedError
 
     def _class_count(self) -> int | None:
-        """Return the model's number of classes. None: it takes no classes."""
+        """Return the model's number of classes, or None if it takes no classes."""
         raise NotImplementedError
 
     def _draw(self, labels: Sequence[str], seeds: Seeds) -> Labels | None:
-        """Draw the class of each item by its seed, int64 (n,). None: the model has no classes."""
+        """Draw each item's class by its seed, int64 (n,), or None if the model has no classes."""
         raise NotImplementedError
 
     def _job(self, degree: float | None, iteration: int) -> Job:
@@ -346,16 +348,18 @@ class OfClasses(LocalDiffusion):
     def random_api(self, request: RandomRequest) -> Answer:
         """Draw new images, each of a class drawn by its seed.
 
-        RecipeError if the recipe names a class the model lacks.
+        `DeviceEngine.make` lists more errors.
 
-        See `DeviceEngine.make` for the other errors.
+        Raises:
+            RecipeError: the recipe names a class that the model lacks.
         """
         classes = self._draw(request.labels, request.seeds)
         return self._answer(self._job(None, 1), request.seeds, [None] * len(request), classes)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent (SDEdit) under the class it was drawn with; without one, under a class
-        drawn by its seed.
+        """Vary each parent by SDEdit under the class it was drawn with.
+
+        A parent without a class gets one that is drawn by its seed.
         """
         classes = request.conditions.get(API_CLASS)
         if classes is None or self._class_count() is None:
@@ -382,12 +386,11 @@ class OfClasses(LocalDiffusion):
 
 @plugin
 class PixelSpace(OfClasses):
-    """Small diffusion models in pixel space (diffusers' UNet2DModel), such as one that you trained
-    on public images.
+    """Small diffusion models in pixel space, such as one that you trained on public images.
 
-    At degree v the parent is noised to the timestep where the last ⌊v·steps⌋ of the sampler's steps
-    start, and these steps are run (SDEdit). Degree 0 is the parent itself, degree 1 a new sample of
-    the parent's class.
+    The network is diffusers' UNet2DModel. At degree v the parent is noised to the timestep where
+    the last ⌊v·steps⌋ of the sampler's steps start, and these steps are run (SDEdit). Degree 0 is
+    the parent itself, degree 1 a new sample of the parent's class.
 
     Conditions, for a model with classes: `api_class`, drawn by each sample's seed; variations
     inherit it.
@@ -435,7 +438,7 @@ class PixelSpace(OfClasses):
         self._find = cache(partial(PixelFiles.find, self.model, self.revision, self.offline))
 
     def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise RecipeError if `classes` is given and names none for a label."""
+        """Raise RecipeError if `classes` has no entry for a label."""
         check_choices(labels, self._of_label)
 
     def _job(self, degree: float | None, iteration: int) -> Job:

@@ -1,6 +1,4 @@
-"""A text-to-image model: its settings, and its weights, found, described by their index, and loaded
-as one pipeline.
-"""
+"""A text-to-image model's settings and files, and how they are loaded as one pipeline."""
 
 from __future__ import annotations
 
@@ -37,8 +35,7 @@ GGUF = ".gguf"
 Offload = Literal["none", "model", "sequential", "group"]
 MEMORY_SETTINGS = ("vae_slicing", "vae_tiling", "offload")
 Dtypes = dict[str, "torch.dtype"]
-"""Part of a pipeline → type of its tensors; the key `default` is for all parts that are not
-named."""
+"""Part of a pipeline → type of its tensors, with the key `default` for all other parts."""
 
 
 @plugin
@@ -121,9 +118,10 @@ class TextFiles:
     config: TextSettings
 
     def folder(self) -> Path:
-        """Return the folder with the model, fetched if need be.
+        """Return the folder with the model, and fetch it if need be.
 
-        RecipeError if that fails, or it holds no pipeline.
+        Raises:
+            RecipeError: it cannot be fetched, or it holds no pipeline.
         """
         require_diffusers("diffusers")
         return self._check(
@@ -131,16 +129,17 @@ class TextFiles:
         )
 
     def description(self) -> Description | None:
-        """Describe the model by its index alone. None: it is not on this machine yet."""
+        """Describe the model by its index alone, or return None if it is not here yet."""
         folder = local_model(self.config.model) or cached_model(
             self.config.model, self.config.revision
         )
         return None if folder is None else describe_pipeline(self._kind(self._check(folder)))
 
     def load(self, dtypes: Dtypes) -> Any:
-        """Return the pipeline on the CPU, with all its parts.
+        """Return the pipeline with all its parts on the CPU.
 
-        Raise RecipeError if a file is missing or damaged.
+        Raises:
+            RecipeError: a file is missing or damaged.
         """
         from safetensors import SafetensorError
 
@@ -149,6 +148,7 @@ class TextFiles:
         components = config.components or {}
         kind: Any = self._kind(folder)
         index = read_config(folder / INDEX)
+        # Diffusers would ask for parts that the model was published without.
         parts: dict[str, Any] = {
             name: None for name, classes in index.items() if classes == [None, None]
         }
@@ -203,6 +203,7 @@ class TextFiles:
         import diffusers
         import transformers
 
+        # The index tells the part's class. Names from a file are looked up in two libraries alone.
         library, kind_name = index.get(name) or ("", "")
         kind = getattr(
             {"diffusers": diffusers, "transformers": transformers}.get(str(library)),
@@ -270,9 +271,7 @@ class TextFiles:
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Switch off the libraries' progress bars, which would garble the run's output, in a block.
-
-    One thread at a time.
+    """Switch off the libraries' progress bars in a block, one thread at a time.
 
     The safety checker's warnings are switched off for good: an unsafe image is an outcome, which
     the run counts.
@@ -297,9 +296,7 @@ def quiet_loading() -> Iterator[None]:
 
 
 def _names_modules(record: logging.LogRecord) -> bool:
-    """Return false, which drops the record, for SDXL's repeated warning about float32 modules that
-    names no module.
-    """
+    """Return false, which drops the record, for a warning of SDXL that names no modules."""
     return "should be kept in float32: []" not in record.getMessage()
 
 

@@ -1,6 +1,4 @@
-"""A text-to-image model: how it is loaded and set up on a device, and how its pipelines are
-called.
-"""
+"""A text-to-image model: how it is set up on a device, and how its pipelines are called."""
 
 from __future__ import annotations
 
@@ -40,13 +38,13 @@ if TYPE_CHECKING:
     import torch
 
 TRUE = "true_cfg_scale"
-"""Input for classifier-free guidance of a model whose `guidance_scale` is lacking, or distilled
-into the network."""
+"""Input for classifier-free guidance where `guidance_scale` is missing, or distilled into the
+network."""
 
 _PLAIN = "guidance_scale"
 _NEGATIVE = "negative_prompt"
 _NOTHING = " "
-"""A negative prompt that says nothing: without a negative prompt `true_cfg_scale` has no effect."""
+"""A negative prompt that says nothing, for `true_cfg_scale`, which has no effect without one."""
 _OURS = {
     "prompt",
     "negative_prompt",
@@ -59,7 +57,7 @@ _OURS = {
 }
 """Inputs of a call that the adapter sets itself, so `arguments` may not name them."""
 
-# most images decoded at once: the autoencoder works at full size, and needs more memory than the
+# most images decoded at once: the autoencoder works at full size, and takes more memory than the
 # network
 _WHOLE = 4
 
@@ -91,16 +89,13 @@ class TextLoader:
     def way(self) -> Way:
         """The way to vary, by the recipe and the model's index.
 
-        If no index is here, the recipe's way or noise.
+        Without an index on this machine it is the recipe's way, or noise.
         """
         description = self._varying.description()
         return self._stated_way or "noise" if description is None else self._settle(description)
 
     def describe_degree(self, degree: float) -> str | None:
-        """Describe a degree of `way`.
-
-        None for 0, for 1, and for noise, whose degree is a number of steps.
-        """
+        """Describe a degree of `way`, or return None if it is 0, 1, or a number of steps."""
         way = self.way
         if way == "noise" or degree in (0, 1):
             return None
@@ -109,8 +104,9 @@ class TextLoader:
         )
 
     def check(self) -> None:
-        """Raise RecipeError if the models cannot do what the recipe wants, as far as indices on
-        this machine tell.
+        """Raise RecipeError if the models cannot do what the recipe wants.
+
+        Only indices that are on this machine are read.
         """
         drawing = self._files.description()
         varying = self._varying.description()
@@ -132,7 +128,8 @@ class TextLoader:
     def load(self, device: torch.device) -> TextModel:
         """Return the model on a device.
 
-        RecipeError if a file is damaged, or the model cannot do what is asked.
+        Raises:
+            RecipeError: a file is damaged, or the model cannot do what is asked.
         """
         require_diffusers("diffusers")
         self.check()
@@ -174,7 +171,7 @@ class TextLoader:
 
     @property
     def _stated_way(self) -> Way | None:
-        """The way that the recipe names, or has a setting for. None: the recipe leaves it open."""
+        """The way that the recipe names or has a setting for, or None if it leaves it open."""
         config = self._config
         settings: dict[str, tuple[Way, object]] = {
             "wordings": ("instruction", config.wordings),
@@ -192,7 +189,8 @@ class TextLoader:
     def _settle(self, description: Description) -> Way:
         """Return the way to vary.
 
-        RecipeError if the model cannot, or the recipe lacks a setting that the way needs.
+        Raises:
+            RecipeError: the model cannot vary so, or the recipe lacks a setting that the way needs.
         """
         able = description.ways
         model = self._varying.config.model
@@ -220,10 +218,7 @@ class TextLoader:
         return way
 
     def _lack(self, way: Way, description: Description) -> str | None:
-        """Return words for the setting that this way needs and the recipe lacks.
-
-        None: it lacks none.
-        """
+        """Return words for the setting that this way needs and the recipe lacks, or None."""
         config = self._config
         if way == "structure" and config.controlnet is None:
             return "a ControlNet: name one under controlnet"
@@ -236,11 +231,10 @@ class TextLoader:
         return None
 
     def _set_up(self, pipeline: Any, dtypes: Dtypes) -> Vary:
-        """Return the way to vary by a loaded pipeline, with the ControlNet, wordings or IP-Adapter
-        that it needs.
-        """
+        """Return the way to vary by a loaded pipeline, with all that it needs."""
         from safetensors import SafetensorError
 
+        # A pipeline class of the user's own is known only now, so the way is settled once more.
         description = describe_pipeline(type(pipeline))
         way = self._settle(description)
         kind = description.of(way)
@@ -298,9 +292,8 @@ class TextLoader:
 class TextModel:
     """A pipeline that draws new images and one that varies images, on a device.
 
-    They may share weights, or be one.
-
-    Each call gets those of `arguments` that its pipeline takes.
+    They may share weights, or be the same. Each call gets those of `arguments` that its pipeline
+    takes.
     """
 
     def __init__(self, text: Any, vary: Vary, device: torch.device, config: TextSettings) -> None:
@@ -315,7 +308,7 @@ class TextModel:
 
     @property
     def heeds_negative_prompts(self) -> bool:
-        """True if a negative prompt has an effect, on new images and on variations."""
+        """True if a negative prompt has an effect on new images and on variations."""
         kinds = (type(self._text), type(self._vary.pipeline))
         return all(heeds_negative_prompts(inputs_of(kind), self._more) for kind in kinds)
 
@@ -324,8 +317,9 @@ class TextModel:
         return self._run(self._text, job, items, self._vary.arguments_of_new(len(items)))
 
     def vary(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
-        """Vary the items' images; at degree 1, where the parent would still leave a trace, draw new
-        ones.
+        """Vary the items' images.
+
+        At degree 1, where the parent would still leave a trace, draw new images.
         """
         assert job.degree is not None
         if job.degree == 1:
@@ -340,6 +334,7 @@ class TextModel:
     def _run(
         self, pipeline: Any, job: Job, items: Sequence[Item], more: Mapping[str, Any]
     ) -> Sequence[Outcome]:
+        # Pipelines share weights, so what one of them offloads must move when the other is called.
         if self._is_engaged is not pipeline:
             self._engage(pipeline)
             self._is_engaged = pipeline
@@ -376,16 +371,15 @@ class TextModel:
             pipeline.enable_sequential_cpu_offload(device=self._device)
 
     def _slice(self, pipeline: Any, count: int) -> None:
-        """Set the next call to decode images one at a time (VAE slicing) if `count` > 4, unless the
-        recipe decides.
-        """
+        """Decode images one at a time (VAE slicing) if `count` > 4, unless the recipe decides."""
         autoencoder: Any = getattr(pipeline, "vae", None)
         if self._config.vae_slicing is None and hasattr(autoencoder, "use_slicing"):
             (autoencoder.enable_slicing if count > _WHOLE else autoencoder.disable_slicing)()
 
     def _restore(self) -> None:
-        """Give autoencoders their types back: Stable Diffusion XL decodes in float32, and a failure
-        leaves them so.
+        """Give autoencoders their types back after a failed call.
+
+        Stable Diffusion XL decodes in float32, and a failure leaves the autoencoder so.
         """
         for autoencoder, dtypes in self._autoencoders:
             if _dtypes(autoencoder) != dtypes:
@@ -419,8 +413,9 @@ def _outcomes(answer: Any) -> Sequence[Outcome]:
 
 
 def guidance_input(inputs: Inputs) -> str | None:
-    """Return `true_cfg_scale` if it is on by default, else `guidance_scale` if the pipeline has
-    that, else None.
+    """Return the name of the input for classifier-free guidance, or None.
+
+    It is `true_cfg_scale` if that is on by default, else `guidance_scale`.
     """
     true = inputs.get(TRUE)
     if true is not None and isinstance(true.default, int | float) and true.default > 1:
@@ -434,8 +429,9 @@ def guidance_of(
     negative: Sequence[str],
     arguments: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return a call's arguments for guidance (None: the pipeline's own scale) and for the negative
-    prompts.
+    """Return a call's arguments for guidance and negative prompts.
+
+    If `guidance` is None, the pipeline keeps its own scale.
     """
     name = guidance_input(inputs)
     values: dict[str, Any] = {} if guidance is None or name is None else {name: guidance}
@@ -456,15 +452,17 @@ def heeds_negative_prompts(inputs: Inputs, arguments: Mapping[str, Any]) -> bool
 
 
 def place(pipelines: Sequence[Any], device: torch.device, config: TextSettings) -> None:
-    """Put weights on the device or set up their offloading.
+    """Put weights on the device, or set up their offloading.
 
-    Raise RecipeError if device or pipeline cannot do it.
+    Raises:
+        RecipeError: the device or the pipeline cannot do it.
     """
     offload = config.offload
     if offload != "none" and device.type == "cpu":
         raise RecipeError(
             f"offload is '{offload}', but the model runs on the CPU already: leave it as none."
         )
+    # Pipelines share parts, and group offloading must be set up for a part only once.
     on_demand: list[Any] = []
     for pipeline in pipelines:
         if config.vae_slicing:

@@ -1,5 +1,6 @@
-"""Local text-to-image models as generators: RANDOM_API draws from a prompt, VARIATION_API varies in
-four ways.
+"""Local text-to-image models as generators.
+
+RANDOM_API draws from a prompt, and VARIATION_API varies in four ways.
 """
 
 from __future__ import annotations
@@ -35,12 +36,11 @@ _GRID = 8  # pixels per side that a latent stands for
 
 @plugin
 class TextToImage(TextSettings, LocalDiffusion):
-    """Text-to-image models on this machine: Stable Diffusion, SDXL, Flux, Qwen-Image, with LoRA
-    weights or without.
+    """Text-to-image models on this machine, such as Stable Diffusion, SDXL, Flux and Qwen-Image.
 
-    What a pipeline takes and how it can vary an image is read from its class; docs/diffusion.md has
-    a table. The model is loaded at the first request, once on each device. Degree 0 is the parent
-    itself, degree 1 a new image of the parent's prompt.
+    LoRA weights can be added. What a pipeline takes and how it can vary an image is read from its
+    class; docs/diffusion.md has a table. The model is loaded at the first request, once on each
+    device. Degree 0 is the parent itself, degree 1 a new image of the parent's prompt.
 
     Conditions: `prompt`, drawn for each new sample; variations inherit it.
 
@@ -101,6 +101,7 @@ class TextToImage(TextSettings, LocalDiffusion):
             raise RecipeError(
                 "image_size is given, so give size, too: that at which the model draws."
             )
+        # Pipelines ignore negative prompts unless guided, and `arguments` may guide them otherwise.
         low = [
             number
             for number in ([] if self.guidance is None else numbers_of(self.guidance))
@@ -127,23 +128,23 @@ class TextToImage(TextSettings, LocalDiffusion):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The capabilities of every local model, with degree `wording` where the model is told the
-        degree in words.
+        """The capabilities of every local model.
+
+        The degree is `wording` if the model is told the degree in words.
         """
         return replace(super().capabilities, degree=degree_of(self._loader.way))
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator.
 
-        Raise RecipeError if the model cannot vary as asked.
+        Raises:
+            RecipeError: the model cannot vary as asked.
         """
         words = self._loader.describe_degree(degree)
         return super().describe_degree(degree, iteration) if words is None else words
 
     def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise RecipeError if a label has no prompt, or none in a `negative_prompt` that is given
-        by label.
-        """
+        """Raise RecipeError if a label has no entry in `prompts` or `negative_prompt`."""
         self._prompts.check(labels)
         self._negative.check(labels)
 
@@ -154,9 +155,10 @@ class TextToImage(TextSettings, LocalDiffusion):
     def random_api(self, request: RandomRequest) -> Answer:
         """Draw new images of the items' prompts.
 
-        Raise RecipeError if the model cannot draw or vary as asked.
+        `DeviceEngine.make` lists more errors.
 
-        See `DeviceEngine.make` for the other errors.
+        Raises:
+            RecipeError: the model cannot draw or vary as asked.
         """
         return self._answer(request, self._job(None, 1), [None] * len(request))
 
@@ -181,10 +183,7 @@ class TextToImage(TextSettings, LocalDiffusion):
         return Job(steps, degree, guidance, self._size)
 
     def _with_prompts(self, request: RandomRequest | VariationRequest) -> Conditions:
-        """Return the prompts that the request carries.
-
-        If it carries none, draw them by the seeds.
-        """
+        """Return the prompts that the request carries, or else prompts drawn by the seeds."""
         conditions = request.conditions
         return (
             conditions

@@ -35,7 +35,7 @@ _SCHEDULERS: dict[Sampler, str] = {
 _PRIOR = "prior_"
 """Prefix of the inputs that a combined pipeline hands to its prior."""
 _PRIORS_NOISE = 0x9E3779B97F4A7C15
-"""XOR with an item's seed gives the seed of the prior's noise."""
+"""The seed of the prior's noise is an item's seed XOR this."""
 
 
 @dataclass
@@ -52,8 +52,9 @@ class Vary:
     alone: ClassVar[bool] = False
 
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
-        """Return the arguments that this way adds to a call: the parents, how far to go from them,
-        changed prompts.
+        """Return the arguments that this way adds to a call.
+
+        They hold the parents, how far to go from them, and changed prompts.
 
         Raises:
             APIError: the degree cannot be obeyed.
@@ -61,8 +62,9 @@ class Vary:
         raise NotImplementedError
 
     def arguments_of_new(self, count: int) -> Mapping[str, Any]:
-        """Return the arguments that a call for `count` new images needs, if this way changed the
-        drawing pipeline.
+        """Return more arguments for a call that draws `count` new images.
+
+        Only a way that changed the drawing pipeline needs them.
         """
         return {}
 
@@ -75,13 +77,14 @@ def pictures_of(items: Sequence[Item]) -> list[Image.Image]:
 class ByNoise(Vary):
     """Img2img noises the parent part of the way and denoises it again (SDEdit).
 
-    Strength = degree.
+    The strength is the degree.
     """
 
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
         """Return the parents, and the strength at which ⌊steps·degree⌋ steps run.
 
-        APIError if these are too few.
+        Raises:
+            APIError: these are too few.
         """
         scheduler = self.pipeline.scheduler
         steps = job.steps
@@ -104,28 +107,28 @@ class ByNoise(Vary):
 
 
 def exact_strength(run: int, steps: int, flow: bool) -> float:
-    """Return a strength with which a pipeline runs `run` of `steps` steps; with run/steps it may
-    run one more or less.
+    """Return a strength with which a pipeline runs exactly `run` of `steps` steps.
 
-    Flow pipelines round down the steps left out, ⌊steps − steps·strength⌋; all others the steps
-    run, ⌊steps·strength⌋.
+    With run/steps it may run one more or less. Flow pipelines round down the steps left out, ⌊steps
+    − steps·strength⌋; all others the steps run, ⌊steps·strength⌋.
     """
     return min(1.0, (run + (-1e-6 if flow else 1e-6)) / steps)
 
 
 @dataclass
 class Instruction(Vary):
-    """An editing pipeline gets the degree in words.
+    """An editing pipeline that is told the degree in words.
 
-    `pe probe --ladder` measures how far they lead.
+    `pe probe --ladder` measures how far the wordings lead.
     """
 
     ladder: Ladder
     alone: ClassVar[bool] = True
 
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
-        """Return the parent, which the pipeline must not resize if the job has a size, and the
-        degree's wording.
+        """Return the parent and the degree's wording.
+
+        If the job has a size, the pipeline must not resize the parent.
         """
         resizes = job.size is not None and "_auto_resize" in inputs_of(type(self.pipeline))
         return {
@@ -136,10 +139,10 @@ class Instruction(Vary):
 
 
 def vary_by_meaning(pipeline: Any, arguments: Mapping[str, Any]) -> Vary:
-    """Return the way to draw from a parent's meaning: at degree v its embedding weighs 1 − v, the
-    prompt has the rest.
+    """Return the way to draw from a parent's meaning.
 
-    The pipeline has an IP-Adapter or a prior, or takes an image in place of a prompt.
+    At degree v the parent's embedding weighs 1 − v and the prompt has the rest. The pipeline has an
+    IP-Adapter or a prior, or takes an image in place of a prompt.
     """
     if has_prior(type(pipeline)):
         return Mixture(pipeline, arguments)
@@ -147,9 +150,9 @@ def vary_by_meaning(pipeline: Any, arguments: Mapping[str, Any]) -> Vary:
 
 
 class ImagePrompt(Vary):
-    """An IP-Adapter over a text-to-image pipeline. Its scale is 1 − degree.
+    """An IP-Adapter over a text-to-image pipeline, with the scale 1 − degree.
 
-    With the adapter loaded, new images need an image prompt, too: one of scale 0.
+    Once the adapter is loaded, new images need an image prompt too: one of scale 0.
     """
 
     def __init__(self, pipeline: Any) -> None:
@@ -175,19 +178,17 @@ class ImagePrompt(Vary):
         _count: int,
         *_flags: bool,
     ) -> list[Tensor]:
-        """Return one tensor (n, 1, …), an embedding per item; with guidance (2·n, 1, …), the first
-        n of no image.
+        """Return one tensor (n, 1, …) with an embedding per item.
 
-        The pipeline's own method, which this one replaces, would show every image to every item.
+        With guidance it is (2·n, 1, …), and the first n stand for no image. The pipeline's own
+        method, which this one replaces, would show every image to every item.
         """
         (embeddings,) = self._prepare([ip_adapter_image], None, device, 1, *_flags)
         return [embeddings.flatten(0, 1).unsqueeze(1)]
 
 
 class Mixture(Vary):
-    """Mixes the parent's embedding with the image embedding that a prior makes from the text
-    (Kandinsky 2.2).
-    """
+    """Mixes the parent's embedding with one that a prior makes from the text (Kandinsky 2.2)."""
 
     def __init__(self, pipeline: Any, arguments: Mapping[str, Any]) -> None:
         super().__init__(pipeline.decoder_pipe)
@@ -199,9 +200,7 @@ class Mixture(Vary):
         }
 
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
-        """Return embeddings (n, d), at degree v the sum of 1 − v times the parent's and v times the
-        prompt's.
-        """
+        """Return embeddings (n, d): 1 − v times the parent's plus v times the prompt's."""
         prior = self._prior
         generators = [torch_rng(item.seed ^ _PRIORS_NOISE) for item in items]
         prompts = [item.prompt for item in items]
@@ -217,8 +216,9 @@ class Mixture(Vary):
 
 
 class ImageAlone(Vary):
-    """An image in place of a prompt; at degree v the image's embedding is multiplied by 1 − v, and
-    0 means no image.
+    """An image in place of a prompt, whose embedding is multiplied by 1 − v at degree v.
+
+    An embedding of 0 means no image.
     """
 
     def __init__(self, pipeline: Any) -> None:
@@ -245,7 +245,7 @@ class ByStructure(Vary):
     control: Control
 
     def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
-        """Return what the ControlNet is shown of each parent, and the weight of the ControlNet."""
+        """Return what the ControlNet is shown of each parent, and the ControlNet's weight."""
         own = [self._show(parent) for parent in pictures_of(items)]
         name = "control_image" if "control_image" in inputs_of(type(self.pipeline)) else "image"
         return {name: own, "controlnet_conditioning_scale": 1 - degree}
@@ -263,7 +263,8 @@ class ByStructure(Vary):
 def control_of(setting: str) -> Control:
     """Return the function that `control` names: image, canny or module:function.
 
-    Raise RecipeError if there is none.
+    Raises:
+        RecipeError: there is no such function.
     """
     if setting == "image":
         return lambda parent: parent
@@ -281,8 +282,9 @@ def control_of(setting: str) -> Control:
 
 
 def _canny() -> Control:
-    """Return a function that draws Canny's edges, white on black, by the thresholds of published
-    ControlNets.
+    """Return a function that draws Canny's edges, white on black.
+
+    The thresholds are those of published ControlNets.
     """
     cv2 = import_library("cv2", "control", "control: canny")
     return lambda parent: Image.fromarray(cv2.Canny(np.array(parent), 100, 200)).convert("RGB")
@@ -291,7 +293,8 @@ def _canny() -> Control:
 def set_sampler(pipeline: Any, sampler: Sampler) -> None:
     """Give a pipeline this scheduler, on the model's own noise schedule.
 
-    Raise RecipeError if the model is a flow.
+    Raises:
+        RecipeError: the model is a flow.
     """
     import diffusers
 
@@ -304,10 +307,9 @@ def set_sampler(pipeline: Any, sampler: Sampler) -> None:
             "own."
         )
     kind = getattr(diffusers, _SCHEDULERS[sampler])
+    # only pixels lie in [−1, 1], and latents must not be cut to it
     latents = {"clip_sample": False} if "clip_sample" in inspect.signature(kind).parameters else {}
-    pipeline.register_modules(
-        scheduler=kind.from_config(own.config, **latents)
-    )  # only pixels lie in [-1, 1]
+    pipeline.register_modules(scheduler=kind.from_config(own.config, **latents))
 
 
 def is_flow(scheduler: Any) -> bool:

@@ -1,7 +1,6 @@
-"""Weights of diffusion models: a folder, a file, or a repository of the Hugging Face hub; and LoRA
-weights over them.
+"""Where diffusion models lie (a folder, a file or a hub repository), and LoRA weights over them.
 
-Only .safetensors files are read: nothing in them is run.
+Only .safetensors files are read, and nothing in them is executed.
 """
 
 from __future__ import annotations
@@ -21,9 +20,10 @@ log = logging.getLogger(__name__)
 
 
 def local_model(model: str) -> Path | None:
-    """Return a model's folder or .safetensors file, None for a repository's name.
+    """Return a model's folder or .safetensors file, or None for the name of a repository.
 
-    RecipeError if nothing is there.
+    Raises:
+        RecipeError: nothing is there.
     """
     path = Path(model).expanduser()
     if path.is_dir() or (path.is_file() and path.suffix == SAFETENSORS):
@@ -46,10 +46,10 @@ def local_model(model: str) -> Path | None:
 
 
 def model_folder(model: str, revision: str | None, offline: bool, fetch: Callable[[], str]) -> Path:
-    """Return the folder or file of a model, or the repository's folder in the hub's cache.
+    """Return a model's folder or file, or its folder in the hub's cache.
 
-    Unless `offline`, `fetch` brings the repository's folder up to date; if it fails, the cached
-    folder is returned.
+    Unless `offline`, `fetch` brings the repository's folder up to date. If that fails, the cached
+    folder is used.
 
     Raises:
         RecipeError: the model is not there and cannot be fetched.
@@ -68,6 +68,8 @@ def model_folder(model: str, revision: str | None, offline: bool, fetch: Callabl
         return folder
     from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
 
+    # Asked even if a copy is cached, because a branch may have moved on. Without a network the copy
+    # serves.
     try:
         return Path(fetch())
     except RepositoryNotFoundError as error:
@@ -88,10 +90,7 @@ def model_folder(model: str, revision: str | None, offline: bool, fetch: Callabl
 
 
 def cached_model(model: str, revision: str | None) -> Path | None:
-    """Return the repository's folder in the hub's cache, without asking the network.
-
-    None if it is not there.
-    """
+    """Return the repository's folder in the hub's cache, or None, without asking the network."""
     from huggingface_hub.errors import HFValidationError
 
     try:
@@ -104,7 +103,11 @@ def cached_model(model: str, revision: str | None) -> Path | None:
 
 
 def read_config(file: Path) -> Mapping[str, Any]:
-    """Return the object in a JSON file of a model. Raise RecipeError if there is none."""
+    """Return the JSON object in a file of a model.
+
+    Raises:
+        RecipeError: the file is missing, or holds something else.
+    """
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -125,8 +128,9 @@ def require_diffusers(library: str) -> None:
 
 
 def lora_of(setting: str | list[str] | Mapping[str, float] | None) -> dict[str, float]:
-    """Return place → weight for the recipe's `lora`: one place or a list, of weight 1, or places
-    with weights.
+    """Return place → weight for the recipe's `lora`.
+
+    A place without a weight has weight 1.
     """
     if isinstance(setting, Mapping):
         return {place: float(weight) for place, weight in setting.items()}
@@ -136,7 +140,8 @@ def lora_of(setting: str | list[str] | Mapping[str, float] | None) -> dict[str, 
 def add_lora(pipeline: Any, lora: Mapping[str, float], model: str, offline: bool) -> None:
     """Add LoRA weights to a pipeline, and so to others that share its parts.
 
-    RecipeError if some cannot be added.
+    Raises:
+        RecipeError: some cannot be added.
     """
     if not lora:
         return
@@ -150,7 +155,7 @@ def add_lora(pipeline: Any, lora: Mapping[str, float], model: str, offline: bool
         where, file = _split(place)
         options = {"weight_name": file, "use_safetensors": True, "local_files_only": offline}
         try:
-            # it leaves out, with a warning at most, what fits nowhere
+            # Diffusers leaves out what fits nowhere, with a warning at most, so it is checked here.
             pipeline.load_lora_weights(where, adapter_name=name, **options)
             _check_modules(pipeline, name, pipeline.lora_state_dict(where, **options))
         except (OSError, SafetensorError) as error:
@@ -169,10 +174,10 @@ def add_lora(pipeline: Any, lora: Mapping[str, float], model: str, offline: bool
 def _check_modules(pipeline: Any, name: str, weights: Any) -> None:
     """Raise ValueError unless each module in a LoRA's `weights` is one of the pipeline's.
 
-    `name`: of the adapter.
+    `name` is the adapter's name.
     """
     tensors = weights[0] if isinstance(weights, tuple) else weights
-    # some text encoders have their layers in a module `text_model`, and files name it or not
+    # Some text encoders have their layers in a module `text_model`, which only some files name.
     wanted = {
         match[1].replace(".text_model", "")
         for key in tensors
@@ -192,7 +197,7 @@ def _check_modules(pipeline: Any, name: str, weights: Any) -> None:
 
 
 def _split(place: str) -> tuple[str, str | None]:
-    """Return the folder or repository, and the file in it. None: the place names no file."""
+    """Return the folder or repository, and the file in it, or None if the place names no file."""
     path = Path(place)
     if path.is_file():
         return str(path.parent), path.name

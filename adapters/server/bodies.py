@@ -1,6 +1,4 @@
-"""What is sent to the routes: bodies, read within limits and never written to disk, and the fields
-of OpenAI's form.
-"""
+"""Bodies of requests, read within limits and never written to disk, and OpenAI's fields in them."""
 
 from __future__ import annotations
 
@@ -34,21 +32,22 @@ _SILENCE = 30.0  # seconds between two pieces of a body
 _PATIENCE = 20.0  # seconds for a body
 _PACE = 2**14  # bytes of a body that buy a second more
 
-MultiPartParser.spool_max_size = (
-    2**40
-)  # files of a form stay in memory; `read_body` has counted their bytes
+# files of a form stay in memory, because `read_body` has counted their bytes
+MultiPartParser.spool_max_size = 2**40
 
 
 async def read_body(request: Request, kind: str, most: int) -> bytes:
-    """Return the body.
+    """Return the body of a request.
 
-    Refuse one of another content type, too large, or so slow that it holds others up.
+    Raises:
+        Refusal: it has another content type, is too large, or comes too slowly.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
         raise Refusal(415, f"Send the body as {kind}.")
     too_large = Refusal(413, f"The body is larger than {most} bytes.")
     if int(request.headers.get("content-length", 0)) > most:
         raise too_large
+    # A body may take longer the more of it has come, so that nobody can hold a connection for free.
     clock = asyncio.get_running_loop().time
     began = clock()
     pieces = []
@@ -67,7 +66,11 @@ async def read_body(request: Request, kind: str, most: int) -> bytes:
 
 
 async def read_json_body(request: Request) -> Any:
-    """Return the JSON of a body. Refuse a body without any."""
+    """Return the JSON value in a body.
+
+    Raises:
+        Refusal: the body is not JSON.
+    """
     try:
         return json.loads(await read_body(request, JSON, MOST_OF_FIELDS))
     except (ValueError, RecursionError) as error:
@@ -75,9 +78,10 @@ async def read_json_body(request: Request) -> Any:
 
 
 async def read_form(request: Request, most: int) -> dict[str, Any]:
-    """Return a form's fields and the bytes of its file `image`.
+    """Return a form's fields, and the bytes of its file as `image`.
 
-    Refuse a form in which one comes twice.
+    Raises:
+        Refusal: a field comes twice, or the form is malformed.
     """
     body = await read_body(request, FORM, most)
 
@@ -111,8 +115,9 @@ async def read_form(request: Request, most: int) -> dict[str, Any]:
 def pixels_of(
     data: bytes, shape: tuple[int, int, int] | None, size: tuple[int, int] | None, most: int
 ) -> Pixels:
-    """Return an image file's pixels, scaled and cut to the model's `shape`, else to `size`, else to
-    multiples of GRID.
+    """Return the pixels of an image file, scaled and cut.
+
+    The size is the model's `shape`, else `size`, else the image's own, cut to multiples of GRID.
 
     Raises:
         Refusal: the file is no image, or its header, read before any pixel, states too few or too
@@ -143,7 +148,7 @@ def pixels_of(
 
 
 class ImageFields(BaseModel):
-    """The fields of every request in OpenAI's form, and our scalar extensions."""
+    """The fields that all requests in OpenAI's form have, with our extensions."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -175,7 +180,7 @@ class ImageFields(BaseModel):
 
     @property
     def sides(self) -> tuple[int, int] | None:
-        """Height and width. None means the model's own, or the image's."""
+        """Height and width, or None for the model's own or the image's."""
         width, x, height = (self.size or "").partition("x")
         return (int(height), int(width)) if x else None
 
@@ -186,8 +191,9 @@ class ImageFields(BaseModel):
         image: Pixels | None = None,
         degree: float | None = None,
     ) -> BatchRequest:
-        """Return the request that these fields make: for new images, or for variations of `image`
-        to `degree`.
+        """Return the request that these fields make.
+
+        It is for new images, or for variations of `image` to `degree`.
         """
         if self.n > most:
             raise Refusal(400, f"n lies from 1 to {most}; POST /v1/batch/images takes more.", "n")

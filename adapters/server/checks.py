@@ -30,7 +30,9 @@ Rule = tuple[bool, str, str]
 
 
 class RequestLimits(BaseModel):
-    """Limits of requests. `body`, `pixels` and `requests` are checked before an image is decoded.
+    """Limits of requests.
+
+    `body`, `pixels` and `requests` are checked before an image is decoded.
 
     Attributes:
         body: bytes of a request's body.
@@ -102,8 +104,9 @@ def digest_of(key: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return true if a host is localhost or a loopback address, which only this machine can
-    reach.
+    """Return true if a host is localhost or a loopback address.
+
+    Only this machine can reach such a host.
     """
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -114,7 +117,7 @@ def is_loopback(host: str) -> bool:
 def names_loopback(url: str) -> bool:
     """Return true if a URL's host is localhost or a loopback address.
 
-    Other names may be a foreign site's.
+    Any other name may belong to a foreign site.
     """
     try:
         return is_loopback(urlsplit(url).hostname or "")
@@ -145,7 +148,8 @@ class ModelDescription:
     def class_of(self, label: int | str) -> int:
         """Return the number of the class with this number or name.
 
-        Refuse a class that the model lacks.
+        Raises:
+            Refusal: the model has no such class.
         """
         numbers = {str(number): number for number in range(self.class_count or 0)}
         names = (
@@ -166,14 +170,14 @@ def check_request(
 ) -> BatchRequest:
     """Return the request with the server's values filled in.
 
-    Refuse what the model or the limits do not allow.
+    Raises:
+        Refusal: the model or the limits do not allow it.
     """
     if request.model not in (None, model.name):
         raise Refusal(404, f"The model served here is '{model.name}'.", "model", "model_not_found")
     classes = request.classes
-    if (
-        classes is None and model.class_count is not None
-    ):  # drawn by the seeds, as local adapters do
+    if classes is None and model.class_count is not None:
+        # drawn by the seeds, as local adapters do
         classes = ((request.seeds >> np.uint64(16)) % np.uint64(model.class_count)).astype(np.int64)
     guidance = settings.guidance if request.guidance is None else request.guidance
     if guidance is None and not model.prompts:
@@ -264,7 +268,7 @@ def _rules(request: BatchRequest, model: ModelDescription, limits: RequestLimits
 def _rules_of_sizes(
     request: BatchRequest, model: ModelDescription, limits: RequestLimits
 ) -> Iterator[Rule]:
-    """Yield the rules for the size of new images and of images to vary."""
+    """Yield the rules for the sizes of new images and of images to vary."""
     shape = None if request.images is None else request.images.shape[1:]
     for field, sides in (("size", request.size), ("image", shape)):
         if sides is None:

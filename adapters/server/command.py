@@ -188,8 +188,9 @@ def _config(settings: ServeSettings, host: str, port: int) -> str:
 
 
 def _generator(changes: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of `--set NAME=VALUE`, with absolute paths, since replicas run in other
-    folders.
+    """Return the settings of `--set NAME=VALUE`.
+
+    Paths become absolute, because replicas run in other folders.
     """
     import yaml
 
@@ -208,9 +209,7 @@ def _generator(changes: Sequence[str]) -> dict[str, Any]:
 
 
 def _absolute(name: str, value: Any) -> Any:
-    """Return the value of setting `name`, in which paths that exist on this machine are
-    absolute.
-    """
+    """Return the value of setting `name`, with existing paths made absolute."""
     if isinstance(value, list):
         return [_absolute(name, each) for each in value]
     if isinstance(value, dict):

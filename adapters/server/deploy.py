@@ -1,6 +1,4 @@
-"""The Ray Serve application: one deployment with its replicas, on a Ray started here or on a
-running cluster.
-"""
+"""The Ray Serve application: one deployment and its replicas, here or on a running cluster."""
 
 from __future__ import annotations
 
@@ -42,11 +40,14 @@ _ONGOING = 4096
 apply first."""
 
 _BUSY = 2.0
-"""Requests under way at a replica, on average, beyond which Ray should start another replica."""
+"""Average requests under way at a replica, above which Ray should start another one."""
 
 
 def build(settings: ServeSettings | Mapping[str, Any]) -> Application:
-    """Return the application. Ray passes the `args` of a file for `serve deploy`, unchecked."""
+    """Return the application.
+
+    Ray passes the unchecked `args` of a file for `serve deploy`.
+    """
     import ray
     from ray import serve
 
@@ -73,9 +74,7 @@ def build(settings: ServeSettings | Mapping[str, Any]) -> Application:
 
 
 def room_for(settings: ServeSettings, resources: Mapping[str, float]) -> tuple[float, float, int]:
-    """Return a replica's GPUs and cores, and the most replicas that a cluster with these resources
-    has room for.
-    """
+    """Return a replica's GPUs and cores, and the most replicas that the cluster has room for."""
     cards = resources.get("GPU", 0.0)
     cores = max(1.0, resources.get("CPU", 1.0) - 1)  # one for Ray
     gpus = min(1.0, cards) if settings.gpus_per_replica is None else settings.gpus_per_replica
@@ -85,15 +84,14 @@ def room_for(settings: ServeSettings, resources: Mapping[str, float]) -> tuple[f
 
 
 def start(address: str | None, host: str, port: int) -> None:
-    """Start Ray on this machine, or join the cluster at `address`.
+    """Start Ray on this machine or join the cluster at `address`, and start Serve.
 
-    Then start Serve on `host` and `port`.
+    Serve listens on `host` and `port`.
     """
     if address is None:
         try:
-            with socket.create_server(
-                (host, port)
-            ):  # Ray's own words for a port that is taken fill a page
+            # Ray's own words for a port that is taken fill a page.
+            with socket.create_server((host, port)):
                 pass
         except OSError as error:
             raise RecipeError(
@@ -107,17 +105,16 @@ def start(address: str | None, host: str, port: int) -> None:
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     options = {"host": host, "port": port}
     place = "HeadOnly" if address is None else "EveryNode"
-    with (
-        ray_errors(),
-        suppress(TimeoutError),
-    ):  # Serve waits for its proxies for a minute; `deploy` waits longer
+    # Serve waits a minute for its proxies, and `deploy` waits longer.
+    with ray_errors(), suppress(TimeoutError):
         serve.start(proxy_location=place, http_options=options, logging_config=LOGGING)
 
 
 def deploy(settings: ServeSettings) -> None:
     """Return when all replicas, and a proxy of Ray's, can answer.
 
-    Raise RecipeError with the reason if they cannot.
+    Raises:
+        RecipeError: they cannot, with the reason.
     """
     from ray import serve
 
@@ -126,9 +123,8 @@ def deploy(settings: ServeSettings) -> None:
     except RuntimeError as error:
         raise RecipeError(f"The server cannot start: {_reason() or error}.") from error
     deadline = time.monotonic() + _PATIENCE
-    while (
-        "HEALTHY" not in serve.status().proxies.values()
-    ):  # others, of hosts without a replica, are drained
+    # one is enough: on hosts without a replica, proxies are drained
+    while "HEALTHY" not in serve.status().proxies.values():
         if time.monotonic() > deadline:
             raise RecipeError(
                 f"The server cannot start: Ray's HTTP proxy did not come up within {_PATIENCE:g} "
@@ -138,8 +134,9 @@ def deploy(settings: ServeSettings) -> None:
 
 
 def stop(patience: float) -> None:
-    """Take no more requests, wait at most `patience` seconds for those under way, and end Ray or
-    leave its cluster.
+    """Take no more requests, let those under way finish, then end Ray or leave its cluster.
+
+    The wait takes at most `patience` seconds.
     """
     import ray
     from ray import serve

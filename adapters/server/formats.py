@@ -1,7 +1,7 @@
 """Many images in one body: safetensors files, in which texts and numbers are JSON in the metadata.
 
-A file holds plain arrays and text: nothing in it is run, and nothing is decompressed.
-docs/server.md lists the arrays and the keys.
+A file holds plain arrays and text: nothing in it is executed or decompressed. docs/server.md lists
+the arrays and the keys.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COLUMNS = ("images", "classes", "prompts", "negative_prompts")
 
 
 class FormatError(ValueError):
-    """A body is not what it should be. The message says what is wrong, in one sentence."""
+    """A body that is not what it should be, described by one sentence."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +70,7 @@ _Job = create_model("_Job", __config__=_STRICT, **_KEYS)
 
 
 class _Misses(BaseModel):
-    """The JSON of an answer: place, reason, refused and retryable of each image that was
-    not made.
-    """
+    """The JSON of an answer: place, reason, refused and retryable of each missing image."""
 
     model_config = _STRICT
 
@@ -85,9 +83,8 @@ class BatchAnswer:
 
     images: Pixels  # uint8 m×h×w×c
     places: Int64Array  # int64 (m,): their places in the request
-    missing: Mapping[int, Refused | Failed] = field(
-        default_factory=dict
-    )  # place → why there is no image
+    # place → why there is no image
+    missing: Mapping[int, Refused | Failed] = field(default_factory=dict)
 
 
 def pack_request(request: BatchRequest) -> bytes:
@@ -99,7 +96,8 @@ def pack_request(request: BatchRequest) -> bytes:
 def read_request(data: bytes) -> BatchRequest:
     """Return the request in a body, not checked against a model.
 
-    Raise FormatError if there is none.
+    Raises:
+        FormatError: the body holds none.
     """
     arrays, job = _read(data, _REQUEST, _Job)
     if "seeds" not in arrays:
@@ -135,7 +133,8 @@ def pack_answer(outcomes: Sequence[Pixels | Refused | Failed]) -> bytes:
 def read_answer(data: bytes, count: int) -> BatchAnswer:
     """Return the answer to a request for `count` images.
 
-    Raise FormatError if `data` is no such answer.
+    Raises:
+        FormatError: `data` is no such answer.
     """
     arrays, misses = _read(data, _ANSWER, _Misses)
     if len(arrays) < len(_ANSWER):
@@ -168,9 +167,10 @@ def _write(
 def _read(
     data: bytes, kinds: Mapping[str, tuple[str, int]], model: type[Text]
 ) -> tuple[dict[str, Array], Text]:
-    """Return a file's arrays and its JSON as a `model`.
+    """Return a file's arrays, and its JSON as a `model`.
 
-    Raise FormatError if they are of other kinds.
+    Raises:
+        FormatError: they are of other kinds.
     """
     try:
         arrays = load(data)

@@ -55,7 +55,8 @@ class PixelModelSettings(BaseModel):
 def load_served_model(settings: ServeSettings) -> tuple[Engine, ModelDescription]:
     """Load the model on its devices, and describe it.
 
-    Raise RecipeError if it cannot obey the settings.
+    Raises:
+        RecipeError: the model cannot obey the settings.
     """
     model = find_model(settings)
     device = "cpu" if settings.gpus_per_replica == 0 else "auto"  # Ray then hides no GPU
@@ -78,9 +79,10 @@ def load_served_model(settings: ServeSettings) -> tuple[Engine, ModelDescription
 
 
 def find_model(settings: ServeSettings) -> ServedModel:
-    """Find the model, and its kind by its index, fetched if need be.
+    """Find the model, fetched if need be, and its kind by its index.
 
-    Raise RecipeError if a setting is wrong.
+    Raises:
+        RecipeError: a setting is wrong.
     """
     from huggingface_hub import snapshot_download
 
@@ -104,7 +106,7 @@ def find_model(settings: ServeSettings) -> ServedModel:
 
 
 def check_model(settings: ServeSettings) -> None:
-    """Check the settings of a model that is on this machine, before anything is started or fetched.
+    """Check the settings of a model that is on this machine, before anything is started.
 
     Raises:
         RecipeError: there is no such model, or it cannot obey the settings.
@@ -119,6 +121,7 @@ def check_model(settings: ServeSettings) -> None:
 
 def _pixel(settings: ServeSettings) -> ServedModel:
     """Return a UNet2DModel in pixel space, with or without classes."""
+    # Guidance needs a class for "no class", and a name for every class leaves none over.
     config = read_settings(PixelModelSettings, settings.generator, _SET)
     files = PixelFiles.find(settings.model, config.revision, config.offline)
     is_guided = settings.guidance is not None
@@ -176,7 +179,8 @@ def _text_to_image(settings: ServeSettings) -> ServedModel:
 def _arguments(factory: Any, model: str, generator: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of `--set` as arguments for `factory`.
 
-    Raise RecipeError if one is wrong.
+    Raises:
+        RecipeError: one is wrong.
     """
     if "model" in generator:
         raise RecipeError(f"{_SET}: model is the argument MODEL itself, so leave it out.")
@@ -192,8 +196,9 @@ def _no_guidance(settings: ServeSettings, why: str) -> RecipeError:
 
 
 def _limit_memory(devices: Sequence[torch.device], share: float | None) -> None:
-    """Limit this replica to its share of a GPU's memory, all of which it would fill in search of a
-    batch size.
+    """Limit this replica to its share of a GPU's memory.
+
+    Without a limit it would fill all of it in search of a batch size.
     """
     if share is None or share >= 1 or devices[0].type != "cuda":
         return

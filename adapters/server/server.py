@@ -1,7 +1,6 @@
-"""The one Ray Serve deployment: a replica answers over HTTP, and makes images with its own copy of
-the model.
+"""The Ray Serve deployment: each replica answers over HTTP with its own copy of the model.
 
-The log says of a request its path, status, number of images, seconds and shortened key digest,
+Of a request the log holds its path, status, number of images, seconds and shortened key digest, and
 nothing more.
 """
 
@@ -84,7 +83,7 @@ class ImagesAnswer(BaseModel):
 
 
 class Server:
-    """Answers over HTTP. Every refusal has the body `errors.Error`."""
+    """The application, in which every refusal has the body `errors.Error`."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         _keep_prompts_out_of_logs()
@@ -96,9 +95,7 @@ class Server:
         self._images = 0  # images under way
 
     def check_health(self) -> None:
-        """Raise RuntimeError if the engine is broken (see `Batcher.check_health`): Ray then
-        replaces the replica.
-        """
+        """Raise RuntimeError if the engine is broken, so that Ray replaces the replica."""
         self._batcher.check_health(self._settings.limits.seconds)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
@@ -145,7 +142,7 @@ class Server:
         return await self._varied(request, VariationFields)
 
     async def batch(self, request: Request) -> Response:
-        """Make many images of one job: a safetensors file each way.
+        """Make many images of one job, with a safetensors file each way.
 
         Arrays for n images: seeds uint64 (n,), and as needed images uint8 (n,h,w,c) and classes
         int64 (n,). The key `job` of the metadata holds JSON, all keys as needed: degree of
@@ -185,10 +182,7 @@ class Server:
         return {"status": "ok"}
 
     async def _admit(self, request: Request) -> AsyncIterator[None]:
-        """Check the key and how many of its requests are under way, before a body is read.
-
-        Log the answer.
-        """
+        """Check the key and its number of requests before a body is read, and log the answer."""
         began = time.monotonic()
         status = 499  # the client went away
         key = ""
@@ -213,7 +207,7 @@ class Server:
 
     @contextmanager
     def _counted(self, key: str) -> Iterator[None]:
-        """Count a request while it is under way. Refuse it (429) at the key's limit."""
+        """Count a request while it is under way, and refuse it (429) at the key's limit."""
         if self._requests[key] >= self._settings.limits.requests:
             why = (
                 f"This key has {self._requests[key]} requests under way, as many as it may: wait "
@@ -229,7 +223,7 @@ class Server:
     def _key_of(self, request: Request) -> str:
         """Return eight hex digits of the key's digest, or "local" on a server without keys.
 
-        Refuse strangers (401).
+        Strangers are refused (401).
         """
         digests = self._settings.key_digests
         if not digests:
@@ -241,9 +235,8 @@ class Server:
                 f"//{request.headers.get('host', '')}",
                 request.headers.get("origin", "//localhost"),
             )
-            if not all(
-                map(names_loopback, addresses)
-            ):  # else a page of another site could ask, in a browser here
+            # otherwise a page of another site could ask, in a browser on this machine
+            if not all(map(names_loopback, addresses)):
                 raise Refusal(
                     401,
                     "This server has no API keys, so call it 127.0.0.1 or localhost, from no other "
@@ -252,9 +245,8 @@ class Server:
             return "local"
         kind, _, key = request.headers.get("authorization", "").partition(" ")
         digest = digest_of(key.strip())
-        matches = [
-            hmac.compare_digest(digest, each) for each in digests
-        ]  # all of them, so that the time tells nothing
+        # compared with all of them, so that the time tells nothing
+        matches = [hmac.compare_digest(digest, each) for each in digests]
         if kind.lower() != "bearer" or not any(matches):
             raise Refusal(401, "Send an API key of this server: Authorization: Bearer KEY.")
         return digest[:8]
@@ -286,9 +278,10 @@ class Server:
         )
 
     async def _make(self, request: Request, wanted: BatchRequest) -> list[Outcome]:
-        """Make the images, or say of each why not.
+        """Make the images, or return for each why it was not made.
 
-        Refuse the request if there is no room or it takes too long.
+        Raises:
+            Refusal: there is no room, or it takes too long.
         """
         limits = self._settings.limits
         wanted = check_request(wanted, self._model, self._settings)
@@ -310,7 +303,7 @@ _KEY_IN_OPENAPI = Security(HTTPBearer(auto_error=False, scheme_name="key"))
 
 
 def _entry(model: ModelDescription, settings: ServeSettings) -> dict[str, Any]:
-    """Return what /v1/models says of the model: OpenAI's fields, and ours under `pe`."""
+    """Return what /v1/models tells of the model: OpenAI's fields, and ours under `pe`."""
     defaults = {
         "steps": settings.steps,
         "guidance_scale": settings.guidance,
@@ -327,8 +320,9 @@ def _entry(model: ModelDescription, settings: ServeSettings) -> dict[str, Any]:
 
 
 def _takes(kind: str, fields: type[BaseModel] | None = None) -> dict[str, Any]:
-    """Return what OpenAPI says of a body that the route reads itself: JSON or a form of these
-    fields, or a file.
+    """Return the OpenAPI entry of a body that the route reads itself.
+
+    The body is JSON or a form of these fields, or a file.
     """
     content = {"schema": fields.model_json_schema()} if fields else _FILE
     return {"openapi_extra": {"requestBody": {"required": True, "content": {kind: content}}}}
@@ -352,7 +346,7 @@ def _items(wanted: BatchRequest) -> list[Item]:
 
 
 def _refusal_of_image(miss: Outcome) -> Refusal:
-    """Return the refusal that says why none of a request's images was made."""
+    """Return the refusal that tells why none of a request's images was made."""
     if isinstance(miss, Failed):
         return (
             unavailable(miss.reason)
