@@ -40,7 +40,6 @@ class Group:
     make: Callable[[Any, Sequence[int]], Sequence[Any]]
     noun: str  # the word for one item in messages
     size: str = ""  # words for the size of an item, for the message that even one is too large
-    smaller: str = ""  # the advice of that message, before the engine's
     # groups of equal kind need the same memory for an item, so they share a batch size
     kind: Hashable = None
     outcomes: dict[int, Any] = field(default_factory=dict)  # place → outcome
@@ -100,14 +99,15 @@ class DeviceEngine:
         self._workers: list[_Worker] = []
         self._opening = threading.Lock()
 
-    def load(self) -> None:
-        """Load the model on every device now instead of at the first item.
+    def load(self) -> list[Any]:
+        """Return the model on every device, loaded now instead of at the first item.
 
         `make` lists the errors.
         """
         workers = self._open()
         if any(worker.model is None for worker in workers):
             _all([worker.thread.submit(worker.load) for worker in workers])
+        return [worker.model for worker in workers]
 
     def make(self, group: Group) -> dict[int, Any]:
         """Return an outcome for each place of a group.
@@ -178,7 +178,7 @@ class _Worker:
                     self._sizes[group.kind] = size, most
                     if count == 1:
                         raise self._no_memory(
-                            f"a single {group.noun}{group.size}", group.smaller, error
+                            f"a single {group.noun}{group.size}", error
                         ) from error
                     words = "%s has no memory for %d %ss at once: %d from now on."
                     log.info(words, self._device, count, group.noun, size)
@@ -203,13 +203,13 @@ class _Worker:
             except Exception as error:
                 if not memory_refused(error):
                     raise
-                raise self._no_memory("the model", "", error) from error
+                raise self._no_memory("the model", error) from error
         return self.model
 
-    def _no_memory(self, what: str, smaller: str, error: Exception) -> APIError:
+    def _no_memory(self, what: str, error: Exception) -> APIError:
         return APIError(
             f"{self._device} refused {what}, most likely for want of memory "
-            f"({words_of_error(error)}): take {smaller}{self._remedy}."
+            f"({words_of_error(error)}): take {self._remedy}."
         )
 
 

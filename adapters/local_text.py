@@ -7,6 +7,8 @@ text, except through rounding in a batch (not with `batch_size: 1`).
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -50,6 +52,7 @@ from pe.plugins.weights import check_whole
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 Tokens = Int64Array
 
@@ -128,7 +131,7 @@ class LocalModel(Settings):
         return model.to(device).eval(), tokenizer
 
 
-class LocalTexts(Generator):
+class LocalTexts(Generator, ABC):
     """A generator of texts by a local model on all devices.
 
     It draws prompts, and returns the parents at degree 0.
@@ -136,10 +139,12 @@ class LocalTexts(Generator):
 
     info = INFO
 
-    def __init__(self, config: LocalModel, longest: int, prompts: TextPrompts, load: Load) -> None:
+    def __init__(
+        self, config: CausalSettings | MaskedSettings, prompts: TextPrompts, load: Load
+    ) -> None:
         self.info = replace(self.info, by_label=prompts.by_label)
         self._prompts = prompts
-        self._longest = longest
+        self._longest = config.longest
         self._engine = DeviceEngine(
             load,
             "a smaller model or precision: bf16, shorter texts, or another device",
@@ -168,9 +173,9 @@ class LocalTexts(Generator):
             Answer(request.samples, usage=Usage(0)) if request.degree == 0 else self._vary(request)
         )
 
+    @abstractmethod
     def _vary(self, request: VariationRequest) -> Answer:
         """Vary each parent to a degree above 0."""
-        raise NotImplementedError
 
     def _answer(
         self,
@@ -247,13 +252,10 @@ class CausalLM(LocalTexts):
 
     def __init__(self, **settings: Any) -> None:
         self._config = config = read_settings(self.Settings, settings, "CausalLM")
-        self._asking, self._answers = Asking.of(config), TextAnswers(config)
-        answers = self._answers
+        self._asking = Asking.of(config)
+        self._answers = answers = TextAnswers(config)
         super().__init__(
-            config,
-            config.longest,
-            self._asking.prompts,
-            lambda device: _Writer(config, device, answers),
+            config, self._asking.prompts, lambda device: _Writer(config, device, answers)
         )
 
     @property
@@ -291,9 +293,9 @@ class _Writer:
         self._config = config
         self._device = device
         self._answers = answers
-        self._model, self._tokenizer = model, tokenizer = config.load(
-            "AutoModelForCausalLM", device
-        )
+        model, tokenizer = config.load("AutoModelForCausalLM", device)
+        self._model = model
+        self._tokenizer = tokenizer
         own = model.generation_config
         ends = own.eos_token_id if own.eos_token_id is not None else tokenizer.eos_token_id
         self._ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
@@ -303,9 +305,15 @@ class _Writer:
                 "state one of them in its tokenizer_config.json."
             )
         self._pad = self._ends[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
-        longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        self._room = None if longest is None else longest - config.max_tokens
-        self._warpers = _warpers(config, own)
+        longest = (
+            getattr(model.config.get_text_config(), "max_position_embeddings", None) or math.inf
+        )
+        self._room = longest - config.max_tokens
+        self._warpers = _warpers(
+            config.temperature or own.temperature or 1.0,
+            own.top_k or 0 if config.top_k is None else config.top_k,
+            config.top_p or own.top_p or 1.0,
+        )
         model.generation_config = GenerationConfig()  # nothing but what is said below counts
 
     def write(self, prompts: Sequence[str], seeds: Seeds) -> list[Outcome]:
@@ -314,37 +322,39 @@ class _Writer:
         A prompt that is too long becomes Failed.
         """
         rows = [self._tokens(prompt) for prompt in prompts]
-        fits = [i for i, row in enumerate(rows) if self._room is None or len(row) <= self._room]
-        texts = self._generate([rows[i] for i in fits], seeds[fits]) if fits else []
-        outcomes: dict[int, Outcome] = dict(zip(fits, texts, strict=True))
-        most = self._config.max_tokens
-        for i in set(range(len(rows))) - set(fits):
-            outcomes[i] = Failed(
-                f"the prompt has {len(rows[i])} tokens, and with max_tokens: {most} the model "
-                f"takes {self._room}: take fewer max_tokens, shorter texts (longest), or another "
-                "model",
-                rejected=True,
-            )
-        return [outcomes[i] for i in range(len(rows))]
+        fits = np.array([len(row) <= self._room for row in rows])
+        short = [row for row in rows if len(row) <= self._room]
+        texts = iter(self._generate(short, seeds[fits]) if short else [])
+        return [
+            next(texts) if fit else self._too_long(row) for row, fit in zip(rows, fits, strict=True)
+        ]
+
+    def _too_long(self, row: list[int]) -> Failed:
+        return Failed(
+            f"the prompt has {len(row)} tokens, and with max_tokens: {self._config.max_tokens} the "
+            f"model takes {self._room}: take fewer max_tokens, shorter texts (longest), or another "
+            "model",
+            rejected=True,
+        )
 
     def _tokens(self, prompt: str) -> list[int]:
         """Return the tokens of a prompt, put in the tokenizer's chat template if it has one."""
         config = self._config
         tokenizer = self._tokenizer
-        system = [] if config.system is None else [config.system]
         has_template = tokenizer.chat_template is not None
-        text = "\n\n".join([*system, prompt]) + "\n\n"
-        messages = [{"role": "system", "content": text} for text in system] + [
-            {"role": "user", "content": prompt}
-        ]
+        texts = {"system": config.system, "user": prompt}
+        given = {role: text for role, text in texts.items() if text is not None}
+        text = "\n\n".join([*given.values(), ""])
         if has_template:
-            more = config.template or {}
             text = tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True, **more
+                [{"role": role, "content": text} for role, text in given.items()],
+                tokenize=False,
+                add_generation_prompt=True,
+                **(config.template or {}),
             )
-        tokens: list[int] = tokenizer(text, add_special_tokens=not has_template, verbose=False)[
-            "input_ids"
-        ]
+        # the template has put in the special tokens itself
+        answer = tokenizer(text, add_special_tokens=not has_template, verbose=False)
+        tokens: list[int] = answer["input_ids"]
         return tokens
 
     def _generate(self, rows: list[list[int]], seeds: Seeds) -> list[Outcome]:
@@ -352,12 +362,9 @@ class _Writer:
         import torch
         from transformers import GenerationConfig, LogitsProcessorList
 
-        width = max(map(len, rows))
-        ids = torch.full((len(rows), width), self._pad)
-        mask = torch.zeros_like(ids)
-        for i, row in enumerate(rows):
-            ids[i, width - len(row) :] = torch.tensor(row)
-            mask[i, width - len(row) :] = 1
+        # at the left, because new tokens are written at the right
+        ids, mask = _padded(rows, self._pad, "left", self._device)
+        width = ids.shape[1]
         config = GenerationConfig(
             max_new_tokens=self._config.max_tokens,
             do_sample=False,  # the last processor draws
@@ -374,31 +381,44 @@ class _Writer:
             return torch.full_like(scores, -torch.inf).scatter(1, token, 0.0)
 
         rows_out = self._model.generate(
-            ids.to(self._device),
-            attention_mask=mask.to(self._device),
+            ids,
+            attention_mask=mask,
             generation_config=config,
             logits_processor=LogitsProcessorList([*self._warpers, draw]),
         )
         return [self._text(tokens) for tokens in rows_out[:, width:].tolist()]
 
     def _text(self, tokens: list[int]) -> Outcome:
-        places = [place for place, token in enumerate(tokens) if token in self._ends]
-        text = self._tokenizer.decode(
-            tokens[: places[0]] if places else tokens, skip_special_tokens=True
-        )
-        return self._answers.take(text, is_whole=bool(places))
+        end = next((place for place, token in enumerate(tokens) if token in self._ends), None)
+        text = self._tokenizer.decode(tokens[:end], skip_special_tokens=True)
+        return self._answers.take(text, is_whole=end is not None)
 
 
-def _warpers(config: CausalSettings, own: Any) -> list[Any]:
-    """Return the warpers of the tokens' distribution: temperature, top_k, top_p."""
+def _warpers(temperature: float, top_k: int, top_p: float = 1.0) -> list[Any]:
+    """Return the functions that change the tokens' scores as these settings say."""
     from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-    temperature = config.temperature or own.temperature or 1.0
-    top_k = config.top_k if config.top_k is not None else own.top_k or 0
-    top_p = config.top_p or own.top_p or 1.0
-    warpers = [TemperatureLogitsWarper(float(temperature))] if temperature != 1 else []
-    warpers += [TopKLogitsWarper(top_k)] if top_k else []
-    return warpers + ([TopPLogitsWarper(float(top_p))] if top_p < 1 else [])
+    warpers = [TemperatureLogitsWarper(float(temperature))]
+    if top_k:
+        warpers.append(TopKLogitsWarper(top_k))
+    if top_p < 1:
+        warpers.append(TopPLogitsWarper(float(top_p)))
+    return warpers
+
+
+def _padded(
+    rows: Sequence[Sequence[int]], pad: int, side: str, device: torch.device
+) -> list[Tensor]:
+    """Return the rows as one matrix, padded on a side, and a mask that is 0 where it is padded."""
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
+    tokens = [torch.as_tensor(row) for row in rows]
+    ones = [torch.ones_like(row) for row in tokens]
+    return [
+        pad_sequence(tokens, True, pad, side).to(device),
+        pad_sequence(ones, True, 0, side).to(device),
+    ]
 
 
 class MaskedSettings(LocalModel, Drawn):
@@ -444,9 +464,7 @@ class MaskedLM(LocalTexts):
 
     def __init__(self, **settings: Any) -> None:
         self._config = config = read_settings(MaskedSettings, settings, "MaskedLM")
-        super().__init__(
-            config, config.longest, TextPrompts.of(config), lambda device: _Filler(config, device)
-        )
+        super().__init__(config, TextPrompts.of(config), lambda device: _Filler(config, device))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -490,18 +508,20 @@ class _Filler:
     def __init__(self, config: MaskedSettings, device: torch.device) -> None:
         self._config = config
         self._device = device
-        self._model, self._tokenizer = model, tokenizer = config.load(
-            "AutoModelForMaskedLM", device
-        )
+        model, tokenizer = config.load("AutoModelForMaskedLM", device)
+        self._model = model
+        self._tokenizer = tokenizer
         if tokenizer.mask_token_id is None:
             raise RecipeError(
                 f"model: '{config.model}' has a tokenizer without a mask: name a masked language "
                 "model."
             )
-        self._mask, self._special = tokenizer.mask_token_id, sorted(tokenizer.all_special_ids)
+        self._mask = tokenizer.mask_token_id
+        self._special = sorted(tokenizer.all_special_ids)
         self._pad = self._mask if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         limit = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
         self._longest = min(limit, tokenizer.model_max_length)
+        self._warpers = _warpers(config.temperature, config.top_k)
 
     def fill(self, texts: Sequence[str], seeds: Seeds, degree: float) -> list[Outcome]:
         """Fill in the share `degree` of each text's tokens anew, in an order drawn by its seed."""
@@ -514,17 +534,16 @@ class _Filler:
         free = [np.flatnonzero(~np.isin(row, self._special)) for row in rows]
         faults = [self._fault(row, places) for row, places in zip(rows, free, strict=True)]
         fits = [i for i, fault in enumerate(faults) if fault is None]
-        groups = {}
+        groups = []
         for i in fits:
-            order = generator(numbers[i], "masks").permutation(free[i])[
-                : share_of(len(free[i]), degree)
-            ]
-            rows[i][order] = self._mask
-            groups[i] = np.array_split(order, self._config.passes)
-        for step in range(self._config.passes if fits else 0):
-            places = [groups[i][step] for i in fits]
+            order = generator(numbers[i], "masks").permutation(free[i])
+            masked = order[: share_of(len(order), degree)]
+            rows[i][masked] = self._mask
+            groups.append(np.array_split(masked, self._config.passes))
+        for step, places in enumerate(zip(*groups, strict=True)):
             draws = [
-                generator(numbers[i], f"fill/{step}").random(len(groups[i][step])) for i in fits
+                generator(numbers[i], f"fill/{step}").random(len(those))
+                for i, those in zip(fits, places, strict=True)
             ]
             if any(map(len, places)):
                 self._pass([rows[i] for i in fits], places, np.concatenate(draws))
@@ -546,7 +565,7 @@ class _Filler:
             rejected=True,
         )
 
-    def _pass(self, rows: list[Tokens], groups: list[Tokens], numbers: Float64Array) -> None:
+    def _pass(self, rows: list[Tokens], groups: Sequence[Tokens], numbers: Float64Array) -> None:
         """Fill in the tokens of each row at its places in `groups`, drawn by the `numbers`.
 
         Changes `rows`.
@@ -554,24 +573,14 @@ class _Filler:
         import torch
 
         # The scores of all places to fill, over all rows, lie below each other in one matrix.
-        width = max(map(len, rows))
-        ids = np.full((len(rows), width), self._pad)
-        mask = np.zeros_like(ids)
-        for i, row in enumerate(rows):
-            ids[i, : len(row)], mask[i, : len(row)] = row, 1
-        which = np.repeat(np.arange(len(rows)), [len(group) for group in groups])
-        tensors = [
-            torch.from_numpy(each).to(self._device)
-            for each in (ids, mask, which, np.concatenate(groups))
-        ]
-        logits = self._model(input_ids=tensors[0], attention_mask=tensors[1]).logits
-        scores = logits[tensors[2], tensors[3]].float() / self._config.temperature
+        ids, mask = _padded(rows, self._pad, "right", self._device)
+        logits = self._model(input_ids=ids, attention_mask=mask).logits
+        places = [torch.as_tensor(group, device=self._device) for group in groups]
+        scores = torch.cat([logits[i, those] for i, those in enumerate(places)]).float()
         scores[:, self._special] = -torch.inf
-        if 0 < self._config.top_k < scores.shape[1]:
-            least = scores.topk(self._config.top_k).values[:, -1:]
-            scores = scores.masked_fill(scores < least, -torch.inf)
+        for warper in self._warpers:
+            scores = warper(ids, scores)
         picks = pick(scores, numbers)[:, 0].cpu().numpy()
-        start = 0
-        for row, group in zip(rows, groups, strict=True):
-            row[group] = picks[start : start + len(group)]
-            start += len(group)
+        ends = np.cumsum([len(group) for group in groups])
+        for row, group, tokens in zip(rows, groups, np.split(picks, ends[:-1]), strict=True):
+            row[group] = tokens

@@ -81,9 +81,8 @@ class TextPrompts:
 
     def check(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if a label has no prompt, or no value of an attribute."""
-        self.prompts.check(labels)
-        for values in self.attributes.values():
-            values.check(labels)
+        for texts in (self.prompts, *self.attributes.values()):
+            texts.check(labels)
 
     def draw(self, labels: Sequence[str], seeds: Seeds) -> Conditions:
         """Draw the attributes and the prompt of each item by its seed alone.
@@ -167,19 +166,20 @@ class Asking:
             if name in conditions
         }
         texts = []
-        for i, (text, label) in enumerate(
-            zip(strings_of(request.samples), request.labels, strict=True)
-        ):
-            values = {name: str(column[i]) for name, column in columns.items()} | {"label": label}
+        for i, text in enumerate(strings_of(request.samples)):
+            values = {name: str(column[i]) for name, column in columns.items()}
+            values["label"] = request.labels[i]
+            # Examples take the place of the parent. A parent without words, or without one that
+            # stays, leaves nothing to vary, so its prompt is asked for again.
             if EXAMPLES in request.conditions:
                 values[EXAMPLES] = str(request.conditions[EXAMPLES][i])
-                texts.append(fill_names(self.config.expansion, values))
-                continue
-            if not text.strip() or (self.fills and request.degree == 1):
-                texts.append(values[PROMPT])
+                sent = fill_names(self.config.expansion, values)
+            elif not text.strip() or (self.fills and request.degree == 1):
+                sent = values[PROMPT]
             else:
-                texts.append(self._variation(text, values, request.degree, int(request.seeds[i])))
-        return [f"{text}{self.form}" for text in texts]
+                sent = self._variation(text, values, request.degree, int(request.seeds[i]))
+            texts.append(f"{sent}{self.form}")
+        return texts
 
     def _variation(self, text: str, values: Mapping[str, str], degree: float, seed: int) -> str:
         wording = self.ladder.word(degree, "{prompt}", seed >> 8)
@@ -305,8 +305,10 @@ class TextAnswers:
 
     def __init__(self, config: Written) -> None:
         self._config = config
-        self._marks, self._faults, self._answers = Counter[str](), Counter[str](), 0
-        self._openings = Counter[str]()
+        self._answers = 0
+        self._marks = Counter[str]()  # what was taken off
+        self._faults = Counter[str]()  # why there is no text
+        self._openings = Counter[str]()  # the first 16 characters
         self._lock = Lock()
 
     def take(self, answer: str, is_whole: bool) -> Outcome:
@@ -317,30 +319,30 @@ class TextAnswers:
                 it are taken off.
             is_whole: true if the model ended the answer; false if a limit cut it off.
         """
-        answer_text = unwrap(plain(answer))
-        config = self._config
-        text = answer_text.text
-        if (
-            len(text) > 1
-            and text[0] + text[-1] in ('""', "“”")
-            and not {'"', "“", "”"} & set(text[1:-1])
-        ):
+        unwrapped = unwrap(plain(answer))
+        text = unwrapped.text
+        # Many models put all of an answer in quotation marks. A dialogue has more of them inside.
+        if re.fullmatch(r'"[^"“”]*"|“[^"“”]*”', text):
             text = text[1:-1].strip()
-        fault = answer_text.fault or ("the model declines" if REFUSAL.match(text) else "")
+        fault = unwrapped.fault or ("the model declines" if REFUSAL.match(text) else "")
+        marks = unwrapped.marks if is_whole else (*unwrapped.marks, "the end, beyond max_tokens,")
         with self._lock:
             self._answers += 1
-            self._marks.update(
-                answer_text.marks + ("the end, beyond max_tokens,",) * (not is_whole)
-            )
+            self._marks.update(marks)
             self._faults.update([fault] if fault else [])
             self._openings[text[:16]] += not fault
-        if answer_text.fault:
+        if unwrapped.fault:
             return Failed(
-                f"{answer_text.fault}: have the server keep thoughts and control tokens apart, "
-                "switch thinking off, or raise max_tokens"
+                f"{fault}: have the server keep thoughts and control tokens apart, switch thinking "
+                "off, or raise max_tokens"
             )
         if fault:
             return Refused(f"{fault}: {text[:100]}")
+        return self._checked(text, is_whole)
+
+    def _checked(self, text: str, is_whole: bool) -> Outcome:
+        """Return a text in the declared form, or why it is not a sample."""
+        config = self._config
         if not text:
             reason = (
                 f": its {config.max_tokens} tokens went elsewhere (thoughts?), so raise max_tokens"
@@ -352,20 +354,16 @@ class TextAnswers:
                 f"the text was cut off after {config.max_tokens} tokens: raise max_tokens, or set "
                 "cut: true"
             )
-        if not config.cut and len(text.encode()) > config.longest:
-            return Failed(
-                f"the text has more than {config.longest:,} bytes: raise longest, or set cut: true"
-            )
+        remedy = "" if config.cut else ", or set cut: true"
         if config.structure is not None:
             try:
                 text = config.structure.read(text)
             except ValueError as why:
                 return Failed(f"the text has not the declared form: {why}")
-            if len(text.encode()) > config.longest:
-                return Failed(
-                    f"the text has more than {config.longest:,} bytes, and cut it would lose its "
-                    "form"
-                )
+            remedy = ", since a text that is cut loses its form"
+        # A text that may be cut is cut where the answer is made.
+        if remedy and len(text.encode()) > config.longest:
+            return Failed(f"the text has more than {config.longest:,} bytes: raise longest{remedy}")
         return text
 
     def take_finished(self, answer: str, reason: object) -> Outcome:

@@ -179,18 +179,12 @@ def _noise(kind: type, text: type | None) -> type | None:
 
     stem = (text or kind).__name__.removesuffix("Pipeline").removesuffix("Img2Img")
     candidates = (_linked_base(kind), getattr(diffusers, f"{stem}Img2ImgPipeline", None), kind)
-    return next((each for each in candidates if each and _takes(each, "strength")), None)
+    return next((each for each in candidates if _takes(each, "strength")), None)
 
 
 def _instruction(kind: type) -> type | None:
-    return next(
-        (
-            each
-            for each in (kind, _linked_base(kind))
-            if each and _takes(each, "prompt", "strength")
-        ),
-        None,
-    )
+    candidates = (kind, _linked_base(kind))
+    return next((each for each in candidates if _takes(each, "prompt", "strength")), None)
 
 
 def _structure(text: type) -> type | None:
@@ -199,13 +193,13 @@ def _structure(text: type) -> type | None:
     return _mapping(_TEXT).get(f"{auto_pipeline._get_model(text.__name__)}-controlnet")
 
 
-def _takes(kind: type, name: str, other: str = "") -> bool:
+def _takes(kind: type | None, name: str, other: str = "") -> bool:
     """Return true if the call takes an image and the input `name`.
 
     Pipelines that also take `other`, or an input of another task, do not count.
     """
-    inputs = inputs_of(kind)
-    return {"image", name} <= inputs.keys() and not (_OTHER_TASKS | {other}) & inputs.keys()
+    inputs = inputs_of(kind).keys() if kind else set()
+    return {"image", name} <= inputs and not (_OTHER_TASKS | {other}) & inputs
 
 
 def _is_image_variation(kind: type) -> bool:
@@ -218,13 +212,16 @@ def _same_parts(other: type, kind: type) -> bool:
 
     The parts must include a network, and must have equal types.
     """
-    theirs = parts_of(other)
-    ours = parts_of(kind)
-    names = [name for name, part in theirs.items() if part.default is part.empty]
+    ours = {name: part.annotation for name, part in parts_of(kind).items()}
+    needed = {
+        name: part.annotation
+        for name, part in parts_of(other).items()
+        if part.default is part.empty
+    }
     return (
-        bool({"transformer", "unet"} & set(names))
-        and not {"image", "images"} & inputs_of(other).keys()
-        and all(name in ours and ours[name].annotation == theirs[name].annotation for name in names)
+        not {"transformer", "unet"}.isdisjoint(needed)
+        and {"image", "images"}.isdisjoint(inputs_of(other))
+        and all(item in ours.items() for item in needed.items())
     )
 
 
@@ -247,6 +244,5 @@ def _pipeline_of(mapping: str, kind: type) -> type | None:
 
 def _linked_base(kind: type) -> type | None:
     """Return diffusers' image-to-image class for `kind` or for one of its bases, or None."""
-    return next(
-        (each for base in kind.__mro__ if (each := _pipeline_of(_IMAGE, base)) is not None), None
-    )
+    linked = (_pipeline_of(_IMAGE, base) for base in kind.__mro__)
+    return next(filter(None, linked), None)

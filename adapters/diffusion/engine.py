@@ -15,7 +15,7 @@ from pe.data.images import Images
 from pe.data.samples import Conditions, Samples
 from pe.errors import APIError, ContractError
 from pe.plugins.devices import Precision, describe_precision
-from pe.plugins.protocols import Answer, Capabilities, Failed, Generator, PluginInfo, Refused, Usage
+from pe.plugins.protocols import Answer, Capabilities, Failed, Generator, PluginInfo, Usage
 from pe.plugins.settings import Count, Devices
 from pe.plugins.specs import plugin
 
@@ -26,7 +26,7 @@ class Engine(DeviceEngine):
     def __init__(self, load: Load, **options: Any) -> None:
         super().__init__(
             load,
-            "precision: bf16, offloading where the adapter has it, or another device",
+            "a smaller size, precision: bf16, offloading if the adapter has it, or another device",
             **options,
         )
 
@@ -50,12 +50,9 @@ class Engine(DeviceEngine):
                 raise ContractError(
                     "An item with a degree holds no image: give the parent's, or no degree."
                 )
-            else:  # some models take an empty negative prompt for another thing than none
-                kind = (
-                    item.job,
-                    None if item.image is None else item.image.shape,
-                    bool(item.negative_prompt),
-                )
+            else:
+                # Some models do not treat an empty negative prompt as they treat none.
+                kind = item.job, np.shape(item.image), bool(item.negative_prompt)
                 groups.setdefault(kind, deque()).append(place)
         for places in groups.values():
             outcomes |= self.make(_group(items, places))
@@ -65,16 +62,14 @@ class Engine(DeviceEngine):
 def _group(items: Sequence[Item], places: deque[int]) -> Group:
     """Return a group of items of one job and shape."""
     job = items[places[0]].job
-    image = items[places[0]].image
-    shape = None if image is None else image.shape
-    sides = job.size or (shape and shape[:2])
-    size = "" if sides is None else f" of {sides[0]}×{sides[1]} pixels"
+    shape = np.shape(items[places[0]].image)
+    sides = job.size or shape[:2]
+    size = f" of {sides[0]}×{sides[1]} pixels" if sides else ""
     return Group(
         places,
         lambda model, batch: _outcomes(model, job, [items[place] for place in batch]),
         "image",
         size,
-        "a smaller size, ",
         kind=(job.degree is None, job.guidance is None or job.guidance > 1, job.size, shape),
     )
 
@@ -149,7 +144,7 @@ def answer_of_outcomes(
     """
     images = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, np.ndarray)}
     missing = {
-        i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, Refused | Failed)
+        i: outcome for i, outcome in enumerate(outcomes) if not isinstance(outcome, np.ndarray)
     }
     pixels = np.stack(list(images.values())) if images else np.empty((0, *shape), dtype=np.uint8)
     return Answer(Images(pixels), conditions.take(list(images)), missing, Usage(1, len(images)))

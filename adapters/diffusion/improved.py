@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cached_property
 from itertools import accumulate, repeat
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from adapters.diffusion.items import Job, Pixels, numbers_of, of_iteration
-from adapters.diffusion.pixel import Labels, OfClasses, PixelModel
-from pe.data.arrays import Float64Array, ImageShape
+from adapters.diffusion.pixel import OfClasses, PixelModel
+from adapters.prompts import Classes
+from pe.data.arrays import Float64Array, ImageShape, Int64Array
 from pe.data.decoding import decode_image
 from pe.data.images import Images
 from pe.data.samples import DRAWN, Conditions
@@ -301,7 +302,7 @@ class ImprovedDiffusion(ImprovedFiles, OfClasses):
         self.info = replace(self.info, shape=(side, side, 3), drawn=network_size, kept=drawn_size)
         for steps in numbers_of(self.steps):
             check_steps(steps, self.spacing)  # refused now, not at the first sample
-        self._side, self._look_up = side, cache(self.class_count)
+        self._side = side
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
@@ -312,26 +313,16 @@ class ImprovedDiffusion(ImprovedFiles, OfClasses):
     def _load(self, device: torch.device) -> PixelModel:
         return self.load(device, self.precision, self.compile)
 
-    def _job(self, degree: float | None, iteration: int) -> Job:
-        return Job(of_iteration("steps", self.steps, iteration), degree)
-
+    @property
     def _shape(self) -> ImageShape:
         return self.size, self.size, 3
 
-    def _class_count(self) -> int | None:
-        with self._lock:
-            return self._look_up()
-
-    def _draw(self, labels: Sequence[str], seeds: Seeds) -> Labels | None:
-        count = self._class_count()
-        return (
-            None
-            if count is None
-            else ((seeds >> np.uint64(16)) % np.uint64(count)).astype(np.int64)
-        )
+    @cached_property
+    def _classes(self) -> Classes:
+        return Classes(self.model, self.class_count(), ())
 
     def _answer(
-        self, job: Job, seeds: Seeds, images: Sequence[Pixels | None], classes: Labels | None
+        self, job: Job, seeds: Seeds, images: Sequence[Pixels | None], classes: Int64Array | None
     ) -> Answer:
         """Return samples of `image_size`.
 

@@ -10,7 +10,6 @@ checkpoints name their tensors.
 from __future__ import annotations
 
 import math
-import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,13 +46,10 @@ def shape_of(tensors: Mapping[str, Tensor]) -> Shape:
     try:
         channels = tensors["time_embed.0.weight"].shape[1]
         outputs = tensors["out.2.weight"].shape[0]
-        places = {
-            int(match[1]) for name in tensors if (match := re.match(r"input_blocks\.(\d+)\.", name))
-        }
-        halvings = sorted(
-            place for place in places if f"input_blocks.{place}.0.op.weight" in tensors
-        )
-        blocks = halvings[0] - 1 if halvings else max(places)
+        places = range(len(tensors))
+        halvings = [i for i in places if f"input_blocks.{i}.0.op.weight" in tensors]
+        residuals = [i for i in places if f"input_blocks.{i}.0.in_layers.2.weight" in tensors]
+        blocks = halvings[0] - 1 if halvings else residuals[-1]
         firsts = [1, *(place + 1 for place in halvings)]
         widths = [
             tensors[f"input_blocks.{first}.0.in_layers.2.weight"].shape[0] for first in firsts

@@ -22,6 +22,8 @@ Pixels = UInt8Array
 Outcome = Pixels | Refused | Failed
 Number = TypeVar("Number", int, float)
 
+GRID = 8  # pixels per side that a latent of a text-to-image model stands for
+
 # bytes before the words in the state of torch's Mersenne Twister: seed, left, seeded, next
 _HEADER = 24
 _WORDS = 624

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
 
 from adapters.diffusion.description import Description, Way, describe_pipeline, pipeline_class
 from adapters.diffusion.vary import Sampler
 from adapters.diffusion.weights import (
     add_lora,
-    cached_model,
-    local_model,
     lora_of,
     model_folder,
+    model_here,
     read_config,
     require_diffusers,
 )
@@ -130,9 +129,7 @@ class TextFiles:
 
     def description(self) -> Description | None:
         """Describe the model by its index alone, or return None if it is not here yet."""
-        folder = local_model(self.config.model) or cached_model(
-            self.config.model, self.config.revision
-        )
+        folder = model_here(self.config.model, self.config.revision)
         return None if folder is None else describe_pipeline(self._kind(self._check(folder)))
 
     def load(self, dtypes: Dtypes) -> Any:
@@ -165,15 +162,9 @@ class TextFiles:
         except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
             for place in (*components.values(), config.single_file or folder):
                 check_whole(place)
-            is_fetched = local_model(config.model) is None
-            remedy = (
-                "fetch it anew with all its .safetensors files"
-                if is_fetched
-                else "put the whole model there"
-            )
             raise RecipeError(
                 f"The model {config.model} in {folder} cannot be loaded ({words_of_error(error)}): "
-                f"{remedy}."
+                "put the whole model there, with all its .safetensors files."
             ) from error
         return pipeline
 
@@ -231,14 +222,13 @@ class TextFiles:
                 str(read_config(folder / INDEX).get("_class_name")), self.config.model
             )
         place = self.config.pipeline
-        module, _, name = place.partition(":")
         try:
-            kind = getattr(importlib.import_module(module), name, None)
-        except ImportError as error:
+            kind: type = resolve_name(place)
+        except (ImportError, AttributeError, ValueError) as error:
             raise RecipeError(
-                f"pipeline: {module} cannot be imported ({error}): write module:Class."
+                f"pipeline: '{place}' cannot be imported ({error}): write module:Class."
             ) from error
-        if not isinstance(kind, type) or not callable(getattr(kind, "from_pretrained", None)):
+        if not hasattr(kind, "from_pretrained"):
             raise RecipeError(
                 f"pipeline: '{place}' is no class of pipelines (with from_pretrained): write "
                 "module:Class."
@@ -248,14 +238,14 @@ class TextFiles:
     def _check(self, folder: Path) -> Path:
         if (folder / INDEX).is_file():
             return folder
-        hint = (
-            "; a checkpoint in one file goes under single_file, beside a model with its "
-            "configurations"
-        )
-        where, hint = ("file", hint) if folder.is_file() else ("folder", "")
+        if folder.is_file():
+            raise RecipeError(
+                f"model: '{self.config.model}' is a file. Put it under single_file, and name a "
+                "model with its configurations under model."
+            )
         raise RecipeError(
-            f"model: the {where} '{self.config.model}' is no pipeline in diffusers' format (no "
-            f"{INDEX}){hint}."
+            f"model: the folder '{self.config.model}' is no pipeline in diffusers' format (no "
+            f"{INDEX})."
         )
 
     def _fetch(self) -> str:
@@ -281,11 +271,8 @@ def quiet_loading() -> Iterator[None]:
 
     logging.getLogger("diffusers.models.modeling_utils").addFilter(_names_modules)
     logging.getLogger("diffusers.pipelines.stable_diffusion.safety_checker").setLevel(logging.ERROR)
-    bars = [
-        library
-        for library in (diffusers_bars, transformers_bars)
-        if library.is_progress_bar_enabled()
-    ]
+    libraries = (diffusers_bars, transformers_bars)
+    bars = [library for library in libraries if library.is_progress_bar_enabled()]
     for library in bars:
         library.disable_progress_bar()
     try:

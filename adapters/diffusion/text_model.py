@@ -116,13 +116,10 @@ class TextLoader:
                 "text: name one that does, and this one under variation_model if it is to vary "
                 "them."
             )
-        way = None if varying is None else self._settle(varying)
-        if (
-            drawing is not None
-            and drawing.text is not None
-            and varying is not None
-            and way is not None
-        ):
+        if varying is None:
+            return
+        way = self._settle(varying)
+        if drawing is not None and drawing.text is not None:
             self._check_arguments([drawing.text, varying.of(way)])
 
     def load(self, device: torch.device) -> TextModel:
@@ -149,18 +146,14 @@ class TextLoader:
         varies = base if self._varying is self._files else self._load_parts(self._varying, dtypes)
         vary = self._set_up(varies, dtypes)
         text = vary.pipeline if type(vary.pipeline) is kind and varies is base else over(kind, base)
-        pipelines: list[Any] = list(
-            {id(each): each for each in (base, varies, text, vary.pipeline)}.values()
-        )
+        pipelines = _distinct([base, varies, text, vary.pipeline])
         for pipeline in pipelines:
             pipeline.set_progress_bar_config(disable=True)
         place(pipelines, device, self._config)
         if self._compile:
-            networks = [
-                getattr(each, "unet", None) or getattr(each, "transformer", None)
-                for each in pipelines
-            ]
-            for network in {id(each): each for each in networks if each is not None}.values():
+            networks = [getattr(each, "unet", None) for each in pipelines]
+            networks += [getattr(each, "transformer", None) for each in pipelines]
+            for network in _distinct(networks):
                 network.compile()
         return TextModel(text, vary, device, self._config)
 
@@ -180,7 +173,10 @@ class TextLoader:
         }
         answer = config.vary
         for setting, (way, value) in settings.items():
-            if value is not None and way != (answer := answer or way):
+            if value is None:
+                continue
+            answer = answer or way
+            if way != answer:
                 raise RecipeError(
                     f"{setting} is for vary: {way}, and vary is '{answer}': drop one."
                 )
@@ -192,43 +188,35 @@ class TextLoader:
         Raises:
             RecipeError: the model cannot vary so, or the recipe lacks a setting that the way needs.
         """
+        config = self._config
         able = description.ways
-        model = self._varying.config.model
-        name = description.kind.__name__
-        weights = str((self._config.ip_adapter or {}).get("weight_name", SAFETENSORS))
+        model = f"'{self._varying.config.model}' ({description.kind.__name__})"
+        weights = str((config.ip_adapter or {}).get("weight_name", SAFETENSORS))
         if not weights.endswith(SAFETENSORS):
             raise RecipeError(
                 f"ip_adapter.weight_name is '{weights}': only {SAFETENSORS} files are read, since "
                 "others may hold code."
             )
-        way = self._stated_way or next(
-            (each for each in able if not self._lack(each, description)), None
-        )
+        # What a way needs and the recipe lacks. Such a way is never chosen, but a recipe can ask
+        # for it, and then the message says what to add.
+        lacks: dict[Way, str] = {}
+        if config.controlnet is None:
+            lacks["structure"] = "a ControlNet: name one under controlnet"
+        if config.ip_adapter is None and description.meaning is description.prompted_by_images:
+            lacks["meaning"] = "an IP-Adapter: name one under ip_adapter"
+        way = self._stated_way or next((each for each in able if each not in lacks), None)
         if way is None or way not in able:
             cannot = "cannot answer VARIATION_API" if way is None else f"cannot vary by {way}"
             can = f"vary by {' or '.join(able)}" if able else "only draw"
             raise RecipeError(
-                f"model: '{model}' ({name}) {cannot}: in diffusers it can {can}, so name another "
+                f"model: {model} {cannot}: in diffusers it can {can}, so name another "
                 "model under variation_model, or another way under vary."
             )
-        if lack := self._lack(way, description):
-            raise RecipeError(f"vary: {way} with '{model}' ({name}) needs {lack}.")
+        if way in lacks:
+            raise RecipeError(f"vary: {way} with {model} needs {lacks[way]}.")
         if way == "structure":
-            control_of(self._config.control)
+            control_of(config.control)
         return way
-
-    def _lack(self, way: Way, description: Description) -> str | None:
-        """Return words for the setting that this way needs and the recipe lacks, or None."""
-        config = self._config
-        if way == "structure" and config.controlnet is None:
-            return "a ControlNet: name one under controlnet"
-        if (
-            way == "meaning"
-            and config.ip_adapter is None
-            and description.meaning is description.prompted_by_images
-        ):
-            return "an IP-Adapter: name one under ip_adapter"
-        return None
 
     def _set_up(self, pipeline: Any, dtypes: Dtypes) -> Vary:
         """Return the way to vary by a loaded pipeline, with all that it needs."""
@@ -303,8 +291,8 @@ class TextModel:
         self._config = config
         self._more = config.arguments or {}
         self._is_engaged: Any = None
-        parts = (getattr(pipeline, "vae", None) for pipeline in (text, vary.pipeline))
-        self._autoencoders = [(part, _dtypes(part)) for part in parts if part is not None]
+        parts = _distinct([getattr(each, "vae", None) for each in (text, vary.pipeline)])
+        self._autoencoders = [(part, part.dtype) for part in parts]
 
     @property
     def heeds_negative_prompts(self) -> bool:
@@ -381,18 +369,14 @@ class TextModel:
 
         Stable Diffusion XL decodes in float32, and a failure leaves the autoencoder so.
         """
-        for autoencoder, dtypes in self._autoencoders:
-            if _dtypes(autoencoder) != dtypes:
-                for tensor, dtype in zip(_tensors(autoencoder), dtypes, strict=True):
-                    tensor.data = tensor.data.to(dtype)
+        for autoencoder, dtype in self._autoencoders:
+            if autoencoder.dtype != dtype:
+                autoencoder.to(dtype=dtype)
 
 
-def _tensors(network: Any) -> Sequence[torch.Tensor]:
-    return [*network.parameters(), *network.buffers()]
-
-
-def _dtypes(network: Any) -> Sequence[torch.dtype]:
-    return [tensor.dtype for tensor in _tensors(network)]
+def _distinct(objects: Sequence[Any]) -> list[Any]:
+    """Return each object once, without None."""
+    return list({id(each): each for each in objects if each is not None}.values())
 
 
 def _outcomes(answer: Any) -> Sequence[Outcome]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from adapters.diffusion.description import degree_of
 from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of_outcomes, parents_of
-from adapters.diffusion.items import Item, Job, Outcome, Pixels, numbers_of, of_iteration
+from adapters.diffusion.items import GRID, Item, Job, Outcome, Pixels, numbers_of, of_iteration
 from adapters.diffusion.text_files import MEMORY_SETTINGS, TextSettings
 from adapters.diffusion.text_model import TextLoader
 from adapters.prompts import PROMPT, Prompts, TextByLabel, Texts, prompts_of
@@ -30,8 +30,6 @@ from pe.plugins.protocols import (
 )
 from pe.plugins.settings import Count
 from pe.plugins.specs import plugin
-
-_GRID = 8  # pixels per side that a latent stands for
 
 
 @plugin
@@ -91,10 +89,11 @@ class TextToImage(TextSettings, LocalDiffusion):
     chunk: Count = 64
 
     def __post_init__(self) -> None:
-        self._size, self._image_size = _pair(self.size), _pair(self.image_size)
-        if self._size is not None and any(side < _GRID or side % _GRID for side in self._size):
+        self._size = _pair(self.size)
+        self._image_size = _pair(self.image_size)
+        if self._size is not None and any(side < GRID or side % GRID for side in self._size):
             raise RecipeError(
-                f"size is {self._size}: a model draws multiples of {_GRID} pixels; see image_size, "
+                f"size is {self._size}: a model draws multiples of {GRID} pixels; see image_size, "
                 "too."
             )
         if self._image_size is not None and self._size is None:
@@ -102,11 +101,8 @@ class TextToImage(TextSettings, LocalDiffusion):
                 "image_size is given, so give size, too: that at which the model draws."
             )
         # Pipelines ignore negative prompts unless guided, and `arguments` may guide them otherwise.
-        low = [
-            number
-            for number in ([] if self.guidance is None else numbers_of(self.guidance))
-            if number <= 1
-        ]
+        scales = [] if self.guidance is None else numbers_of(self.guidance)
+        low = [scale for scale in scales if scale <= 1]
         self._negative = Prompts.negative(self.negative_prompt)
         setting = self.negative_prompt
         texts = [setting] if isinstance(setting, str) else setting.values()

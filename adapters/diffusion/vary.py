@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -87,23 +87,19 @@ class ByNoise(Vary):
             APIError: these are too few.
         """
         scheduler = self.pipeline.scheduler
-        steps = job.steps
-        if "original_inference_steps" not in inputs_of(type(self.pipeline)):
-            strength = exact_strength(steps_run(steps, degree), steps, is_flow(scheduler))
-            return {"image": pictures_of(items), "strength": strength}
         # Latent consistency models run all steps, on the last part of the schedule they were
         # distilled on.
-        whole = int(scheduler.config.original_inference_steps)
-        if steps_run(whole, degree) < steps:
+        is_lcm = "original_inference_steps" in inputs_of(type(self.pipeline))
+        steps = int(scheduler.config.original_inference_steps) if is_lcm else job.steps
+        run = steps_run(steps, degree)
+        if is_lcm and run < job.steps:
             raise APIError(
-                f"Degree {degree:g} leaves {steps_run(whole, degree)} of the {whole} steps that "
-                f"this latent consistency model was distilled on, fewer than its {steps}: take a "
-                "larger degree, or fewer steps."
+                f"Degree {degree:g} leaves {run} of the {steps} steps that this latent consistency "
+                f"model was distilled on, fewer than its {job.steps}: take a larger degree, or "
+                "fewer steps."
             )
-        return {
-            "image": pictures_of(items),
-            "strength": exact_strength(steps_run(whole, degree), whole, flow=False),
-        }
+        strength = exact_strength(run, steps, is_flow(scheduler))
+        return {"image": pictures_of(items), "strength": strength}
 
 
 def exact_strength(run: int, steps: int, flow: bool) -> float:
@@ -270,11 +266,10 @@ def control_of(setting: str) -> Control:
         return lambda parent: parent
     if setting == "canny":
         return _canny()
-    module, _, name = setting.partition(":")
     wrong = f"control is '{setting}': it must be image, canny or module:function"
     try:
-        control = getattr(importlib.import_module(module), name, None)
-    except (ImportError, ValueError) as error:
+        control = resolve_name(setting)
+    except (ImportError, AttributeError, ValueError) as error:
         raise RecipeError(f"{wrong} ({error}).") from error
     if not callable(control):
         raise RecipeError(f"{wrong}.")

@@ -45,6 +45,14 @@ def local_model(model: str) -> Path | None:
     return None
 
 
+def model_here(model: str, revision: str | None) -> Path | None:
+    """Return a model's folder or file, or its folder in the hub's cache, or None.
+
+    The network is not asked.
+    """
+    return local_model(model) or cached_model(model, revision)
+
+
 def model_folder(model: str, revision: str | None, offline: bool, fetch: Callable[[], str]) -> Path:
     """Return a model's folder or file, or its folder in the hub's cache.
 
@@ -54,18 +62,15 @@ def model_folder(model: str, revision: str | None, offline: bool, fetch: Callabl
     Raises:
         RecipeError: the model is not there and cannot be fetched.
     """
-    local = local_model(model)
-    if local is not None:
-        return local
-    folder = cached_model(model, revision)
+    folder = model_here(model, revision)
+    if folder is not None and (offline or local_model(model)):
+        return folder
     remedy = (
         f"get it from https://huggingface.co/{model} on a machine with a network (`hf download "
         f"{model} --local-dir FOLDER`), put the folder here and name it under model"
     )
     if offline:
-        if folder is None:
-            raise RecipeError(f"The weights of {model} are not here and offline is true: {remedy}.")
-        return folder
+        raise RecipeError(f"The weights of {model} are not here and offline is true: {remedy}.")
     from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
 
     # Asked even if a copy is cached, because a branch may have moved on. Without a network the copy

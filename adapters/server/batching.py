@@ -14,6 +14,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from adapters.diffusion.items import Item, Outcome
 from pe.errors import ContractError
 from pe.plugins.protocols import Failed
@@ -67,8 +69,7 @@ class Batcher:
         If this is cancelled, the items that still wait are dropped.
         """
         loop = asyncio.get_running_loop()
-        image = items[0].image
-        kind = items[0].job, None if image is None else image.shape
+        kind = items[0].job, np.shape(items[0].image)
         queued = [QueuedItem(item, kind, loop.create_future()) for item in items]
         self._queue += queued
         if self._worker is None or self._worker.done():

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import secrets
+from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 import numpy as np
@@ -14,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartParser
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Message
 
-from adapters.server.checks import GRID, ModelDescription
+from adapters.diffusion.items import GRID
+from adapters.server.checks import ModelDescription
 from adapters.server.errors import Refusal
 from adapters.server.formats import BatchRequest, Degree, Guidance, Pixels
 from pe.data.decoding import FORMATS, decode_image
@@ -85,23 +86,18 @@ async def read_form(request: Request, most: int) -> dict[str, Any]:
     """
     body = await read_body(request, FORM, most)
 
-    async def receive() -> Message:
-        return {"type": "http.request", "body": body}
+    async def stream() -> AsyncIterator[bytes]:
+        yield body
 
-    whole = Request(request.scope, receive)
+    parser = MultiPartParser(request.headers, stream(), max_part_size=MOST_OF_FIELDS)
     try:
-        async with whole.form(max_part_size=MOST_OF_FIELDS) as form:
-            parts = [
-                ("image" if name == "image[]" else name, value)
-                for name, value in form.multi_items()
-            ]
-            fields: dict[str, Any] = dict(parts)
-            image = fields.pop("image", None)
-            is_once = len(fields) == len(parts) - 1 and all(
-                isinstance(value, str) for value in fields.values()
-            )
-            if is_once and isinstance(image, UploadFile):
-                return fields | {"image": await image.read()}
+        parts = (await parser.parse()).multi_items()
+        fields: dict[str, Any] = dict(parts)
+        image = fields.pop("image[]", None) or fields.pop("image", None)
+        is_once = len(fields) == len(parts) - 1
+        is_text = all(isinstance(value, str) for value in fields.values())
+        if is_once and is_text and isinstance(image, UploadFile):
+            return fields | {"image": await image.read()}
     except Exception as error:  # the parser lets almost any exception out of malformed forms
         raise Refusal(400, "The form cannot be read.") from error
     raise Refusal(
@@ -211,7 +207,8 @@ class ImageFields(BaseModel):
             if label is None:
                 label = self.prompt
         return BatchRequest(
-            np.array([(first + i) % 2**64 for i in range(self.n)], dtype=np.uint64),
+            # wraps at 2^64
+            np.uint64(first) + np.arange(self.n, dtype=np.uint64),
             degree=degree,
             steps=self.num_inference_steps,
             guidance=self.guidance_scale,

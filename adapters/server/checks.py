@@ -11,17 +11,15 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from adapters.diffusion.description import Way, degree_of
+from adapters.diffusion.items import GRID
+from adapters.prompts import Classes
 from adapters.server.errors import Refusal
 from adapters.server.formats import BatchRequest, Guidance
 from pe.plugins.devices import Precision
-
-Count = Annotated[int, Field(ge=1)]
-
-GRID = 8
-"""Pixels per side that a latent of a text-to-image model stands for."""
+from pe.plugins.settings import Count, Settings
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -29,7 +27,7 @@ Rule = tuple[bool, str, str]
 """Whether a request breaks the rule, the field that does, and what to do."""
 
 
-class RequestLimits(BaseModel):
+class RequestLimits(Settings):
     """Limits of requests.
 
     `body`, `pixels` and `requests` are checked before an image is decoded.
@@ -46,8 +44,6 @@ class RequestLimits(BaseModel):
         seconds: seconds that a replica may take over a request.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     body: Count = 2**28
     pixels: Count = 2**22
     images: Count = 256
@@ -59,7 +55,7 @@ class RequestLimits(BaseModel):
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 900.0
 
 
-class ServeSettings(BaseModel):
+class ServeSettings(Settings):
     """A server's settings.
 
     As JSON they are the arguments of the application in a file for `serve deploy`.
@@ -84,11 +80,9 @@ class ServeSettings(BaseModel):
         limits: see `RequestLimits`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     model: str
     precision: Precision = "auto"
-    generator: dict[str, Any] = {}
+    generator: dict[str, Any] = Field({})
     steps: Count = 50
     guidance: Guidance | None = None
     max_batch: Count | None = None
@@ -152,17 +146,15 @@ class ModelDescription:
             Refusal: the model has no such class.
         """
         numbers = {str(number): number for number in range(self.class_count or 0)}
-        names = (
-            {}
-            if isinstance(label, int)
-            else {name: number for number, name in enumerate(self.classes)}
-        )
-        number = (numbers | names).get(str(label))
-        if number is None:
+        if isinstance(label, str):
+            numbers |= {name: number for number, name in enumerate(self.classes)}
+        if str(label) not in numbers:
             raise Refusal(
-                400, f"The model has {len(numbers)} classes, and none is that.", "class_label"
+                400,
+                f"The model has {self.class_count or 0} classes, and none is that.",
+                "class_label",
             )
-        return number
+        return numbers[str(label)]
 
 
 def check_request(
@@ -176,9 +168,10 @@ def check_request(
     if request.model not in (None, model.name):
         raise Refusal(404, f"The model served here is '{model.name}'.", "model", "model_not_found")
     classes = request.classes
-    if classes is None and model.class_count is not None:
+    if classes is None:
         # drawn by the seeds, as local adapters do
-        classes = ((request.seeds >> np.uint64(16)) % np.uint64(model.class_count)).astype(np.int64)
+        known = Classes(model.name, model.class_count, model.classes)
+        classes = known.draw([""] * len(request), request.seeds, None)
     guidance = settings.guidance if request.guidance is None else request.guidance
     if guidance is None and not model.prompts:
         guidance = 1.0
@@ -221,14 +214,11 @@ def _rules(request: BatchRequest, model: ModelDescription, limits: RequestLimits
             "Images are varied by a degree: send both, or neither for new images.",
         ),
         (
-            model.prompts and prompts is None,
+            model.prompts == (prompts is None),
             "prompt",
-            "The model takes prompts: send one for each image.",
-        ),
-        (
-            not model.prompts and prompts is not None,
-            "prompt",
-            "The model knows no words: send classes instead of prompts.",
+            "The model takes prompts: send one for each image."
+            if model.prompts
+            else "The model knows no words: send classes instead of prompts.",
         ),
         (
             any(len(text) > limits.prompt for text in texts),
@@ -252,15 +242,9 @@ def _rules(request: BatchRequest, model: ModelDescription, limits: RequestLimits
             "model has one.",
         ),
         (
-            model.class_count is None and classes is not None,
+            classes is not None and not {*classes.tolist()} <= {*range(model.class_count or 0)},
             "class_label",
-            "The model has no classes: leave them out.",
-        ),
-        (
-            classes is not None
-            and bool(((classes < 0) | (classes >= (model.class_count or 0))).any()),
-            "class_label",
-            f"The model has {model.class_count} classes, from 0 on.",
+            f"The model has {model.class_count or 0} classes, from 0 on.",
         ),
     ]
 
@@ -269,9 +253,9 @@ def _rules_of_sizes(
     request: BatchRequest, model: ModelDescription, limits: RequestLimits
 ) -> Iterator[Rule]:
     """Yield the rules for the sizes of new images and of images to vary."""
-    shape = None if request.images is None else request.images.shape[1:]
-    for field, sides in (("size", request.size), ("image", shape)):
-        if sides is None:
+    # A model of one shape makes nothing else. Others work on a grid, in colour, up to a limit.
+    for field, sides in (("size", request.size), ("image", np.shape(request.images)[1:])):
+        if not sides:
             continue
         if model.shape is not None:
             whole = "×".join(map(str, model.shape))
@@ -280,14 +264,12 @@ def _rules_of_sizes(
             )
             yield tuple(sides) != model.shape[: len(sides)], field, message
             continue
-        off_grid = any(side < GRID or side % GRID for side in sides[:2])
+        height, width, *channels = sides
+        off_grid = min(height, width) < GRID or height % GRID or width % GRID
         message = (
             f"The sides are multiples of {GRID} pixels, and an image has {limits.pixels} at the "
             "most."
         )
-        yield off_grid or sides[0] * sides[1] > limits.pixels, field, message
-        yield (
-            len(sides) == 3 and sides[2] != 3,
-            field,
-            "The model varies images of 3 channels, red, green and blue.",
-        )
+        yield bool(off_grid) or height * width > limits.pixels, field, message
+        message = "The model varies images of 3 channels, red, green and blue."
+        yield channels not in ([], [3]), field, message

@@ -149,10 +149,9 @@ def _digests(name: str | None) -> list[str]:
         raise RecipeError(
             f"--api-key-env: the environment variable {name} is not set: export a key in it."
         )
-    if short := [key for key in keys if len(key) < 16]:
+    if any(len(key) < 16 for key in keys):
         raise RecipeError(
-            f"{name} holds a key of {len(short[0])} characters: take at least 16 that nobody "
-            "guesses."
+            f"{name} holds a short key: take at least 16 characters that nobody guesses."
         )
     return [digest_of(key) for key in keys]
 

@@ -79,9 +79,9 @@ class Refusal(HTTPException):
         return JSONResponse(self._error.model_dump(), self.status_code, self.headers)
 
 
-def unavailable(why: str, wait: int = 2) -> Refusal:
+def unavailable(why: str) -> Refusal:
     """Return a 503 error, for a failure that the request did not cause."""
-    return Refusal(503, f"{why}: ask again in {wait} s.", wait=wait)
+    return Refusal(503, f"{why}: ask again in 2 s.", wait=2)
 
 
 def refusal_of(error: Exception) -> Refusal:

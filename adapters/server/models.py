@@ -5,17 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import TYPE_CHECKING, Any
 
 from adapters.diffusion.engine import Engine
 from adapters.diffusion.improved import ImprovedFiles, check_steps, is_improved
 from adapters.diffusion.items import Model
-from adapters.diffusion.pixel import PixelFiles, PixelModel, Sampler
+from adapters.diffusion.pixel import PixelFiles, PixelSettings
 from adapters.diffusion.text_files import INDEX, TextSettings
 from adapters.diffusion.text_model import TextLoader, TextModel
-from adapters.diffusion.weights import cached_model, local_model, model_folder, read_config
+from adapters.diffusion.weights import model_folder, model_here, read_config
 from adapters.server.checks import ModelDescription, ServeSettings
 from pe.errors import RecipeError
 from pe.plugins.devices import choose_devices
@@ -41,17 +39,6 @@ class ServedModel:
     most_on_cpu: int = 64
 
 
-class PixelModelSettings(BaseModel):
-    """Settings of `pixel_diffusion`, but for those that a request or another option names."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    sampler: Sampler = "ddim"
-    eta: Annotated[float, Field(ge=0, le=1)] = 0.0
-    revision: str | None = None
-    offline: bool = False
-
-
 def load_served_model(settings: ServeSettings) -> tuple[Engine, ModelDescription]:
     """Load the model on its devices, and describe it.
 
@@ -63,14 +50,8 @@ def load_served_model(settings: ServeSettings) -> tuple[Engine, ModelDescription
     devices = choose_devices(device)
     _limit_memory(devices, settings.gpus_per_replica)
     most = settings.max_batch or (model.most_on_cpu if devices[0].type == "cpu" else model.most)
-    loaded: list[Model] = []
-
-    def load_on(device: torch.device) -> Model:
-        loaded.append(model.load(device))
-        return loaded[-1]
-
-    engine = Engine(load_on, device=device, most=most, most_on_cpu=most)
-    engine.load()
+    engine = Engine(model.load, device=device, most=most, most_on_cpu=most)
+    loaded = engine.load()
     description = replace(model.describe(loaded[0]), batch=most * len(devices))
     log.info(
         "ready", extra={"devices": [str(device) for device in devices], "batch": description.batch}
@@ -112,8 +93,8 @@ def check_model(settings: ServeSettings) -> None:
         RecipeError: there is no such model, or it cannot obey the settings.
     """
     model = settings.model
-    is_known = model == SMALL or is_improved(model) or local_model(model) is not None
-    if is_known or cached_model(model, settings.generator.get("revision")) is not None:
+    revision = settings.generator.get("revision")
+    if model == SMALL or is_improved(model) or model_here(model, revision) is not None:
         find_model(
             settings.model_copy(update={"generator": settings.generator | {"offline": True}})
         )
@@ -122,8 +103,8 @@ def check_model(settings: ServeSettings) -> None:
 def _pixel(settings: ServeSettings) -> ServedModel:
     """Return a UNet2DModel in pixel space, with or without classes."""
     # Guidance needs a class for "no class", and a name for every class leaves none over.
-    config = read_settings(PixelModelSettings, settings.generator, _SET)
-    files = PixelFiles.find(settings.model, config.revision, config.offline)
+    config = PixelSettings(**_arguments(PixelSettings, settings))
+    files = PixelFiles.find(config.model, config.revision, config.offline)
     is_guided = settings.guidance is not None
     count = files.class_count(with_guidance=is_guided)
     if is_guided and count is None:
@@ -139,17 +120,15 @@ def _pixel(settings: ServeSettings) -> ServedModel:
         guidance=count is not None and count < int(files.unet["num_class_embeds"]),
     )
 
-    def load_on(device: torch.device) -> PixelModel:
-        return files.load(
-            device, settings.precision, sampler=config.sampler, eta=config.eta, classes=count
-        )
-
-    return ServedModel(load_on, lambda _: description)
+    return ServedModel(
+        lambda device: files.load(device, settings.precision, config, count),
+        lambda _: description,
+    )
 
 
 def _improved(settings: ServeSettings) -> ServedModel:
     """Return a checkpoint of improved diffusion."""
-    files = ImprovedFiles(**_arguments(ImprovedFiles, settings.model, settings.generator))
+    files = ImprovedFiles(**_arguments(ImprovedFiles, settings))
     check_steps(settings.steps, files.spacing)
     if settings.guidance is not None:
         raise _no_guidance(settings, "was not trained for it")
@@ -163,7 +142,7 @@ def _improved(settings: ServeSettings) -> ServedModel:
 
 def _text_to_image(settings: ServeSettings) -> ServedModel:
     """Return a text-to-image pipeline that can vary an image."""
-    config = TextSettings(**_arguments(TextSettings, settings.model, settings.generator))
+    config = TextSettings(**_arguments(TextSettings, settings))
     loader = TextLoader(config, settings.precision)
     loader.check()
 
@@ -176,15 +155,16 @@ def _text_to_image(settings: ServeSettings) -> ServedModel:
     return ServedModel(loader.load, describe, most=64, most_on_cpu=4)
 
 
-def _arguments(factory: Any, model: str, generator: dict[str, Any]) -> dict[str, Any]:
+def _arguments(factory: Any, settings: ServeSettings) -> dict[str, Any]:
     """Return the settings of `--set` as arguments for `factory`.
 
     Raises:
         RecipeError: one is wrong.
     """
-    if "model" in generator:
+    if "model" in settings.generator:
         raise RecipeError(f"{_SET}: model is the argument MODEL itself, so leave it out.")
-    config = read_settings(settings_of(factory), {"model": model, **generator}, _SET)
+    given = {"model": settings.model, **settings.generator}
+    config = read_settings(settings_of(factory), given, _SET)
     return {name: getattr(config, name) for name in config.model_fields_set}
 
 

@@ -9,20 +9,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import hmac
-import io
 import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Depends, FastAPI, Request, Security
 from fastapi.responses import PlainTextResponse, Response
-from fastapi.security import HTTPBearer
-from PIL import Image
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
@@ -60,11 +58,16 @@ from adapters.server.formats import (
 )
 from adapters.server.metrics import Metrics, exported
 from adapters.server.models import load_served_model
+from pe.data.images import Images
 from pe.plugins.protocols import Failed, Refused
 from pe.version import __version__
 
 log = logging.getLogger("ray.serve")
 
+Bearer = Annotated[
+    HTTPAuthorizationCredentials | None,
+    Security(HTTPBearer(auto_error=False, scheme_name="key")),
+]
 _FILE = {"schema": {"type": "string", "format": "binary"}}
 _GIVES_FILE: dict[int | str, dict[str, Any]] = {200: {"content": {ARRAYS: _FILE}}}
 
@@ -111,7 +114,7 @@ class Server:
         )
         # The routes read their bodies themselves: FastAPI would read them before `_admit` has
         # checked the key.
-        routes = APIRouter(dependencies=[Depends(self._admit), _KEY_IN_OPENAPI])
+        routes = APIRouter(dependencies=[Depends(self._admit)])
         routes.post("/v1/images/generations", **_takes(JSON, GenerationFields))(self.generations)
         routes.post("/v1/images/edits", **_takes(FORM, EditFields))(self.edits)
         routes.post("/v1/images/variations", **_takes(FORM, VariationFields))(self.variations)
@@ -181,14 +184,14 @@ class Server:
         """Answer that a replica is ready."""
         return {"status": "ok"}
 
-    async def _admit(self, request: Request) -> AsyncIterator[None]:
+    async def _admit(self, request: Request, bearer: Bearer) -> AsyncIterator[None]:
         """Check the key and its number of requests before a body is read, and log the answer."""
         began = time.monotonic()
         status = 499  # the client went away
         key = ""
         request.state.images = 0
         try:
-            key = self._key_of(request)
+            key = self._key_of(request, bearer.credentials if bearer else "")
             with self._counted(key) if request.method == "POST" else nullcontext():
                 yield
             status = 200
@@ -220,7 +223,7 @@ class Server:
         finally:
             self._requests[key] -= 1
 
-    def _key_of(self, request: Request) -> str:
+    def _key_of(self, request: Request, key: str) -> str:
         """Return eight hex digits of the key's digest, or "local" on a server without keys.
 
         Strangers are refused (401).
@@ -243,11 +246,10 @@ class Server:
                     "site.",
                 )
             return "local"
-        kind, _, key = request.headers.get("authorization", "").partition(" ")
         digest = digest_of(key.strip())
         # compared with all of them, so that the time tells nothing
         matches = [hmac.compare_digest(digest, each) for each in digests]
-        if kind.lower() != "bearer" or not any(matches):
+        if not key or not any(matches):
             raise Refusal(401, "Send an API key of this server: Authorization: Bearer KEY.")
         return digest[:8]
 
@@ -272,10 +274,9 @@ class Server:
         images = [outcome for outcome in outcomes if isinstance(outcome, np.ndarray)]
         if not images:
             raise _refusal_of_image(outcomes[0])
-        texts = await asyncio.to_thread(lambda: [_png(pixels) for pixels in images])
-        return ImagesAnswer(
-            created=int(time.time()), data=[EncodedImage(b64_json=text) for text in texts]
-        )
+        files = await asyncio.to_thread(lambda: [*Images(np.stack(images)).files()])
+        encoded = [EncodedImage(b64_json=base64.b64encode(file).decode()) for file in files]
+        return ImagesAnswer(created=int(time.time()), data=encoded)
 
     async def _make(self, request: Request, wanted: BatchRequest) -> list[Outcome]:
         """Make the images, or return for each why it was not made.
@@ -297,9 +298,6 @@ class Server:
             self._images -= len(wanted)
         request.state.images = sum(isinstance(outcome, np.ndarray) for outcome in outcomes)
         return outcomes
-
-
-_KEY_IN_OPENAPI = Security(HTTPBearer(auto_error=False, scheme_name="key"))
 
 
 def _entry(model: ModelDescription, settings: ServeSettings) -> dict[str, Any]:
@@ -332,17 +330,13 @@ def _items(wanted: BatchRequest) -> list[Item]:
     """Return the items of a checked request."""
     assert wanted.steps is not None
     job = Job(wanted.steps, wanted.degree, wanted.guidance, wanted.size)
-    columns = {
-        "image": wanted.images,
-        "prompt": wanted.prompts,
-        "negative_prompt": wanted.negative_prompts,
-        "api_class": None if wanted.classes is None else wanted.classes.tolist(),
-    }
-    given: dict[str, Any] = {name: column for name, column in columns.items() if column is not None}
-    return [
-        Item(job, seed, **{name: column[i] for name, column in given.items()})
-        for i, seed in enumerate(wanted.seeds.tolist())
-    ]
+    none = [None] * len(wanted)
+    images = none if wanted.images is None else wanted.images
+    classes = none if wanted.classes is None else wanted.classes.tolist()
+    prompts = wanted.prompts or [""] * len(wanted)
+    negative = wanted.negative_prompts or [""] * len(wanted)
+    columns = zip(wanted.seeds.tolist(), images, prompts, negative, classes, strict=True)
+    return [Item(job, *column) for column in columns]
 
 
 def _refusal_of_image(miss: Outcome) -> Refusal:
@@ -355,14 +349,6 @@ def _refusal_of_image(miss: Outcome) -> Refusal:
         )
     assert isinstance(miss, Refused)
     return Refusal(400, f"{miss.reason}.", code="content_policy_violation")
-
-
-def _png(pixels: Pixels) -> str:
-    buffer = io.BytesIO()
-    Image.fromarray(np.squeeze(pixels, 2) if pixels.shape[2] == 1 else pixels).save(
-        buffer, "PNG", compress_level=1
-    )
-    return base64.b64encode(buffer.getvalue()).decode()
 
 
 async def _answer_error(_request: Request, error: Exception) -> Response:

@@ -168,8 +168,8 @@ def free_memory(device: torch.device) -> None:
             torch.cuda.empty_cache()
     elif device.type == "mps":
         torch.mps.empty_cache()
-    elif trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc's
-        trim(0)
+    elif hasattr(ctypes.CDLL(None), "malloc_trim"):  # glibc's
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @cache
@@ -180,7 +180,10 @@ def keep_memory() -> None:
     them anew for the next layer: that can take longer than the arithmetic. Call this before torch
     computes on the CPU. On other systems it does nothing.
     """
-    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
+    if sys.platform != "linux":
+        return
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):
         library.mallopt(_MMAP_THRESHOLD, 1 << 30)
         library.mallopt(_TRIM_THRESHOLD, (1 << 31) - 1)
 
@@ -191,7 +194,8 @@ def find_cards(instead: str) -> int:
     Raises:
         RecipeError: it sees none of the driver's GPUs; the message proposes `instead`.
     """
-    if fault := unseen_cards():
+    fault = unseen_cards()
+    if fault:
         raise RecipeError(f"{fault[:1].upper()}{fault[1:]}: {FITTING_TORCH}, or set {instead}.")
     return count_cards()
 

@@ -13,6 +13,7 @@ from urllib.error import URLError
 from zipfile import is_zipfile
 
 from pe.errors import MissingDependency, RecipeError
+from pe.plugins.devices import words_of_error
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -241,23 +242,12 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor], file: Path | str) -> 
     Raises:
         RecipeError: a tensor is missing, left over or of another shape; the first is named.
     """
-    state = module.state_dict()
-    for name, tensor in state.items():
-        if name not in tensors:
-            # counted in training only, and not by all versions of torch
-            if name.endswith(".num_batches_tracked"):
-                continue
-            raise RecipeError(
-                f"{file} lacks '{name}', so it is not of this network: give the weights that "
-                "belong."
-            )
-        if tensors[name].shape != tensor.shape:
-            raise RecipeError(
-                f"'{name}' of {file} has the shape {tuple(tensors[name].shape)}, not "
-                f"{tuple(tensor.shape)}: give the weights that belong to this network."
-            )
-    if extra := next((name for name in tensors if name not in state), None):
+    try:
+        lacking, extra = module.load_state_dict(dict(tensors), strict=False)
+    except RuntimeError as error:  # of the shapes
         raise RecipeError(
-            f"{file} has '{extra}', which this network has not: give the weights that belong."
-        )
-    module.load_state_dict(dict(tensors))
+            f"{file} does not fit this network ({words_of_error(error)}): give the right weights."
+        ) from error
+    if lacking or extra:
+        fault = f"lacks '{lacking[0]}'" if lacking else f"has '{extra[0]}'"
+        raise RecipeError(f"{file} {fault}, unlike this network: give the weights that belong.")
