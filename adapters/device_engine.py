@@ -208,8 +208,8 @@ class _Worker:
 
     def _no_memory(self, what: str, error: Exception) -> APIError:
         return APIError(
-            f"{self._device} refused {what}, most likely for want of memory "
-            f"({words_of_error(error)}): take {self._remedy}."
+            f"{self._device} refused {what}, most likely for lack of memory "
+            f"({words_of_error(error)}). Use {self._remedy}."
         )
 
 

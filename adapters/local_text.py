@@ -301,8 +301,8 @@ class _Writer:
         self._ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
         if tokenizer.pad_token_id is None and not self._ends:
             raise RecipeError(
-                f"model: '{config.model}' has neither a token that ends a text nor one that pads: "
-                "state one of them in its tokenizer_config.json."
+                f"`model`: '{config.model}' has neither a token that ends a text nor one for "
+                "padding. Add one of them to its tokenizer_config.json."
             )
         self._pad = self._ends[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         longest = (
@@ -331,9 +331,11 @@ class _Writer:
 
     def _too_long(self, row: list[int]) -> Failed:
         return Failed(
-            f"the prompt has {len(row)} tokens, and with max_tokens: {self._config.max_tokens} the "
-            f"model takes {self._room}: take fewer max_tokens, shorter texts (longest), or another "
-            "model",
+            (
+                f"the prompt has {len(row)} tokens, but with `max_tokens: "
+                f"{self._config.max_tokens}` the model takes {self._room}: use a smaller "
+                "`max_tokens`, shorter texts (`longest`), or another model"
+            ),
             rejected=True,
         )
 
@@ -513,8 +515,8 @@ class _Filler:
         self._tokenizer = tokenizer
         if tokenizer.mask_token_id is None:
             raise RecipeError(
-                f"model: '{config.model}' has a tokenizer without a mask: name a masked language "
-                "model."
+                f"`model`: '{config.model}' has a tokenizer without a mask token. Use a masked "
+                "language model."
             )
         self._mask = tokenizer.mask_token_id
         self._special = sorted(tokenizer.all_special_ids)
@@ -551,17 +553,19 @@ class _Filler:
 
     def _text(self, row: Tokens) -> Outcome:
         text = plain(self._tokenizer.decode(row.tolist(), skip_special_tokens=True)).strip()
-        return text or Failed("the model filled in nothing that can be read")
+        return text or Failed("the model filled in nothing readable")
 
     def _fault(self, row: Tokens, free: Tokens) -> Failed | None:
         """Return why a text cannot be filled in, or None if it can."""
         if not len(free):
-            return Failed("the text has no token that could be masked", rejected=True)
+            return Failed("the text has no token to mask", rejected=True)
         if len(row) <= self._longest:
             return None
         return Failed(
-            f"the text has {len(row)} tokens, and the model takes {self._longest}: take shorter "
-            "texts (longest), or another model",
+            (
+                f"the text has {len(row)} tokens, but the model takes {self._longest}: use shorter "
+                "texts (`longest`), or another model"
+            ),
             rejected=True,
         )
 

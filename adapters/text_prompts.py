@@ -63,8 +63,8 @@ class TextPrompts:
         for name in attributes:
             if name in _TAKEN or not _COLUMN.fullmatch(name):
                 raise RecipeError(
-                    f"attributes: '{name}' cannot be a name: take small letters, digits and _, and "
-                    f"none of {', '.join(_TAKEN)}."
+                    f"`attributes`: '{name}' cannot be used as a name. Use small letters, "
+                    f"digits and _, and none of {', '.join(_TAKEN)}."
                 )
         return cls(
             Prompts.of(config.prompts),
@@ -333,8 +333,8 @@ class TextAnswers:
             self._openings[text[:16]] += not fault
         if unwrapped.fault:
             return Failed(
-                f"{fault}: have the server keep thoughts and control tokens apart, switch thinking "
-                "off, or raise max_tokens"
+                f"{fault}: let the server separate thoughts and control tokens, switch thinking "
+                "off, or raise `max_tokens`"
             )
         if fault:
             return Refused(f"{fault}: {text[:100]}")
@@ -345,25 +345,28 @@ class TextAnswers:
         config = self._config
         if not text:
             reason = (
-                f": its {config.max_tokens} tokens went elsewhere (thoughts?), so raise max_tokens"
+                f": its {config.max_tokens} tokens went elsewhere (thoughts?), so raise "
+                "`max_tokens`"
             )
             hint = "" if is_whole else reason
             return Failed(f"the model wrote nothing{hint}")
         if not config.cut and not is_whole:
             return Failed(
-                f"the text was cut off after {config.max_tokens} tokens: raise max_tokens, or set "
-                "cut: true"
+                f"the text was cut off after {config.max_tokens} tokens: raise `max_tokens`, or "
+                "set `cut: true`"
             )
-        remedy = "" if config.cut else ", or set cut: true"
+        remedy = "" if config.cut else ", or set `cut: true`"
         if config.structure is not None:
             try:
                 text = config.structure.read(text)
             except ValueError as why:
-                return Failed(f"the text has not the declared form: {why}")
-            remedy = ", since a text that is cut loses its form"
+                return Failed(f"the text does not have the declared form: {why}")
+            remedy = ", because a text that is cut loses its form"
         # A text that may be cut is cut where the answer is made.
         if remedy and len(text.encode()) > config.longest:
-            return Failed(f"the text has more than {config.longest:,} bytes: raise longest{remedy}")
+            return Failed(
+                f"the text has more than {config.longest:,} bytes: raise `longest`{remedy}"
+            )
         return text
 
     def take_finished(self, answer: str, reason: object) -> Outcome:

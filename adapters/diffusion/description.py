@@ -108,8 +108,9 @@ def pipeline_class(name: str, model: str) -> type:
     kind = getattr(diffusers, name, None)
     if not (isinstance(kind, type) and issubclass(kind, diffusers.DiffusionPipeline)):
         raise RecipeError(
-            f"model: '{model}' is made for {name}, which diffusers {diffusers.__version__} has "
-            "not: take a newer diffusers, or name your own class under pipeline (module:Class)."
+            f"`model`: '{model}' needs the pipeline {name}, which diffusers "
+            f"{diffusers.__version__} does not have. Install a newer diffusers, or set "
+            "`pipeline` to a class of your own (module:Class)."
         )
     return kind
 

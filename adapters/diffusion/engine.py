@@ -48,7 +48,7 @@ class Engine(DeviceEngine):
                 outcomes[place] = item.image
             elif item.job.degree is not None and item.image is None:
                 raise ContractError(
-                    "An item with a degree holds no image: give the parent's, or no degree."
+                    "An item with a degree has no image. Give its parent's image, or no degree."
                 )
             else:
                 # Some models do not treat an empty negative prompt as they treat none.

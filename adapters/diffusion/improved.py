@@ -119,7 +119,7 @@ def cosine(steps: int) -> Float64Array:
 def check_steps(steps: int, spacing: Spacing) -> None:
     """Raise RecipeError unless `steps` is from 2 to 4,000 and possible with this spacing."""
     if not 2 <= steps <= TRAINED:
-        raise RecipeError(f"steps is {steps}: it must lie from 2 to {TRAINED}.")
+        raise RecipeError(f"`steps` is {steps}. It must be from 2 to {TRAINED}.")
     respace(TRAINED, steps, spacing)
 
 
@@ -141,8 +141,8 @@ def respace(total: int, steps: int, spacing: Spacing) -> list[int]:
     timesteps = list(range(0, total, -(-total // steps)))
     if len(timesteps) != steps:
         raise RecipeError(
-            f"steps is {steps} and spacing is stride, but no whole stride cuts {total:,} timesteps "
-            f"into {steps}: take {len(timesteps)} steps, or spacing: ends."
+            f"No whole stride cuts {total:,} timesteps into {steps} steps. Take `steps: "
+            f"{len(timesteps)}`, or `spacing: ends`."
         )
     return timesteps
 
@@ -180,8 +180,8 @@ class ImprovedFiles:
                 return file
             names = ", ".join(_PUBLISHED)
             raise RecipeError(
-                f"model: there is no file '{self.model}'; put the checkpoint there, or name one of "
-                f"{names}."
+                f"`model`: there is no file '{self.model}'. Put the checkpoint there, or set "
+                f"`model` to one of {names}."
             )
         require_torch("diffusion", "A local diffusion model")
         name = f"{self.model}{TORCH}"
@@ -214,8 +214,7 @@ class ImprovedFiles:
         coarsest = 2 ** (len(shape.multipliers) - 1)
         if self.size % coarsest:
             raise RecipeError(
-                f"size is {self.size}: {file.name} works on images of a multiple of {coarsest} "
-                "pixels."
+                f"`size` is {self.size}. {file.name} needs a multiple of {coarsest} pixels."
             )
         network = ImprovedUNet(shape)
         fill(network, tensors, file)

@@ -61,9 +61,9 @@ def shape_of(tensors: Mapping[str, Tensor]) -> Shape:
         )
     except (KeyError, IndexError, ValueError) as error:
         raise RecipeError(
-            "The weights are not of an improved-diffusion network: give "
-            "imagenet64_cond_270M_250K.pt, imagenet64_uncond_100M_1500K.pt or another of that "
-            "code's."
+            "The weights are not those of an improved-diffusion network. Use "
+            "imagenet64_cond_270M_250K.pt, imagenet64_uncond_100M_1500K.pt or another "
+            "checkpoint of that code."
         ) from error
     labels = tensors.get("label_emb.weight")
     classes = None if labels is None else int(labels.shape[0])

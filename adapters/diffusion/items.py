@@ -28,7 +28,7 @@ GRID = 8  # pixels per side that a latent of a text-to-image model stands for
 _HEADER = 24
 _WORDS = 624
 _LOST = Failed(
-    "the model's image holds values that are no numbers (precision fp32 or bf16 may heal it)"
+    "the model's image has values that are not numbers (`precision: fp32` or `bf16` may help)"
 )
 
 
@@ -105,8 +105,8 @@ def of_iteration(name: str, setting: Number | list[Number], iteration: int) -> N
         return setting
     if not 1 <= iteration <= len(setting):
         raise RecipeError(
-            f"{name} has {len(setting)} entries, and none for iteration {iteration}: give {name} "
-            "one number, or one for each iteration."
+            f"`{name}` has {len(setting)} entries, but iteration {iteration} needs one more. "
+            f"Give `{name}` one number, or one per iteration."
         )
     return setting[iteration - 1]
 
@@ -125,7 +125,7 @@ def steps_run(steps: int, degree: float) -> int:
     run = _share(steps, degree)
     if run < 1:
         raise APIError(
-            f"Degree {degree:g} of {steps} steps leaves no denoising step to run: {_remedy(steps)}"
+            f"Degree {degree:g} of {steps} steps leaves no denoising step to run. {_remedy(steps)}"
         )
     return run
 
@@ -143,8 +143,8 @@ def describe_steps(steps: int, degree: float) -> str:
     run = _share(steps, degree)
     if not run:
         raise RecipeError(
-            f"evolution.degree is {degree:g}, and of {steps} steps that leaves none to run: "
-            f"{_remedy(steps)}"
+            f"`evolution.degree` is {degree:g}, which leaves none of {steps} denoising steps to "
+            f"run. {_remedy(steps)}"
         )
     return f"noised and denoised, the last {run} of {steps} steps"
 
@@ -154,7 +154,7 @@ def _share(steps: int, degree: float) -> int:
 
 
 def _remedy(steps: int) -> str:
-    return f"take a degree of at least {1 / steps:.3g}, or more steps."
+    return f"Take a degree of at least {1 / steps:.3g}, or more steps."
 
 
 def torch_rng(seed: int) -> torch.Generator:
@@ -205,7 +205,7 @@ def _check_form() -> None:
     draws = torch.empty(_WORDS, dtype=torch.int64).random_(0, bound, generator=_fill(words)).numpy()
     if not np.array_equal(draws, twister.random_raw(_WORDS) % bound):
         raise PluginError(
-            f"torch {torch.__version__} keeps the state of its random numbers in a form that is "
-            "not known here, so seeds would not be obeyed: install the version of torch that "
+            f"torch {torch.__version__} keeps the state of its random numbers in an unknown "
+            "form, so seeds would have no effect. Install the version of torch that "
             "constraints.txt names."
         )

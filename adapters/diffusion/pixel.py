@@ -149,8 +149,8 @@ class PixelModel:
         for label in labels:
             if label not in range(self.classes):
                 raise APIError(
-                    f"The API class {label} is not one of the model's {self.classes}: give one "
-                    "from 0 on."
+                    f"The model has {self.classes} classes, counted from 0, and {label} is not "
+                    "one of them."
                 )
         return torch.tensor(labels, device=self._device)
 
@@ -196,7 +196,8 @@ class PixelFiles:
         kind = settings["unet"].get("_class_name", "UNet2DModel")
         if kind != "UNet2DModel":
             raise RecipeError(
-                f"model: '{model}' is a {kind}; this adapter runs UNet2DModel, in pixel space."
+                f"`model`: '{model}' is a {kind}. This adapter runs only UNet2DModel, in pixel "
+                "space."
             )
         classes = tuple(map(str, settings.get("classes", ())))
         return cls(weights, settings["unet"], settings["scheduler"], classes)
@@ -213,8 +214,8 @@ class PixelFiles:
         sides = [size, size] if isinstance(size, int) else size
         if not isinstance(sides, list | tuple) or len(sides) != 2:
             raise RecipeError(
-                f"{self.weights}: the model's settings state no sample_size, so its images' size "
-                "is unknown."
+                f"{self.weights}: the model's settings have no sample_size, so the size of its "
+                "images is unknown."
             )
         return channels, int(sides[0]), int(sides[1])
 
@@ -238,7 +239,7 @@ class PixelFiles:
 
         if not self.weights.is_file():
             raise RecipeError(
-                f"{self.weights} is missing: put the model's weights there, as {SAFETENSORS}."
+                f"{self.weights} is missing. Put the model's weights there, as {SAFETENSORS}."
             )
         network = UNet2DModel.from_config(self.unet)
         fill(network, read_weights(self.weights), self.weights)
@@ -277,7 +278,7 @@ def _of_file(file: Path) -> tuple[Path, Mapping[str, Any]]:
     for key in ("unet", "scheduler"):
         if not isinstance(settings.get(key), dict):
             raise RecipeError(
-                f"{file.with_suffix('.json')} lacks '{key}': the settings of the model's {key}."
+                f"{file.with_suffix('.json')} lacks '{key}'. Add the settings of the model's {key}."
             )
     return file, settings
 
@@ -456,7 +457,7 @@ class PixelSpace(PixelSettings, OfClasses):
         count = self._files.class_count(with_guidance=guidance is not None)
         if count is None and guidance is not None:
             raise RecipeError(
-                f"guidance is {guidance:g}, but the model '{self.model}' has no classes: leave it "
-                "out."
+                f"`guidance` is {guidance:g}, but the model '{self.model}' has no classes. "
+                "Remove `guidance`."
             )
         return Classes(self.model, count, self._files.classes)

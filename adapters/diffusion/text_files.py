@@ -163,8 +163,9 @@ class TextFiles:
             for place in (*components.values(), config.single_file or folder):
                 check_whole(place)
             raise RecipeError(
-                f"The model {config.model} in {folder} cannot be loaded ({words_of_error(error)}): "
-                "put the whole model there, with all its .safetensors files."
+                f"The model {config.model} in {folder} cannot be loaded "
+                f"({words_of_error(error)}). Put the whole model there, with all its "
+                ".safetensors files."
             ) from error
         return pipeline
 
@@ -179,7 +180,8 @@ class TextFiles:
                 return kind.from_single_file(str(file), config=str(folder), **common, **parts)
             except SingleFileComponentError as error:
                 raise RecipeError(
-                    f"single_file: '{file}' lacks a part: name its place under components."
+                    f"`single_file`: '{file}' lacks a part of the model. Name a place for that "
+                    "part in `components`."
                 ) from error
         if self.config.quantization is not None:
             parts = parts | {
@@ -202,9 +204,7 @@ class TextFiles:
             None,
         )
         if kind is None:
-            raise RecipeError(
-                f"components: '{self.config.model}' has no part {name} that could be replaced."
-            )
+            raise RecipeError(f"`components`: '{self.config.model}' has no part {name} to replace.")
         dtype = dtypes.get(name, dtypes["default"])
         options: dict[str, Any] = {"dtype": dtype, "local_files_only": self.config.offline}
         if Path(place).suffix not in (SAFETENSORS, GGUF):
@@ -226,12 +226,12 @@ class TextFiles:
             kind: type = resolve_name(place)
         except (ImportError, AttributeError, ValueError) as error:
             raise RecipeError(
-                f"pipeline: '{place}' cannot be imported ({error}): write module:Class."
+                f"`pipeline`: '{place}' cannot be imported ({error}). Write module:Class."
             ) from error
         if not hasattr(kind, "from_pretrained"):
             raise RecipeError(
-                f"pipeline: '{place}' is no class of pipelines (with from_pretrained): write "
-                "module:Class."
+                f"`pipeline`: '{place}' is not a class of pipelines (with from_pretrained). "
+                "Write module:Class."
             )
         return kind
 
@@ -240,12 +240,12 @@ class TextFiles:
             return folder
         if folder.is_file():
             raise RecipeError(
-                f"model: '{self.config.model}' is a file. Put it under single_file, and name a "
-                "model with its configurations under model."
+                f"`model`: '{self.config.model}' is a file. Put it in `single_file`, and set "
+                "`model` to a model that has its configurations."
             )
         raise RecipeError(
-            f"model: the folder '{self.config.model}' is no pipeline in diffusers' format (no "
-            f"{INDEX})."
+            f"`model`: the folder '{self.config.model}' has no {INDEX}, so it is not a pipeline "
+            "in diffusers' format."
         )
 
     def _fetch(self) -> str:
@@ -290,9 +290,9 @@ def _names_modules(record: logging.LogRecord) -> bool:
 def _existing(path: str, setting: str, *endings: str) -> Path:
     if Path(path).suffix not in endings:
         raise RecipeError(
-            f"{setting} is '{path}': {' or '.join(endings)} is read, since other files may hold "
-            "code."
+            f"`{setting}` is '{path}'. Only {' and '.join(endings)} files are read, because "
+            "others may contain code."
         )
     if not Path(path).is_file():
-        raise RecipeError(f"{setting}: there is no file '{path}'.")
+        raise RecipeError(f"`{setting}`: there is no file '{path}'.")
     return Path(path)

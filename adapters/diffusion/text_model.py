@@ -61,7 +61,7 @@ _OURS = {
 # network
 _WHOLE = 4
 
-_UNSAFE = Refused("the model's safety checker took the image for unsafe")
+_UNSAFE = Refused("the model's safety checker found the image unsafe")
 
 
 class TextLoader:
@@ -112,9 +112,9 @@ class TextLoader:
         varying = self._varying.description()
         if drawing is not None and drawing.text is None:
             raise RecipeError(
-                f"model: '{self._config.model}' ({drawing.kind.__name__}) makes no images from "
-                "text: name one that does, and this one under variation_model if it is to vary "
-                "them."
+                f"`model`: '{self._config.model}' ({drawing.kind.__name__}) cannot generate "
+                "images from text. Use a text-to-image model there, and put this one in "
+                "`variation_model` if it is to vary them."
             )
         if varying is None:
             return
@@ -135,9 +135,9 @@ class TextLoader:
         self.check()  # again, of what was fetched
         if self.way != default_way:
             raise RecipeError(
-                f"model: '{self._varying.config.model}' varies by {self.way}, as its index tells "
-                f"now that it was fetched, and the plan was made for {default_way}: start again, "
-                f"or write vary: {self.way}."
+                f"`model`: '{self._varying.config.model}' varies images by {self.way}, but the "
+                f"plan assumed {default_way} before its index was fetched. Start again, or set "
+                f"`vary: {self.way}`."
             )
         dtypes = {part: dtype_on(device, each) for part, each in self._precisions.items()}
         base = self._load_parts(self._files, dtypes)
@@ -178,7 +178,8 @@ class TextLoader:
             answer = answer or way
             if way != answer:
                 raise RecipeError(
-                    f"{setting} is for vary: {way}, and vary is '{answer}': drop one."
+                    f"`{setting}` is for `vary: {way}`, but `vary` is '{answer}'. Remove one of "
+                    "them."
                 )
         return answer
 
@@ -194,26 +195,26 @@ class TextLoader:
         weights = str((config.ip_adapter or {}).get("weight_name", SAFETENSORS))
         if not weights.endswith(SAFETENSORS):
             raise RecipeError(
-                f"ip_adapter.weight_name is '{weights}': only {SAFETENSORS} files are read, since "
-                "others may hold code."
+                f"`ip_adapter.weight_name` is '{weights}'. Only {SAFETENSORS} files are read, "
+                "because others may contain code."
             )
         # What a way needs and the recipe lacks. Such a way is never chosen, but a recipe can ask
         # for it, and then the message says what to add.
         lacks: dict[Way, str] = {}
         if config.controlnet is None:
-            lacks["structure"] = "a ControlNet: name one under controlnet"
+            lacks["structure"] = "a ControlNet. Set `controlnet`"
         if config.ip_adapter is None and description.meaning is description.prompted_by_images:
-            lacks["meaning"] = "an IP-Adapter: name one under ip_adapter"
+            lacks["meaning"] = "an IP-Adapter. Set `ip_adapter`"
         way = self._stated_way or next((each for each in able if each not in lacks), None)
         if way is None or way not in able:
             cannot = "cannot answer VARIATION_API" if way is None else f"cannot vary by {way}"
             can = f"vary by {' or '.join(able)}" if able else "only draw"
             raise RecipeError(
-                f"model: {model} {cannot}: in diffusers it can {can}, so name another "
-                "model under variation_model, or another way under vary."
+                f"`model`: {model} {cannot}. In diffusers it can {can}. Set `variation_model` "
+                "to another model, or `vary` to another way."
             )
         if way in lacks:
-            raise RecipeError(f"vary: {way} with {model} needs {lacks[way]}.")
+            raise RecipeError(f"`vary: {way}` with {model} needs {lacks[way]}.")
         if way == "structure":
             control_of(config.control)
         return way
@@ -247,7 +248,7 @@ class TextLoader:
             adapter = (self._config.ip_adapter or {}).get("pretrained_model_name_or_path_or_dict")
             check_whole(self._config.controlnet or adapter or self._varying.config.model)
             raise RecipeError(
-                f"vary: {way} cannot be set up for '{self._varying.config.model}' "
+                f"`vary: {way}` cannot be set up for '{self._varying.config.model}' "
                 f"({words_of_error(error)})."
             ) from error
 
@@ -266,13 +267,11 @@ class TextLoader:
         inputs = {name for kind in kinds for name in inputs_of(kind)}
         for name in self._arguments:
             if name in _OURS:
-                raise RecipeError(
-                    f"arguments: {name} is set by the adapter itself, so leave it out."
-                )
+                raise RecipeError(f"`arguments`: the adapter sets {name} itself. Remove it.")
             if name not in inputs:
                 classes = " or ".join(dict.fromkeys(kind.__name__ for kind in kinds))
                 raise RecipeError(
-                    f"arguments: {classes} takes no {name}; it takes "
+                    f"`arguments`: {classes} takes no {name}. It takes "
                     f"{', '.join(sorted(inputs - _OURS))}."
                 )
 
@@ -332,7 +331,7 @@ class TextModel:
         negative = [item.negative_prompt for item in items]
         if any(negative) and not heeds_negative_prompts(inputs, self._more):
             raise RecipeError(
-                f"negative_prompt: {type(pipeline).__name__} has no use for one, so leave it out."
+                f"`negative_prompt` has no effect on {type(pipeline).__name__}. Remove it."
             )
         arguments = {
             "prompt": [item.prompt for item in items],
@@ -444,7 +443,7 @@ def place(pipelines: Sequence[Any], device: torch.device, config: TextSettings) 
     offload = config.offload
     if offload != "none" and device.type == "cpu":
         raise RecipeError(
-            f"offload is '{offload}', but the model runs on the CPU already: leave it as none."
+            f"`offload` is '{offload}', but the model runs on the CPU. Set `offload: none`."
         )
     # Pipelines share parts, and group offloading must be set up for a part only once.
     on_demand: list[Any] = []
@@ -468,6 +467,7 @@ def _autoencoder(pipeline: Any, setting: str, switch: str) -> Any:
     autoencoder = getattr(pipeline, "vae", None)
     if not hasattr(autoencoder, switch):
         raise RecipeError(
-            f"{setting}: {type(pipeline).__name__} has no autoencoder that can, so leave it out."
+            f"`{setting}`: the autoencoder of {type(pipeline).__name__} cannot do this. Remove "
+            f"`{setting}`."
         )
     return autoencoder

@@ -93,12 +93,12 @@ class TextToImage(TextSettings, LocalDiffusion):
         self._image_size = _pair(self.image_size)
         if self._size is not None and any(side < GRID or side % GRID for side in self._size):
             raise RecipeError(
-                f"size is {self._size}: a model draws multiples of {GRID} pixels; see image_size, "
-                "too."
+                f"`size` is {self._size}, but a model draws multiples of {GRID} pixels. "
+                "`image_size` can be any size."
             )
         if self._image_size is not None and self._size is None:
             raise RecipeError(
-                "image_size is given, so give size, too: that at which the model draws."
+                "`image_size` needs `size`, the size at which the model draws. Set both."
             )
         # Pipelines ignore negative prompts unless guided, and `arguments` may guide them otherwise.
         scales = [] if self.guidance is None else numbers_of(self.guidance)
@@ -108,8 +108,8 @@ class TextToImage(TextSettings, LocalDiffusion):
         texts = [setting] if isinstance(setting, str) else setting.values()
         if any(texts) and low and not self.arguments:
             raise RecipeError(
-                f"negative_prompt has no effect at guidance {low[0]}: take one above 1, or leave "
-                "it out."
+                f"`negative_prompt` has no effect at guidance {low[0]}. Use a guidance above 1, "
+                "or remove it."
             )
         self._prompts = Prompts.of(self.prompts)
         self.info = replace(self.info, by_label=self._prompts.by_label)

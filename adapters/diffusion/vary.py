@@ -94,9 +94,9 @@ class ByNoise(Vary):
         run = steps_run(steps, degree)
         if is_lcm and run < job.steps:
             raise APIError(
-                f"Degree {degree:g} leaves {run} of the {steps} steps that this latent consistency "
-                f"model was distilled on, fewer than its {job.steps}: take a larger degree, or "
-                "fewer steps."
+                f"Degree {degree:g} leaves {run} of the {steps} steps that this latent "
+                f"consistency model was distilled on, fewer than the {job.steps} steps to run. "
+                "Use a larger degree, or fewer steps."
             )
         strength = exact_strength(run, steps, is_flow(scheduler))
         return {"image": pictures_of(items), "strength": strength}
@@ -250,8 +250,8 @@ class ByStructure(Vary):
         image = self.control(parent)
         if not isinstance(image, Image.Image) or image.size != parent.size:
             raise ContractError(
-                f"control made {image!r} of a parent of {parent.size}: an image of that size is "
-                "wanted."
+                f"`control` made {image!r} of a parent of {parent.size}. It must return an "
+                "image of that size."
             )
         return image.convert("RGB")
 
@@ -266,7 +266,7 @@ def control_of(setting: str) -> Control:
         return lambda parent: parent
     if setting == "canny":
         return _canny()
-    wrong = f"control is '{setting}': it must be image, canny or module:function"
+    wrong = f"`control` is '{setting}'. It must be image, canny or module:function"
     try:
         control = resolve_name(setting)
     except (ImportError, AttributeError, ValueError) as error:
@@ -298,8 +298,8 @@ def set_sampler(pipeline: Any, sampler: Sampler) -> None:
         return
     if is_flow(own):
         raise RecipeError(
-            f"sampler is '{sampler}', but the model has a flow ({type(own).__name__}): leave it as "
-            "own."
+            f"`sampler` is '{sampler}', but the model has a flow ({type(own).__name__}). Set "
+            "`sampler: own`."
         )
     kind = getattr(diffusers, _SCHEDULERS[sampler])
     # only pixels lie in [−1, 1], and latents must not be cut to it

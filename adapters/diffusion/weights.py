@@ -30,7 +30,8 @@ def local_model(model: str) -> Path | None:
         return path
     if path.is_file():
         raise RecipeError(
-            f"model: '{model}' is no {SAFETENSORS} file, and files that may hold code are not read."
+            f"`model`: '{model}' is not a {SAFETENSORS} file. Other files are not read, because "
+            "they may contain code."
         )
     if (
         path.suffix == SAFETENSORS
@@ -39,8 +40,8 @@ def local_model(model: str) -> Path | None:
         or model.count("/") != 1
     ):
         raise RecipeError(
-            f"model: there is nothing at '{model}'; put the model's folder there, in diffusers' "
-            "format, or name another place, or a repository of the Hugging Face hub as OWNER/NAME."
+            f"`model`: there is nothing at '{model}'. Put the model's folder there, in "
+            "diffusers' format, or use another place, or OWNER/NAME of the Hugging Face hub."
         )
     return None
 
@@ -66,11 +67,11 @@ def model_folder(model: str, revision: str | None, offline: bool, fetch: Callabl
     if folder is not None and (offline or local_model(model)):
         return folder
     remedy = (
-        f"get it from https://huggingface.co/{model} on a machine with a network (`hf download "
-        f"{model} --local-dir FOLDER`), put the folder here and name it under model"
+        f"get it from https://huggingface.co/{model} on a machine with a network (`hf "
+        f"download {model} --local-dir FOLDER`), copy the folder here, and set `model` to it"
     )
     if offline:
-        raise RecipeError(f"The weights of {model} are not here and offline is true: {remedy}.")
+        raise RecipeError(f"The weights of {model} are not here, and `offline` is true: {remedy}.")
     from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
 
     # Asked even if a copy is cached, because a branch may have moved on. Without a network the copy
@@ -79,7 +80,7 @@ def model_folder(model: str, revision: str | None, offline: bool, fetch: Callabl
         return Path(fetch())
     except RepositoryNotFoundError as error:
         raise RecipeError(
-            f"The hub has no model {model}, or wants you to log in first (`hf auth login`)."
+            f"The hub has no model {model}, or it requires a login (`hf auth login`)."
         ) from error
     except (LocalEntryNotFoundError, OSError, ValueError, RuntimeError) as error:
         if folder is None:
@@ -102,7 +103,7 @@ def cached_model(model: str, revision: str | None) -> Path | None:
         file = cached_file(model, ("model_index.json", "config.json", "unet/config.json"), revision)
     except HFValidationError as error:
         raise RecipeError(
-            f"model: '{model}' is neither a folder nor a repository, OWNER/NAME."
+            f"`model`: '{model}' is neither a folder nor a repository (OWNER/NAME)."
         ) from error
     return None if file is None else file.parent
 
@@ -116,11 +117,11 @@ def read_config(file: Path) -> Mapping[str, Any]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise RecipeError(f"{file} is missing: it belongs to the model.") from error
+        raise RecipeError(f"{file} is missing. It belongs to the model.") from error
     except (ValueError, RecursionError) as error:
-        raise RecipeError(f"{file} is no JSON.") from error
+        raise RecipeError(f"{file} is not JSON.") from error
     if not isinstance(content, dict):
-        raise RecipeError(f"{file} holds no JSON object.")
+        raise RecipeError(f"{file} has no JSON object.")
     return content
 
 
@@ -152,7 +153,7 @@ def add_lora(pipeline: Any, lora: Mapping[str, float], model: str, offline: bool
         return
     require_diffusers("peft")
     if not hasattr(pipeline, "load_lora_weights"):
-        raise RecipeError(f"lora: {type(pipeline).__name__} takes none, so leave it out.")
+        raise RecipeError(f"`lora`: {type(pipeline).__name__} takes no LoRA weights. Remove it.")
     from safetensors import SafetensorError
 
     names = {place: f"lora{i}" for i, place in enumerate(lora)}
@@ -166,11 +167,11 @@ def add_lora(pipeline: Any, lora: Mapping[str, float], model: str, offline: bool
         except (OSError, SafetensorError) as error:
             check_whole(place)
             raise RecipeError(
-                f"lora: {place} cannot be read ({words_of_error(error)}): name LoRA weights."
+                f"`lora`: {place} cannot be read ({words_of_error(error)}). Name LoRA weights."
             ) from error
         except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
             raise RecipeError(
-                f"lora: {place} does not fit the model {model} ({words_of_error(error)}): name "
+                f"`lora`: {place} does not fit the model {model} ({words_of_error(error)}). Use "
                 "LoRA weights of the same architecture."
             ) from error
     pipeline.set_adapters(list(names.values()), list(lora.values()))
@@ -196,9 +197,7 @@ def _check_modules(pipeline: Any, name: str, weights: Any) -> None:
     }
     if len(fitted) < max(1, len(wanted)):
         odd = min(wanted - fitted, default="")
-        raise ValueError(
-            f"only {len(fitted)} of its {len(wanted)} modules fit, and '{odd}' does not"
-        )
+        raise ValueError(f"only {len(fitted)} of its {len(wanted)} modules fit; '{odd}' does not")
 
 
 def _split(place: str) -> tuple[str, str | None]:

@@ -25,7 +25,7 @@ log = logging.getLogger("ray.serve")
 _HOPELESS = 10
 """Batches in a row that an engine breaks on before it is given up."""
 
-_BROKEN = Failed("the engine broke down on this image")
+_BROKEN = Failed("the engine failed on this image")
 
 _WAIT = 0.004
 """Seconds that an idle engine waits for more items before it starts a batch that is not full."""
@@ -83,7 +83,7 @@ class Batcher:
         seconds.
         """
         if self.failures >= _HOPELESS:
-            raise RuntimeError("the engine breaks down over every batch")
+            raise RuntimeError("the engine fails on every batch")
         if self._began is not None and time.monotonic() - self._began >= longest:
             raise RuntimeError(
                 f"the engine has been at one batch for more than {longest:g} seconds"

@@ -62,7 +62,7 @@ async def read_body(request: Request, kind: str, most: int) -> bytes:
                     raise too_large
                 deadline.reschedule(min(clock() + _SILENCE, began + _PATIENCE + size / _PACE))
     except (TimeoutError, ClientDisconnect) as error:
-        raise Refusal(408, "The body did not come to its end in time.", wait=1) from error
+        raise Refusal(408, "The body did not arrive in time.", wait=1) from error
     return b"".join(pieces)
 
 
@@ -75,7 +75,7 @@ async def read_json_body(request: Request) -> Any:
     try:
         return json.loads(await read_body(request, JSON, MOST_OF_FIELDS))
     except (ValueError, RecursionError) as error:
-        raise Refusal(400, "The body is no JSON.") from error
+        raise Refusal(400, "The body is not JSON.") from error
 
 
 async def read_form(request: Request, most: int) -> dict[str, Any]:
@@ -102,8 +102,10 @@ async def read_form(request: Request, most: int) -> dict[str, Any]:
         raise Refusal(400, "The form cannot be read.") from error
     raise Refusal(
         400,
-        "Send one image as 'image' and no mask (all of it is varied), and every other field once, "
-        "as text.",
+        (
+            "Send one image as 'image', no mask (all of the image is varied), and every other "
+            "field once, as text."
+        ),
         "image",
     )
 
@@ -124,7 +126,7 @@ def pixels_of(
             width, height = image.size
     except Exception as error:  # Pillow's parsers let almost any exception out of a malformed file
         raise Refusal(
-            400, "The file is no PNG, JPEG, WebP, BMP, GIF or TIFF image.", "image"
+            400, "The file is not a PNG, JPEG, WebP, BMP, GIF or TIFF image.", "image"
         ) from error
     if width * height > most:
         raise Refusal(400, f"The image has more than {most} pixels.", "image")
@@ -132,7 +134,7 @@ def pixels_of(
     if 0 in sides or sides[0] * sides[1] > most:
         raise Refusal(
             400,
-            f"An image has sides of {GRID} pixels at least, and {most} pixels at the most.",
+            f"An image needs sides of at least {GRID} pixels, and at most {most} pixels in all.",
             "size",
         )
     try:
@@ -192,7 +194,9 @@ class ImageFields(BaseModel):
         It is for new images, or for variations of `image` to `degree`.
         """
         if self.n > most:
-            raise Refusal(400, f"n lies from 1 to {most}; POST /v1/batch/images takes more.", "n")
+            raise Refusal(
+                400, f"`n` must be from 1 to {most}. POST /v1/batch/images takes more.", "n"
+            )
         first = secrets.randbits(64) if self.seed is None else self.seed
         label = self.class_label
         # A client of OpenAI's can name a class by the prompt alone. Other words would be lost, so
@@ -201,7 +205,7 @@ class ImageFields(BaseModel):
             if self.prompt not in model.classes:
                 raise Refusal(
                     400,
-                    "The model knows no words: name a class by prompt or class_label.",
+                    "The model takes no words. Name a class in `prompt` or `class_label`.",
                     "prompt",
                 )
             if label is None:

@@ -151,7 +151,7 @@ class ModelDescription:
         if str(label) not in numbers:
             raise Refusal(
                 400,
-                f"The model has {self.class_count or 0} classes, and none is that.",
+                f"The model has {self.class_count or 0} classes, and this is none of them.",
                 "class_label",
             )
         return numbers[str(label)]
@@ -199,26 +199,28 @@ def _rules(request: BatchRequest, model: ModelDescription, limits: RequestLimits
         (
             request.vary not in (None, model.vary),
             "vary",
-            f"The server varies images by {model.vary}, not by {str(request.vary)[:20]}: put "
-            f"`vary: {model.vary}` in the recipe, or ask another server.",
+            (
+                f"The server varies images by {model.vary}, not by {str(request.vary)[:20]}. Set "
+                f"`vary: {model.vary}` in the recipe, or ask another server."
+            ),
         ),
-        (not 1 <= len(request) <= limits.images, "n", f"n lies from 1 to {limits.images}."),
+        (not 1 <= len(request) <= limits.images, "n", f"`n` must be from 1 to {limits.images}."),
         (
             not 1 <= steps <= limits.steps,
             "num_inference_steps",
-            f"num_inference_steps lies from 1 to {limits.steps}.",
+            f"`num_inference_steps` must be from 1 to {limits.steps}.",
         ),
         (
             (request.degree is None) != (request.images is None),
             "strength",
-            "Images are varied by a degree: send both, or neither for new images.",
+            "Variations need both images and a degree. Send both, or neither for new images.",
         ),
         (
             model.prompts == (prompts is None),
             "prompt",
-            "The model takes prompts: send one for each image."
+            "The model takes prompts. Send one for each image."
             if model.prompts
-            else "The model knows no words: send classes instead of prompts.",
+            else "The model takes no words. Send classes instead of prompts.",
         ),
         (
             any(len(text) > limits.prompt for text in texts),
@@ -228,23 +230,25 @@ def _rules(request: BatchRequest, model: ModelDescription, limits: RequestLimits
         (
             any(map(_SURROGATE.search, texts)),
             "prompt",
-            "A prompt holds half of a surrogate pair, which is no text.",
+            "A prompt has half of a surrogate pair, which is not text.",
         ),
         (
             not model.guidance and guidance not in (None, 1),
             "guidance_scale",
-            "The model has no guidance: leave it out.",
+            "The model takes no guidance. Leave it out.",
         ),
         (
             any(negative) and not (model.negative_prompts and is_guided),
             "negative_prompt",
-            "A negative prompt has no effect here: leave it out, or take a guidance above 1 if the "
-            "model has one.",
+            (
+                "A negative prompt has no effect here. Leave it out, or send a guidance above 1 if "
+                "the model takes one."
+            ),
         ),
         (
             classes is not None and not {*classes.tolist()} <= {*range(model.class_count or 0)},
             "class_label",
-            f"The model has {model.class_count or 0} classes, from 0 on.",
+            f"The model has {model.class_count or 0} classes, counted from 0.",
         ),
     ]
 
@@ -260,16 +264,16 @@ def _rules_of_sizes(
         if model.shape is not None:
             whole = "×".join(map(str, model.shape))
             message = (
-                f"The model makes and varies images of {whole} (height, width, channels) alone."
+                f"The model makes and varies only images of {whole} (height, width, channels)."
             )
             yield tuple(sides) != model.shape[: len(sides)], field, message
             continue
         height, width, *channels = sides
         off_grid = min(height, width) < GRID or height % GRID or width % GRID
         message = (
-            f"The sides are multiples of {GRID} pixels, and an image has {limits.pixels} at the "
-            "most."
+            f"The sides must be multiples of {GRID} pixels, and the image may have "
+            f"{limits.pixels} pixels at most."
         )
         yield bool(off_grid) or height * width > limits.pixels, field, message
-        message = "The model varies images of 3 channels, red, green and blue."
+        message = "The model varies images of 3 channels: red, green and blue."
         yield channels not in ([], [3]), field, message

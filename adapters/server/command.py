@@ -105,8 +105,7 @@ def serve(
     digests = _digests(api_key_env)
     if not digests and not is_loopback(host):
         raise RecipeError(
-            f"--host {host} lets others in, so name the variable that holds a key: --api-key-env "
-            "NAME."
+            f"--host {host} lets others in. Name the variable that has a key: --api-key-env NAME."
         )
     content = options | {
         "model": model if model == SMALL else _absolute("model", model),
@@ -147,11 +146,11 @@ def _digests(name: str | None) -> list[str]:
     keys = [key.strip() for key in os.environ.get(name, "").split(",") if key.strip()]
     if not keys:
         raise RecipeError(
-            f"--api-key-env: the environment variable {name} is not set: export a key in it."
+            f"--api-key-env: the environment variable {name} is not set. Export a key in it."
         )
     if any(len(key) < 16 for key in keys):
         raise RecipeError(
-            f"{name} holds a short key: take at least 16 characters that nobody guesses."
+            f"{name} has a key of fewer than 16 characters. Use a longer one that nobody can guess."
         )
     return [digest_of(key) for key in keys]
 
@@ -197,12 +196,12 @@ def _generator(changes: Sequence[str]) -> dict[str, Any]:
     for text in changes:
         name, value = _pair("--set", text, "NAME=VALUE, as vary=meaning")
         if name in settings:
-            raise RecipeError(f"--set {name} is given twice: drop one.")
+            raise RecipeError(f"--set {name} is given twice. Remove one.")
         try:
             settings[name] = _absolute(name, yaml.safe_load(value))
         except (yaml.YAMLError, RecursionError) as error:
             raise RecipeError(
-                f"--set {name}: '{value}' is no YAML; put texts with : or # in quotes."
+                f"--set {name}: '{value}' is not YAML. Put quotes around a text with : or #."
             ) from error
     return settings
 

@@ -95,7 +95,7 @@ def start(address: str | None, host: str, port: int) -> None:
                 pass
         except OSError as error:
             raise RecipeError(
-                f"{host}:{port} cannot be listened on ({error.strerror}): take another --port."
+                f"{host}:{port} cannot be used ({error.strerror}): take another --port."
             ) from error
     start_ray(address, extra="server", purpose="A diffusion server", environment=_START)
     try:
@@ -127,8 +127,8 @@ def deploy(settings: ServeSettings) -> None:
     while "HEALTHY" not in serve.status().proxies.values():
         if time.monotonic() > deadline:
             raise RecipeError(
-                f"The server cannot start: Ray's HTTP proxy did not come up within {_PATIENCE:g} "
-                "seconds; try again when the machine has less to do."
+                "The server cannot start: Ray's HTTP proxy did not come up within "
+                f"{_PATIENCE:g} seconds. Try again when the machine is less busy."
             )
         time.sleep(0.2)
 

@@ -101,15 +101,14 @@ def read_request(data: bytes) -> BatchRequest:
     """
     arrays, job = _read(data, _REQUEST, _Job)
     if "seeds" not in arrays:
-        raise FormatError(
-            "The array 'seeds' is missing: send a uint64 for each image that is wanted."
-        )
+        raise FormatError("The array 'seeds' is missing. Send a uint64 for each image.")
     fields: dict[str, Any] = arrays | job.model_dump(exclude_none=True)
     count = len(arrays["seeds"])
     for name in _COLUMNS:
         if name in fields and len(fields[name]) != count:
             raise FormatError(
-                f"There are {len(fields[name])} {name.replace('_', ' ')} for {count} seeds."
+                f"There are {len(fields[name])} {name.replace('_', ' ')} for {count} seeds. "
+                "Send one for each seed."
             )
     return BatchRequest(**fields)
 
@@ -138,7 +137,7 @@ def read_answer(data: bytes, count: int) -> BatchAnswer:
     """
     arrays, misses = _read(data, _ANSWER, _Misses)
     if len(arrays) < len(_ANSWER):
-        raise FormatError(f"An array is missing: an answer holds {' and '.join(_ANSWER)}.")
+        raise FormatError(f"An array is missing: an answer has {' and '.join(_ANSWER)}.")
     missing: dict[int, Refused | Failed] = {
         place: Refused(reason) if is_refused else Failed(reason, is_retryable)
         for place, reason, is_refused, is_retryable in misses.missing
@@ -146,9 +145,7 @@ def read_answer(data: bytes, count: int) -> BatchAnswer:
     images = arrays["images"]
     places = arrays["places"]
     if sorted([*places.tolist(), *missing]) != list(range(count)) or len(places) != len(images):
-        raise FormatError(
-            f"The answer does not hold each of {count} images, or why there is none, once."
-        )
+        raise FormatError(f"The answer does not account for each of {count} images once.")
     return BatchAnswer(images, places, missing)
 
 
@@ -180,9 +177,7 @@ def _read(
         raise FormatError("The body is not a whole safetensors file.") from error
     for name, array in arrays.items():
         if kinds.get(name) != (array.dtype.str[1:], array.ndim):
-            raise FormatError(
-                f"The arrays must be these, with their types and dimensions: {dict(kinds)}."
-            )
+            raise FormatError(f"The arrays must have these types and dimensions: {dict(kinds)}.")
     try:
         return arrays, model.model_validate_json(text)
     except ValidationError as error:

@@ -110,7 +110,9 @@ def _pixel(settings: ServeSettings) -> ServedModel:
     if is_guided and count is None:
         raise _no_guidance(settings, "has no classes")
     if is_guided and len(files.classes) > (count or 0):
-        raise _no_guidance(settings, "has a name for each of its classes, and none for no class")
+        raise _no_guidance(
+            settings, 'has a name for every class, so that no class means "no class"'
+        )
     channels, height, width = files.shape
     description = ModelDescription(
         settings.model,
@@ -162,7 +164,7 @@ def _arguments(factory: Any, settings: ServeSettings) -> dict[str, Any]:
         RecipeError: one is wrong.
     """
     if "model" in settings.generator:
-        raise RecipeError(f"{_SET}: model is the argument MODEL itself, so leave it out.")
+        raise RecipeError(f"{_SET}: `model` is the argument MODEL. Remove it from {_SET}.")
     given = {"model": settings.model, **settings.generator}
     config = read_settings(settings_of(factory), given, _SET)
     return {name: getattr(config, name) for name in config.model_fields_set}
@@ -170,8 +172,8 @@ def _arguments(factory: Any, settings: ServeSettings) -> dict[str, Any]:
 
 def _no_guidance(settings: ServeSettings, why: str) -> RecipeError:
     return RecipeError(
-        f"--guidance is {settings.guidance:g}, but the model '{settings.model}' {why}: leave it "
-        "out."
+        f"--guidance is {settings.guidance:g}, but the model '{settings.model}' {why}. "
+        "Leave it out."
     )
 
 

@@ -213,8 +213,8 @@ class Server:
         """Count a request while it is under way, and refuse it (429) at the key's limit."""
         if self._requests[key] >= self._settings.limits.requests:
             why = (
-                f"This key has {self._requests[key]} requests under way, as many as it may: wait "
-                "for one."
+                f"This key has {self._requests[key]} requests under way, which is its limit. "
+                "Wait for one to finish."
             )
             raise Refusal(429, why, wait=1)
         self._requests[key] += 1
@@ -232,7 +232,7 @@ class Server:
         if not digests:
             if not is_loopback((request.scope.get("server") or ("",))[0]):
                 raise Refusal(
-                    401, "This server has no API keys, so it answers its own machine alone."
+                    401, "This server has no API keys, so it answers only its own machine."
                 )
             addresses = (
                 f"//{request.headers.get('host', '')}",
@@ -242,8 +242,10 @@ class Server:
             if not all(map(names_loopback, addresses)):
                 raise Refusal(
                     401,
-                    "This server has no API keys, so call it 127.0.0.1 or localhost, from no other "
-                    "site.",
+                    (
+                        "This server has no API keys. Call it as 127.0.0.1 or localhost, and from "
+                        "no other site."
+                    ),
                 )
             return "local"
         digest = digest_of(key.strip())
@@ -293,7 +295,7 @@ class Server:
             async with asyncio.timeout(limits.seconds):
                 outcomes = await self._batcher.make(_items(wanted))
         except TimeoutError as error:
-            raise unavailable("The images were not done in time") from error
+            raise unavailable("The images were not finished in time") from error
         finally:
             self._images -= len(wanted)
         request.state.images = sum(isinstance(outcome, np.ndarray) for outcome in outcomes)

@@ -95,11 +95,11 @@ def find_device(name: str) -> torch.device:
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= cards:
         raise RecipeError(
-            f"device is '{name}', and this machine has {cards} CUDA devices to use "
-            "(CUDA_VISIBLE_DEVICES hides others): give one that is there, or auto."
+            f"`device` is '{name}', but this machine has {cards} CUDA devices to use "
+            "(CUDA_VISIBLE_DEVICES hides others). Use one of them, or auto."
         )
     if device.type == "mps" and not mps:
-        raise RecipeError("device is 'mps', and this machine has none: give cpu, or auto.")
+        raise RecipeError("`device` is 'mps', but this machine has no MPS. Use cpu or auto.")
     if device.type == "cpu":
         keep_memory()
     return device
@@ -261,7 +261,7 @@ def check_memory(needed: float, what: str, remedy: str) -> None:
     )
     if needed > available:
         sizes = (
-            f"about {needed / 1e9:,.1f} GB of memory, and {available / 1e9:,.1f} GB are free here"
+            f"about {needed / 1e9:,.1f} GB of memory, but {available / 1e9:,.1f} GB are free here"
         )
         raise RecipeError(f"{what} takes {sizes}: {remedy}.")
 

@@ -91,7 +91,7 @@ def _check_there(address: str) -> None:
             pass
     except (OSError, OverflowError) as error:
         raise RecipeError(
-            f"No Ray cluster answers at {address} ({error}): name the HOST:PORT that `ray start "
+            f"No Ray cluster answers at {address} ({error}). Use the HOST:PORT that `ray start "
             "--head` printed."
         ) from error
 

@@ -80,11 +80,12 @@ def find_published(weights: Published, offline: bool) -> Path:
                 check_hash(folder / name, weights.sha256)
             return folder / name
     remedy = (
-        f"get it from {weights.url} and put it in {folder}, or name its place under "
-        f"{weights.setting}"
+        f"get it from {weights.url} and put it in {folder}, or set `{weights.setting}` to its place"
     )
     if offline:
-        raise RecipeError(f"The weights {weights.name} are not here and offline is true: {remedy}.")
+        raise RecipeError(
+            f"The weights {weights.name} are not here, and `offline` is true: {remedy}."
+        )
     folder.mkdir(parents=True, exist_ok=True)
     try:
         torch.hub.download_url_to_file(
@@ -96,7 +97,7 @@ def find_published(weights: Published, offline: bool) -> Path:
         ) from error
     except RuntimeError as error:
         raise RecipeError(
-            f"What {weights.url} gives is not the published {weights.name} (its SHA-256 differs): "
+            f"{weights.url} does not give the published {weights.name} (its SHA-256 differs): "
             f"{remedy}."
         ) from error
     return folder / weights.name
@@ -145,14 +146,13 @@ def given_file(place: str, sha256: str | None, hashes: Mapping[str, str], offlin
     if place.startswith(("https://", "http://")):
         if digest is None:
             raise RecipeError(
-                f"embedding.weights is fetched from {place}: say under embedding.sha256 what it "
-                "must be."
+                f"`embedding.weights` is fetched from {place}. Set `embedding.sha256` to its hash."
             )
         return find_published(Published(name, place, digest), offline)
     file = Path(place).expanduser()
     if not file.is_file():
         raise RecipeError(
-            f"embedding.weights: there is no file '{place}'; put the weights there, or name "
+            f"`embedding.weights`: there is no file '{place}'. Put the weights there, or name "
             "another place."
         )
     if digest is not None:
@@ -202,8 +202,8 @@ def check_hash(file: Path, sha256: str) -> None:
     if digest != sha256.lower():
         check_whole(file)
         raise RecipeError(
-            f"{file} is not the file it should be: its SHA-256 is {digest[:12]}…, not "
-            f"{sha256[:12].lower()}…; fetch it anew."
+            f"{file} is not the right file: its SHA-256 is {digest[:12]}…, not "
+            f"{sha256[:12].lower()}…. Fetch it again."
         )
 
 
@@ -224,7 +224,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     except Exception as error:  # whatever a reader makes of a broken or foreign file
         check_whole(file)
         raise RecipeError(
-            f"{file} is cut, or holds no plain weights, and code in files is never run: give a "
+            f"{file} is cut, or it is not plain weights. Code in files is never run: use a "
             ".safetensors file, or a torch file of tensors alone."
         ) from error
     if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
@@ -232,7 +232,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     if not isinstance(content, dict) or not all(
         isinstance(value, torch.Tensor) for value in content.values()
     ):
-        raise RecipeError(f"{file} holds no table of tensors: give the network's state_dict.")
+        raise RecipeError(f"{file} is not a table of tensors. Use the network's state_dict.")
     return {name.removeprefix("module."): tensor for name, tensor in content.items()}
 
 
@@ -246,8 +246,11 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor], file: Path | str) -> 
         lacking, extra = module.load_state_dict(dict(tensors), strict=False)
     except RuntimeError as error:  # of the shapes
         raise RecipeError(
-            f"{file} does not fit this network ({words_of_error(error)}): give the right weights."
+            f"{file} does not fit this network ({words_of_error(error)}). Use the weights that "
+            "belong to it."
         ) from error
     if lacking or extra:
         fault = f"lacks '{lacking[0]}'" if lacking else f"has '{extra[0]}'"
-        raise RecipeError(f"{file} {fault}, unlike this network: give the weights that belong.")
+        raise RecipeError(
+            f"{file} {fault}, unlike this network. Use the weights that belong to it."
+        )

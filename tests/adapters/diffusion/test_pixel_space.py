@@ -171,8 +171,8 @@ def test_files_that_are_missing_or_damaged_end_in_a_sentence(tmp_path):
             weights.read_bytes()[:200],
             f"{WEIGHTS} is cut or damaged: download the file itself",
         ),
-        (weights, foreign.read_bytes(), "has 'class_embedding.weight', which this network has not"),
-        (weights, None, f"{WEIGHTS} is missing: put the model's weights there"),
+        (weights, foreign.read_bytes(), "has 'class_embedding.weight', unlike this network"),
+        (weights, None, f"{WEIGHTS} is missing. Put the model's weights there"),
         (
             config,
             text.replace("UNet2DModel", "UNet2DConditionModel").encode(),
@@ -193,7 +193,7 @@ def test_an_image_of_no_numbers_has_failed_and_its_neighbours_have_not(tmp_path)
     DDIMPipeline(unet, DDIMScheduler()).save_pretrained(tmp_path)
     answer = drawn(api_of(str(tmp_path), batch_size=3, classes={"a": 0, "b": 1, "c": 0}))
     assert set(answer.missing) == {1}
-    assert "values that are no numbers" in answer.missing[1].reason
+    assert "values that are not numbers" in answer.missing[1].reason
     assert answer.conditions["api_class"].tolist() == [0, 0]
 
 

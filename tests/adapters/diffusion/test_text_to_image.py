@@ -81,7 +81,7 @@ def test_what_the_safety_checker_finds_is_refused_and_its_neighbours_stand(tmp_p
     api, unchecked = (
         TextToImage(**COMMON | {"model": model, "safety_checker": each}) for each in (True, False)
     )
-    unsafe = Refused("the model's safety checker took the image for unsafe")
+    unsafe = Refused("the model's safety checker found the image unsafe")
     assert drawn(api).missing == dict.fromkeys(range(3), unsafe)
     levels(drawn(unchecked))
     checker = api._engine._workers[0].model._text.safety_checker
@@ -210,11 +210,11 @@ def test_a_lora_whose_modules_do_not_all_fit_is_refused_with_their_number(name, 
     for layers, says in (
         (
             one | FOREIGN,
-            rf"only 1 of its 21 modules fit, and '{part}\.no\.such\.block0\.to_q' does not",
+            rf"only 1 of its 21 modules fit; '{part}\.no\.such\.block0\.to_q' does not",
         ),
         (
             own | dict([*FOREIGN.items()][:1]),
-            rf"only {len(own)} of its {len(own) + 1} modules fit, and '{part}\.no",
+            rf"only {len(own)} of its {len(own) + 1} modules fit; '{part}\.no",
         ),
         (FOREIGN, "Target modules"),
     ):
@@ -225,7 +225,7 @@ def test_a_lora_whose_modules_do_not_all_fit_is_refused_with_their_number(name, 
             loaded(api_of(name, lora=str(tmp_path / "style.safetensors")))
     save_file(peft(part, own) | peft("prior", one), tmp_path / "style.safetensors")
     with pytest.raises(
-        RecipeError, match=rf"only {len(own)} of its {len(own) + 1} modules fit, and 'prior\."
+        RecipeError, match=rf"only {len(own)} of its {len(own) + 1} modules fit; 'prior\."
     ):
         loaded(api_of(name, lora=str(tmp_path / "style.safetensors")))
 
@@ -267,7 +267,7 @@ def test_a_checkpoint_in_one_file_takes_configurations_and_what_it_lacks_from_el
     parts = {name: str(model / name) for name in ("vae", "text_encoder")}
     assert_same(drawn(api_of(SD, components=parts, **settings)), drawn(plain))
     for wrong, says in (
-        ({}, "lacks a part: name its place under components"),
+        ({}, "lacks a part of the model. Name a place for that part in `components`"),
         ({"single_file": "sd.ckpt"}, "is read"),
     ):
         with pytest.raises(RecipeError, match=f"^single_file.*{says}"):
@@ -330,7 +330,11 @@ def test_a_control_net_is_shown_what_the_recipe_says(api_of):
         ),
         ("StableDiffusion", {"ip_adapter": {"weight_name": "ip.bin"}}, r"only \.safetensors files"),
         ("StableDiffusion", {"pipeline": "nowhere:Class"}, "pipeline: nowhere cannot be imported"),
-        ("StableDiffusionImageVariation", {}, "makes no images from text: name one that does"),
+        (
+            "StableDiffusionImageVariation",
+            {},
+            "cannot generate images from text. Use a text-to-image model",
+        ),
         ("Newest", {}, r"is made for NewestPipeline, which diffusers [\d.]+ has not"),
     ],
 )

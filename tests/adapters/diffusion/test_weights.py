@@ -140,7 +140,7 @@ def test_code_in_weights_is_never_run(tmp_path):
             else:
                 torch.save(load_file(weights), pickled)
             weights.unlink()
-        with pytest.raises(RecipeError, match=r"cannot be loaded \(.*put the whole model there"):
+        with pytest.raises(RecipeError, match=r"cannot be loaded \(.*Put the whole model there"):
             MAKERS["text"](model=str(tmp_path / name)).random_api(ONE)
     (tmp_path / "model.pt").write_bytes(pickle.dumps(Bomb(ran)))
     torch.save({"state_dict": Bomb(ran)}, tmp_path / "zipped.pt")
@@ -149,9 +149,7 @@ def test_code_in_weights_is_never_run(tmp_path):
             RecipeError, match=r"is no .safetensors file, and files that may hold code are not read"
         ):
             MAKERS["pixels"](model=str(tmp_path / name)).random_api(ONE)
-        with pytest.raises(
-            RecipeError, match="holds no plain weights, and code in files is never run"
-        ):
+        with pytest.raises(RecipeError, match=r"not plain weights. Code in files is never run"):
             ImprovedDiffusion(model=str(tmp_path / name), device="cpu").random_api(ONE)
     assert not ran.exists()
 

@@ -174,7 +174,7 @@ FEW = {"iterations": 2, "population": 8, "degree": [0.5, 0.1], "lookahead": 0}
         ({"evolution": {"iterations": 2, "population": 20}}, "api.fit.budget_share is missing"),
         (ONE, "leaves nothing to evolve with"),
         (MUCH, "cost ε = .* together, and the run has"),
-        ({"api": api("dpdm", device="cuda:99")}, "device is 'cuda:99', and this machine has"),
+        ({"api": api("dpdm", device="cuda:99")}, "`device` is 'cuda:99', but this machine has"),
         (
             {
                 "api": api("dpdm", sampling={"steps": 5}) | {"fit": {"budget_share": 0.5}},
