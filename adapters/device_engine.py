@@ -67,15 +67,15 @@ class DeviceEngine:
 
     Args:
         load: device → the model on it.
-        remedy: the advice that messages give when memory does not suffice.
+        remedy: advice in messages when there is too little memory.
         device: see `choose_devices`.
-        batch_size: items per batch; None: found by trying, on each device.
+        batch_size: items per batch. None: found by trying, on each device.
         most: largest batch that is tried. It is large because a network starts the same number of
             kernels for any batch, which takes longer than a GPU computes on a few small images.
         most_on_cpu: largest batch that is tried on a CPU and on MPS, which do not refuse memory
             until it is too late.
-        extra: the extra of this package that installs torch; the message that torch is missing
-            names it and `purpose`.
+        extra: the extra of this package that installs torch, for the message that torch is missing.
+        purpose: the subject of that message.
     """
 
     def __init__(

@@ -67,15 +67,16 @@ class LocalModel(Settings):
     """A language model on this machine.
 
     Attributes:
-        model: a folder (from the current one, if relative) or a repository of the Hugging Face hub
+        model: a folder (relative to the current one), or a repository of the Hugging Face hub
             (OWNER/NAME), with weights as .safetensors. Code that lies there is not run.
-        revision: the revision of a repository; None: the newest.
-        device: auto (all GPUs, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of GPUs, each
-            with a copy.
-        precision: fp32, bf16 or fp16; auto: bf16 on a GPU that computes in it, else fp32.
-        batch_size: texts at once on each device; halved where memory does not take so many.
-        chunk: most texts of one request; a killed run makes the texts of unfinished requests again.
-        offline: true: fetch nothing from the hub.
+        revision: the revision of a repository. None: the newest.
+        device: auto (all GPUs, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of GPUs. Each
+            has a copy of the model.
+        precision: fp32, bf16 or fp16. auto: bf16 on a GPU that computes in it, else fp32.
+        batch_size: texts at once on each device, halved if they do not fit into memory.
+        chunk: most texts of one request. A run that is killed makes the texts of unfinished
+            requests again.
+        offline: fetch nothing from the hub.
     """
 
     model: str
@@ -215,11 +216,11 @@ class CausalSettings(LocalModel, Written):
     """Settings of `CausalLM`.
 
     Attributes:
-        temperature: temperature of sampling; None: that in the model's generation_config.json, else
+        temperature: temperature of sampling. None: that in the model's generation_config.json, else
             1.
-        top_p: sample among the likeliest tokens up to this joint share; None: that in
+        top_p: sample among the likeliest tokens up to this joint share. None: that in
             generation_config.json, else 1.
-        top_k: sample among this many likeliest tokens, 0: among all; None: that in
+        top_k: sample among this many likeliest tokens; 0: among all. None: that in
             generation_config.json, else 0.
         template: arguments of the model's chat template, such as enable_thinking. A model without a
             template continues the system prompt and the prompt as plain text.
@@ -427,10 +428,10 @@ class MaskedSettings(LocalModel, Drawn):
     """Settings of `MaskedLM`.
 
     Attributes:
-        prompts: public texts to begin with: one, a list to draw from, or either for each label; in
-            them `{label}` and the names of `attributes` are replaced.
-        random_degree: the share of a public text's tokens that are filled in anew for a new sample.
-        passes: number of passes that fill in the masked tokens; each sees what earlier passes
+        prompts: public texts to begin with: one, a list to draw from, or either for each label.
+            `{label}` and the names of `attributes` are replaced in them.
+        random_degree: share of a public text's tokens that are filled in for a new sample.
+        passes: number of passes that fill in the masked tokens. Each sees what earlier passes
             wrote.
         temperature: temperature of sampling.
         top_k: sample among this many of the most likely tokens; 0: among all.

@@ -89,13 +89,13 @@ class LocalDiffusion(Generator):
     """A diffusion model on this machine.
 
     Args:
-        steps: denoising steps from pure noise to an image; or a list with one number for each
-            iteration, of which new samples take the first.
-        device: auto (all cards, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of cards.
-        precision: of the network's arithmetic: fp32, bf16 or fp16; auto: bf16 on a GPU that
-            computes in it, else fp32. The plan and the run's log name the choice.
-        batch_size: images per forward pass; None: as many as memory takes, found by trying.
-        chunk: most images in one request, and so the most that a run loses when it is killed.
+        steps: denoising steps from pure noise to an image, or a list with one number per iteration.
+            New samples use the first number.
+        device: auto (all GPUs, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of GPUs.
+        precision: precision of the network's arithmetic: fp32, bf16 or fp16. auto: bf16 on a GPU
+            that computes in it, else fp32. The plan and the run's log name the choice.
+        batch_size: images per forward pass. None: as many as fit into memory, found by trying.
+        chunk: most images in one request, and the most that a run loses when it is killed.
         compile: compile the network with torch.compile.
         offline: fetch nothing.
     """

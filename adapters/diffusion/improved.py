@@ -263,9 +263,9 @@ class ImprovedDiffusion(ImprovedFiles, OfClasses):
 
     Images are drawn at 64×64×3 (or `size`). At degree v the parent is noised to the timestep where
     the last ⌊v·steps⌋ DDIM steps start, and these steps are run: the paper's "timestep 98 of 100"
-    is degree 0.98. Degree 0 is the parent itself. At degree 1, too, the parent is noised, to the
-    start of all steps: spacing `ends` leaves only its class; `stride` leaves a trace of the parent,
-    which guides the paper's Camelyon17 run at its "timestep 10 of 10".
+    is degree 0.98. Degree 0 is the parent itself. Degree 1 also noises the parent, to the start of
+    all steps: with spacing `ends` only its class remains, with `stride` a trace of the parent
+    remains. The paper's Camelyon17 run uses that trace at its "timestep 10 of 10".
 
     Conditions, for a network with classes: `api_class`, int64, drawn by each sample's seed;
     variations inherit it. If `image_size` is not `size`, also `drawn`: each sample as the network
@@ -273,18 +273,18 @@ class ImprovedDiffusion(ImprovedFiles, OfClasses):
 
     Args:
         model: imagenet64_cond_270M_250K, imagenet64_uncond_100M_1500K, or a checkpoint's file (.pt,
-            .safetensors) of a network trained with 4,000 timesteps on the cosine schedule, from the
-            current folder.
-        steps: DDIM steps, 2 … 4,000; or a list with one number for each iteration, of which new
-            samples take the first.
-        spacing: which of the 4,000 timesteps the steps take: `ends`, evenly from the first to the
+            .safetensors), relative to the current folder. The network must have been trained with
+            4,000 timesteps on the cosine schedule.
+        steps: DDIM steps, 2 … 4,000, or a list with one number per iteration. New samples use the
+            first number.
+        spacing: which of the 4,000 timesteps the steps use: `ends`, evenly from the first to the
             last (the paper's CIFAR-10), or `stride`, a whole number apart (the paper's Camelyon17).
-        rescaled: whether the network was trained with `rescale_timesteps`; None: it was if the
-            published checkpoint of the model's name was.
+        rescaled: whether the network was trained with `rescale_timesteps`. None: as the published
+            checkpoint of that name.
         size: height and width in pixels that the network was trained on.
-        image_size: height and width of the samples in pixels, for the embedding and for the result;
-            what the network draws is resized to it (bicubic). Give the private images' size if it
-            is not `size`. None: `size`.
+        image_size: height and width of the samples in pixels, for the embedding and for the result.
+            The network's images are resized to it (bicubic). Set it to the private images' size if
+            that is not `size`. None: `size`.
 
     Raises:
         RecipeError: a setting is out of range.

@@ -53,12 +53,12 @@ class PixelModel:
     """A network that sees pixels in [−1, 1], and a DDIM or DDPM scheduler, on one device.
 
     Args:
-        unet: called as `unet(x, t, class_labels=None or int64 (n,))`; its answer's `sample` is
-            n×c×h×w, or n×2c×h×w where the network learned a variance, too.
+        unet: called as `unet(x, t, class_labels=None or int64 (n,))`. The `sample` of its answer is
+            n×c×h×w, or n×2c×h×w if the network also learned a variance.
         shape: c, h, w of an image.
-        afresh: true: degree 1 is a new image. False: degree 1 starts from the noised parent, as any
-            other degree does; the parent leaves a trace if the schedule's first timestep is not
-            pure noise.
+        afresh: whether degree 1 is a new image. If false, degree 1 starts from the noised parent as
+            any other degree does, and the parent leaves a trace if the schedule's first timestep is
+            not pure noise.
     """
 
     def __init__(
@@ -400,15 +400,15 @@ class PixelSpace(PixelSettings, OfClasses):
     Args:
         model: `small`, which ships with the project; a folder in diffusers' format; a .safetensors
             file with its settings in a .json file of the same name; or a repository of the Hugging
-            Face hub. A relative path is taken from the current folder.
+            Face hub. A relative path starts at the current folder.
         sampler: ddim or ddpm, on the model's own noise schedule.
         eta: randomness of ddim: 0 is deterministic given the first noise, 1 as random as ddpm.
-        classes: label → the model's class, by name or number, or several to draw from; without it
-            any class may be drawn for any label.
-        guidance: classifier-free guidance scale, for a model that was now and then trained without
-            the class; the last of its classes then means "no class". 1: no guidance. Or a list, as
+        classes: label → the model's class, by name or number, or several to draw from. None: any
+            class may be drawn for any label.
+        guidance: scale of classifier-free guidance, for a model whose training sometimes left the
+            class out. Its last class then means "no class". 1: no guidance. Or a list, as in
             `steps`.
-        revision: commit, tag or branch of a repository; None: the newest.
+        revision: commit, tag or branch of a repository. None: the newest.
 
     Raises:
         RecipeError: a setting is out of range.

@@ -42,43 +42,43 @@ class TextSettings:
     """A text-to-image model of diffusers.
 
     Args:
-        model: a folder in diffusers' format (from the current folder, if relative), or a repository
-            of the Hugging Face hub (OWNER/NAME).
-        arguments: more inputs of the pipeline's call, named as in diffusers, such as
+        model: a folder in diffusers' format (relative to the current folder), or a repository of
+            the Hugging Face hub (OWNER/NAME).
+        arguments: more inputs of the pipeline's call, with diffusers' names, such as
             max_sequence_length, true_cfg_scale or image_guidance_scale.
-        vary: noise (img2img; strength = degree), instruction (editing, told in words), meaning (an
-            image prompt, whose scale is 1 − degree) or structure (a ControlNet, whose scale is 1 −
-            degree); None: the way that `wordings`, `ip_adapter` or `controlnet` is given for, else
+        vary: noise (img2img, strength = degree), instruction (editing, told in words), meaning (an
+            image prompt with the scale 1 − degree) or structure (a ControlNet with the scale 1 −
+            degree). None: the way that `wordings`, `ip_adapter` or `controlnet` belongs to, else
             the first that the model can do.
-        variation_model: another model, for variations only: a folder or a repository.
-        wordings: for vary: instruction: degree → text; a degree is put in the text of the first
-            entry at or above it, in which `{prompt}` becomes the sample's own prompt. None: the
-            shipped ones.
-        ip_adapter: for vary: meaning: the arguments of diffusers' load_ip_adapter:
+        variation_model: another model for variations only: a folder or a repository.
+        wordings: for `vary: instruction`: degree → text. A degree uses the text of the first entry
+            at or above it, in which `{prompt}` becomes the sample's own prompt. None: the shipped
+            texts.
+        ip_adapter: for `vary: meaning`: the arguments of diffusers' load_ip_adapter:
             pretrained_model_name_or_path_or_dict, subfolder, weight_name, image_encoder_folder.
-        controlnet: for vary: structure: a folder or a repository.
-        control: what the ControlNet is shown of a parent: image (the parent), canny (its edges), or
+        controlnet: for `vary: structure`: a folder or a repository.
+        control: what the ControlNet sees of a parent: image (the parent), canny (its edges), or
             module:function, which takes and returns a PIL image.
         sampler: own (the model's), ddim, euler, euler_ancestral, dpm_solver or lcm.
-        safety_checker: keep the model's safety checker, if it has one; images that it finds unsafe
+        safety_checker: keep the model's safety checker, if it has one. Images that it finds unsafe
             count as refused.
-        pipeline: a class of pipelines of your own, as module:Class, in place of the one that the
-            model names.
-        single_file: a checkpoint in one .safetensors file; `model` then needs to hold
-            configurations only.
+        pipeline: your own class of pipelines, as module:Class, in place of the one that the model
+            names.
+        single_file: a checkpoint in one .safetensors file. `model` then needs only the
+            configurations.
         components: part → a folder, a repository, or a .safetensors or .gguf file in place of the
             model's part.
         lora: a .safetensors file, a folder, or a repository (OWNER/NAME or OWNER/NAME/FILE); a list
             of these; or each with its weight.
         quantization: the arguments of diffusers' PipelineQuantizationConfig: quant_backend,
             quant_kwargs and components_to_quantize.
-        precision_of: part → the part's precision, where it differs from `precision`.
+        precision_of: part → the part's precision, if it is not `precision`.
         vae_slicing: decode images one at a time, which saves memory. None: only in batches of more
             than 4.
         vae_tiling: decode an image tile by tile, which saves memory.
-        offload: what is on the card at once: all (none), a part (model), a few blocks (group), or
-            layers (sequential).
-        revision: commit, tag or branch of the repository `model`; None: the newest.
+        offload: what is on the GPU at the same time: everything (none), one part (model), a few
+            blocks (group), or single layers (sequential).
+        revision: commit, tag or branch of the repository `model`. None: the newest.
         variant: which variant of the weight files to read, such as fp16.
         offline: fetch nothing.
 

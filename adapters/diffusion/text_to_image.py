@@ -43,17 +43,18 @@ class TextToImage(TextSettings, LocalDiffusion):
     Conditions: `prompt`, drawn for each new sample; variations inherit it.
 
     Args:
-        prompts: a text, a list to draw from, or either for each label; `{label}` in a text becomes
+        prompts: a text, a list to draw from, or either for each label. `{label}` in a text becomes
             the label.
-        negative_prompt: what images should not be like; or a text for each label.
-        steps: denoising steps of a new image; a variation by noise of degree v runs the last
-            ⌊v·steps⌋ of them. Or a list with one number for each iteration, of which new samples
-            take the first.
-        guidance: classifier-free guidance scale; or a list, as `steps`. None: the pipeline's own.
-        size: height and width at which the model draws, or one number for both; None: the model's
+        negative_prompt: what images should not be like, or a text for each label.
+        steps: denoising steps of a new image. A variation by noise of degree v runs the last
+            ⌊v·steps⌋ of them. Or a list with one number per iteration; new samples use the first.
+        guidance: scale of classifier-free guidance, or a list, as in `steps`. None: the pipeline's
             own.
-        image_size: height and width of the samples; what is drawn is resized to it. None: as drawn.
-        resize: how an image is brought to `image_size`.
+        size: height and width at which the model draws, or one number for both. None: the model's
+            own.
+        image_size: height and width of the samples, to which the drawn images are resized. None: as
+            drawn.
+        resize: how an image gets `image_size`.
         channels: 3, or 1 for grey samples.
 
     Raises:

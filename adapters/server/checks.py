@@ -39,8 +39,8 @@ class RequestLimits(Settings):
         n: images in a request in OpenAI's form.
         steps: denoising steps of an image.
         prompt: characters of a prompt.
-        requests: requests of one key that are under way at once, at each replica.
-        waiting: images of all keys that are under way at once, at each replica.
+        requests: requests of one key at the same time, at each replica.
+        waiting: images of all keys at the same time, at each replica.
         seconds: seconds that a replica may take over a request.
     """
 
@@ -62,20 +62,21 @@ class ServeSettings(Settings):
 
     Attributes:
         model: `small`, a folder, a checkpoint's file, or a repository of the Hugging Face hub.
-        precision: of the network's arithmetic; auto: bf16 on a GPU that computes in it, else fp32.
-        generator: further settings of the local generator for the model: `diffusion`,
+        precision: precision of the network's arithmetic. auto: bf16 on a GPU that computes in it,
+            else fp32.
+        generator: more settings of the local generator for the model: `diffusion`,
             `pixel_diffusion` or `improved_diffusion`.
         steps: denoising steps for a request that names none.
-        guidance: scale for a request that names none; None: the pipeline's own, or no guidance for
+        guidance: scale for a request that names none. None: the pipeline's own, or no guidance for
             a model with classes. Any number, even 1, says that such a model's last class means "no
             class", which guidance needs.
-        max_batch: most images per forward pass; None: what suits the kind of model. Memory may make
-            it fewer.
-        replicas: copies of the engine; None: more with the load, at least 1, while the cluster has
+        max_batch: most images per forward pass. None: what suits the kind of model. Memory may
+            allow fewer.
+        replicas: copies of the engine. None: more with the load, at least 1, while the cluster has
             room.
-        gpus_per_replica: below 1, a share of a GPU and of its memory; 0: the CPU; None: 1 where
-            there are GPUs, else 0.
-        key_digests: SHA-256 of each API key; without any, only connections from the machine itself
+        gpus_per_replica: below 1, a share of a GPU and of its memory. 0: the CPU. None: 1 if there
+            are GPUs, else 0.
+        key_digests: SHA-256 of each API key. Without any, only connections from the machine itself
             are answered.
         limits: see `RequestLimits`.
     """
