@@ -34,11 +34,11 @@ _ALONE_IN_SCRIPT = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff"
 )
+# A run of letters and digits; in scripts without spaces between words (Thai, Chinese, Japanese …),
+# one character
 _WORD = re.compile(
     rf"[{_ALONE_IN_SCRIPT}]|(?:(?![{_ALONE_IN_SCRIPT}])\w)+(?:['’\-](?:(?![{_ALONE_IN_SCRIPT}])\w)+)*"
 )
-"""A run of letters and digits; in scripts without spaces between words (Thai, Chinese, Japanese …),
-one character."""
 _COLUMN = re.compile(r"[a-z]\w*")
 _TAKEN = ("label", "prompt", "text", "words", "drawn", "generator", "soft_label")
 
@@ -282,6 +282,8 @@ def _is_copy(text: Outcome, examples: str) -> bool:
     return len(runs & older) * 2 >= len(runs) > 0
 
 
+# values of finish_reason: OpenAI's, and those of text-generation-inference, Together, Anthropic,
+# Cohere, Gemini, Mistral and Zhipu, as gateways pass them on
 _WHOLE = ("", "stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete")
 _CUT = ("length", "max_tokens", "max_output_tokens", "model_length")
 _WITHHELD = (
@@ -293,8 +295,6 @@ _WITHHELD = (
     "sensitive",
     "refusal",
 )
-"""Values of finish_reason: OpenAI's, and those of text-generation-inference, Together, Anthropic,
-Cohere, Gemini, Mistral and Zhipu, as gateways pass them on."""
 
 
 class TextAnswers:

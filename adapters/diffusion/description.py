@@ -21,6 +21,8 @@ Inputs = Mapping[str, inspect.Parameter]
 
 _TEXT = "AUTO_TEXT2IMAGE_PIPELINES_MAPPING"
 _IMAGE = "AUTO_IMAGE2IMAGE_PIPELINES_MAPPING"
+# inputs that only pipelines for other tasks have: to fill a gap, follow a control image, enlarge,
+# or make videos
 _OTHER_TASKS = {
     "mask_image",
     "control_image",
@@ -29,8 +31,6 @@ _OTHER_TASKS = {
     "noise_level",
     "num_frames",
 }
-"""Inputs that only pipelines for other tasks have: to fill a gap, follow a control image, enlarge,
-or make videos."""
 
 
 @dataclass(frozen=True)

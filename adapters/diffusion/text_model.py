@@ -43,8 +43,9 @@ network."""
 
 _PLAIN = "guidance_scale"
 _NEGATIVE = "negative_prompt"
+# A negative prompt that says nothing, for `true_cfg_scale`, which has no effect without one
 _NOTHING = " "
-"""A negative prompt that says nothing, for `true_cfg_scale`, which has no effect without one."""
+# inputs of a call that the adapter sets itself, so `arguments` may not name them
 _OURS = {
     "prompt",
     "negative_prompt",
@@ -55,7 +56,6 @@ _OURS = {
     "width",
     "image",
 }
-"""Inputs of a call that the adapter sets itself, so `arguments` may not name them."""
 
 # most images decoded at once: the autoencoder works at full size, and takes more memory than the
 # network

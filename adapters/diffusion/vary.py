@@ -32,10 +32,10 @@ _SCHEDULERS: dict[Sampler, str] = {
     "dpm_solver": "DPMSolverMultistepScheduler",
     "lcm": "LCMScheduler",
 }
+# prefix of the inputs that a combined pipeline hands to its prior
 _PRIOR = "prior_"
-"""Prefix of the inputs that a combined pipeline hands to its prior."""
+# the seed of the prior's noise is an item's seed XOR this
 _PRIORS_NOISE = 0x9E3779B97F4A7C15
-"""The seed of the prior's noise is an item's seed XOR this."""
 
 
 @dataclass

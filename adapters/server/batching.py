@@ -22,13 +22,13 @@ from pe.plugins.protocols import Failed
 
 log = logging.getLogger("ray.serve")
 
+# batches in a row that an engine breaks on before it is given up
 _HOPELESS = 10
-"""Batches in a row that an engine breaks on before it is given up."""
 
 _BROKEN = Failed("the engine failed on this image")
 
+# seconds that an idle engine waits for more items before it starts a batch that is not full
 _WAIT = 0.004
-"""Seconds that an idle engine waits for more items before it starts a batch that is not full."""
 
 BatchObserver = Callable[[int, float, float], object]
 """Takes the number of images in a batch, the seconds its oldest item had waited, and the seconds

@@ -17,12 +17,11 @@ from pe.plugins.devices import Precision
 if TYPE_CHECKING:
     from adapters.server.checks import ServeSettings
 
+# settings that hold paths or repositories of models; in a `lora` with weights they are the keys
 _PLACES = (
     *("model", "variation_model", "controlnet", "single_file", "components", "lora"),
     "pretrained_model_name_or_path_or_dict",  # in ip_adapter
 )
-"""Settings that hold paths or repositories of models; in a `lora` with weights they are the
-keys."""
 
 
 @click.command()

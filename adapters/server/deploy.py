@@ -22,25 +22,25 @@ IMPORT_PATH = "adapters.server.deploy:build"
 MIDDLEWARES = "adapters.server.errors:middlewares"
 LOGGING = {"encoding": "JSON", "enable_access_log": False}
 
+# environment of Ray's processes, if they are started here
 _START = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": MIDDLEWARES,
     "RAY_SERVE_LOG_TO_STDERR": "0",
     # of each of 3 checks before Ray kills a proxy; 5 by default
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "100",
 }
-"""Environment of Ray's processes, if they are started here."""
 
+# seconds for Ray's first HTTP proxy to come up
 _PATIENCE = 300.0
-"""Seconds for Ray's first HTTP proxy to come up."""
 
 _CLASS = re.compile(r"^[\w.]*Error: ")
 
+# requests that Ray hands to one replica at once: more than `RequestLimits` allows, so that those
+# apply first
 _ONGOING = 4096
-"""Requests that Ray hands to one replica at once: more than `RequestLimits` allows, so that those
-apply first."""
 
+# average requests under way at a replica, above which Ray should start another one
 _BUSY = 2.0
-"""Average requests under way at a replica, above which Ray should start another one."""
 
 
 def build(settings: ServeSettings | Mapping[str, Any]) -> Application:

@@ -28,11 +28,11 @@ Text = TypeVar("Text", bound=BaseModel)
 Degree = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Guidance = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 
+# array → type and number of dimensions
 _REQUEST = {"seeds": ("u8", 1), "images": ("u1", 4), "classes": ("i8", 1)}
-"""Array → type and number of dimensions."""
 _ANSWER = {"images": ("u1", 4), "places": ("i8", 1)}
+# fields with one row for each seed
 _COLUMNS = ("images", "classes", "prompts", "negative_prompts")
-"""Fields with one row for each seed."""
 
 
 class FormatError(ValueError):
@@ -65,8 +65,8 @@ _TYPES = get_type_hints(BatchRequest, include_extras=True)
 _KEYS: dict[str, Any] = {
     name: (kind, None) for name, kind in _TYPES.items() if name not in _REQUEST
 }
+# the JSON of a request: the fields of `BatchRequest` that are no arrays
 _Job = create_model("_Job", __config__=_STRICT, **_KEYS)
-"""The JSON of a request: the fields of `BatchRequest` that are no arrays."""
 
 
 class _Misses(BaseModel):

@@ -333,8 +333,8 @@ def _items(wanted: BatchRequest) -> list[Item]:
     assert wanted.steps is not None
     job = Job(wanted.steps, wanted.degree, wanted.guidance, wanted.size)
     none = [None] * len(wanted)
-    images = none if wanted.images is None else wanted.images
-    classes = none if wanted.classes is None else wanted.classes.tolist()
+    images: Any = none if wanted.images is None else wanted.images
+    classes: Any = none if wanted.classes is None else wanted.classes.tolist()
     prompts = wanted.prompts or [""] * len(wanted)
     negative = wanted.negative_prompts or [""] * len(wanted)
     columns = zip(wanted.seeds.tolist(), images, prompts, negative, classes, strict=True)

@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 # of malloc.h
 _MMAP_THRESHOLD = -3
 _TRIM_THRESHOLD = -1
+# Parts of the messages, in lower case, of errors that lack of memory causes. The last three can
+# have other causes
 _REFUSALS = (
     "out of memory",
     "can't allocate memory",
@@ -51,9 +53,6 @@ _REFUSALS = (
     "cudnn_status_not_initialized",
     "unable to find an engine",  # cuDNN, where none of its ways finds room for its workspace
 )
-"""Parts of the messages, in lower case, of errors that lack of memory causes.
-
-The last three can have other causes."""
 
 
 def import_library(name: str, extra: str, purpose: str) -> Any:

@@ -16,23 +16,22 @@ from typing import Any
 from pe.errors import RecipeError
 from pe.plugins.devices import import_library
 
+# environment variables for a Ray that is started here; a cluster that is joined has its own
 _OWN = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AUTH_MODE": "token",
     "RAY_worker_niceness": "0",  # else 15: whatever else the machine does would come first
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # a node of its own, on loopback, on any system
 }
-"""Environment variables for a Ray that is started here; a cluster that is joined has its own."""
 
+# Thread limits of this process, hidden from Ray while it starts. Ray itself gives a worker of one
+# core one thread
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Thread limits of this process, hidden from Ray while it starts.
-
-Ray itself gives a worker of one core one thread."""
 
 _LOOPBACK = ("127.0.0.1", "localhost")
 
+# seconds within which the head of a cluster must answer
 _PATIENCE = 10.0
-"""Seconds within which the head of a cluster must answer."""
 
 
 def start_ray(
