@@ -148,7 +148,7 @@ class LocalTexts(Generator, ABC):
         self._longest = config.longest
         self._engine = DeviceEngine(
             load,
-            "a smaller model or precision: bf16, shorter texts, or another device",
+            "a smaller model or `precision: bf16`, shorter texts, or another device",
             device=config.device,
             batch_size=config.batch_size,
             extra="text",
@@ -409,9 +409,7 @@ def _warpers(temperature: float, top_k: int, top_p: float = 1.0) -> list[Any]:
     return warpers
 
 
-def _padded(
-    rows: Sequence[Sequence[int]], pad: int, side: str, device: torch.device
-) -> list[Tensor]:
+def _padded(rows: Sequence[Any], pad: int, side: str, device: torch.device) -> list[Tensor]:
     """Return the rows as one matrix, padded on a side, and a mask that is 0 where it is padded."""
     import torch
     from torch.nn.utils.rnn import pad_sequence

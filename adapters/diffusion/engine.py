@@ -26,7 +26,7 @@ class Engine(DeviceEngine):
     def __init__(self, load: Load, **options: Any) -> None:
         super().__init__(
             load,
-            "a smaller size, precision: bf16, offloading if the adapter has it, or another device",
+            "`precision: bf16`, offloading if the adapter has it, another device, or a smaller size",
             **options,
         )
 
@@ -52,7 +52,7 @@ class Engine(DeviceEngine):
                 )
             else:
                 # Some models do not treat an empty negative prompt as they treat none.
-                kind = item.job, np.shape(item.image), bool(item.negative_prompt)
+                kind = item.job, item.shape, bool(item.negative_prompt)
                 groups.setdefault(kind, deque()).append(place)
         for places in groups.values():
             outcomes |= self.make(_group(items, places))
@@ -62,7 +62,7 @@ class Engine(DeviceEngine):
 def _group(items: Sequence[Item], places: deque[int]) -> Group:
     """Return a group of items of one job and shape."""
     job = items[places[0]].job
-    shape = np.shape(items[places[0]].image)
+    shape = items[places[0]].shape
     sides = job.size or shape[:2]
     size = f" of {sides[0]}×{sides[1]} pixels" if sides else ""
     return Group(

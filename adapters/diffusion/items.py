@@ -60,6 +60,11 @@ class Item:
     negative_prompt: str = ""
     api_class: int | None = None
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Height, width and channels of the parent; empty without a parent."""
+        return () if self.image is None else self.image.shape
+
 
 def tensors(images: Pixels, device: torch.device) -> torch.Tensor:
     """Return images, uint8 n×h×w×c, as float32 n×c×h×w in [−1, 1]."""

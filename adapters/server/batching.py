@@ -14,8 +14,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from adapters.diffusion.items import Item, Outcome
 from pe.errors import ContractError
 from pe.plugins.protocols import Failed
@@ -69,7 +67,7 @@ class Batcher:
         If this is cancelled, the items that still wait are dropped.
         """
         loop = asyncio.get_running_loop()
-        kind = items[0].job, np.shape(items[0].image)
+        kind = items[0].job, items[0].shape
         queued = [QueuedItem(item, kind, loop.create_future()) for item in items]
         self._queue += queued
         if self._worker is None or self._worker.done():

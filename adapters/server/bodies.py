@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, Literal
 
 import numpy as np
@@ -86,18 +86,21 @@ async def read_form(request: Request, most: int) -> dict[str, Any]:
     """
     body = await read_body(request, FORM, most)
 
-    async def stream() -> AsyncIterator[bytes]:
+    async def stream() -> AsyncGenerator[bytes]:
         yield body
 
     parser = MultiPartParser(request.headers, stream(), max_part_size=MOST_OF_FIELDS)
     try:
-        parts = (await parser.parse()).multi_items()
+        form = await parser.parse()
+        parts = form.multi_items()
         fields: dict[str, Any] = dict(parts)
         image = fields.pop("image[]", None) or fields.pop("image", None)
+        data = await image.read() if isinstance(image, UploadFile) else None
+        await form.close()
         is_once = len(fields) == len(parts) - 1
         is_text = all(isinstance(value, str) for value in fields.values())
-        if is_once and is_text and isinstance(image, UploadFile):
-            return fields | {"image": await image.read()}
+        if is_once and is_text and data is not None:
+            return fields | {"image": data}
     except Exception as error:  # the parser lets almost any exception out of malformed forms
         raise Refusal(400, "The form cannot be read.") from error
     raise Refusal(

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-import numpy as np
 from pydantic import Field
 
 from adapters.diffusion.description import Way, degree_of
@@ -259,8 +258,9 @@ def _rules_of_sizes(
 ) -> Iterator[Rule]:
     """Yield the rules for the sizes of new images and of images to vary."""
     # A model of one shape makes nothing else. Others work on a grid, in colour, up to a limit.
-    for field, sides in (("size", request.size), ("image", np.shape(request.images)[1:])):
-        if not sides:
+    shape = None if request.images is None else request.images.shape[1:]
+    for field, sides in (("size", request.size), ("image", shape)):
+        if sides is None:
             continue
         if model.shape is not None:
             whole = "×".join(map(str, model.shape))

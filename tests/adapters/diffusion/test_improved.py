@@ -71,7 +71,7 @@ def test_weights_of_another_network_are_refused(tmp_path):
         drawn(improved_of(str(tmp_path / "odd.pt")))
     with pytest.raises(
         RecipeError,
-        match=r"there is no file 'nothing.pt'; put the checkpoint there, or name one of",
+        match=r"there is no file 'nothing.pt'. Put the checkpoint there, or set `model` to one of",
     ):
         drawn(improved_of("nothing.pt"))
     torch.save(weights(SMALL), tmp_path / "small.pt")
@@ -206,10 +206,10 @@ def test_degree_one_forgets_the_parent_with_both_ends_and_keeps_a_trace_of_it_wi
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"steps": 1}, "steps is 1: it must lie from 2 to 4000"),
+        ({"steps": 1}, "`steps` is 1. It must be from 2 to 4000"),
         (
             {"steps": [10, 300], "spacing": "stride"},
-            "no whole stride cuts 4,000 timesteps into 300: take 286 steps, or",
+            "No whole stride cuts 4,000 timesteps into 300 steps. Take `steps: 286`, or",
         ),
     ],
 )

@@ -145,7 +145,7 @@ def test_a_safetensors_file_with_its_settings_beside_it(tmp_path):
     model = tiny.pixel_folder(tmp_path / "model", classes=3)
     file, settings = tmp_path / "one.safetensors", {}
     save_file(load_file(f"{model}/unet/{WEIGHTS}"), file)
-    with pytest.raises(RecipeError, match=r"one.json is missing: it belongs to the model"):
+    with pytest.raises(RecipeError, match=r"one.json is missing. It belongs to the model"):
         drawn(api_of(str(file)))
     for name, place in (
         ("unet", "unet/config.json"),
@@ -176,10 +176,10 @@ def test_files_that_are_missing_or_damaged_end_in_a_sentence(tmp_path):
         (
             config,
             text.replace("UNet2DModel", "UNet2DConditionModel").encode(),
-            "is a UNet2DConditionModel; this",
+            "is a UNet2DConditionModel. This",
         ),
-        (config, b"{", "config.json is no JSON"),
-        (config, b"[]", "config.json holds no JSON object"),
+        (config, b"{", "config.json is not JSON"),
+        (config, b"[]", "config.json has no JSON object"),
     ):
         file.unlink() if content is None else file.write_bytes(content)
         with pytest.raises(RecipeError, match=said):

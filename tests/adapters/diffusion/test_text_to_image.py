@@ -55,11 +55,11 @@ def test_a_degree_that_leaves_no_step_is_refused_before_the_pipeline_is_called(a
     assert set(answer.missing) == {0, 1, 2}
     assert not answer.missing[0].retryable
     assert answer.missing[0].reason == (
-        "Degree 0.2 of 4 steps leaves no denoising step to run: take a degree of at least 0.25, or "
+        "Degree 0.2 of 4 steps leaves no denoising step to run. Take a degree of at least 0.25, or "
         "more steps."
     )
     with pytest.raises(
-        RecipeError, match=r"evolution\.degree is 0\.2, and of 4 steps .*: take .* at least 0\.25"
+        RecipeError, match=r"evolution\.degree` is 0\.2, .* of 4 .* Take .* at least 0\.25"
     ):
         api.describe_degree(0.2)
     assert api.describe_degree(0.5) == "noised and denoised, the last 2 of 4 steps"
@@ -125,7 +125,7 @@ def test_each_label_has_its_own_negative_prompt_or_none(api_of):
         each.check_labels(("a", "d"))
     for guidance in (1, [3, 0.5]):
         with pytest.raises(
-            RecipeError, match=r"negative_prompt has no effect at guidance (1|0\.5)"
+            RecipeError, match=r"negative_prompt` has no effect at guidance (1|0\.5)"
         ):
             api_of(XL, negative_prompt={"a": "", "b": "qq"}, guidance=guidance)
     assert api_of(XL, negative_prompt={"a": "", "b": ""}, guidance=1)
@@ -141,7 +141,7 @@ def test_each_iteration_takes_its_own_steps_and_guidance_and_new_samples_take_th
     assert api.describe_degree(0.5, 2) == "noised and denoised, the last 3 of 6 steps"
     with pytest.raises(
         RecipeError,
-        match="steps has 2 entries, and none for iteration 3: give steps one number, or",
+        match=r"steps` has 2 entries, but iteration 3 needs one more. Give `steps` one number, or",
     ):
         api.describe_degree(0.5, 3)
 
@@ -166,13 +166,13 @@ def test_a_lora_that_is_not_there_or_does_not_fit_is_named_and_so_is_the_model(
     key, api_of, tmp_path
 ):
     file, api = tmp_path / "style.safetensors", api_of(SD, lora=str(tmp_path / "style.safetensors"))
-    with pytest.raises(RecipeError, match=f"^lora: {file} cannot be read"):
+    with pytest.raises(RecipeError, match=f"^`lora`: {file} cannot be read"):
         loaded(api)
     save_file(
         {f"{key}.lora_A.weight": torch.zeros(4, 999), f"{key}.lora_B.weight": torch.zeros(999, 4)},
         file,
     )
-    with pytest.raises(RecipeError, match=f"^lora: {file} does not fit .*{api.model}"):
+    with pytest.raises(RecipeError, match=f"^`lora`: {file} does not fit .*{api.model}"):
         loaded(api)
 
 
@@ -220,7 +220,7 @@ def test_a_lora_whose_modules_do_not_all_fit_is_refused_with_their_number(name, 
     ):
         save_file(peft(part, layers), tmp_path / "style.safetensors")
         with pytest.raises(
-            RecipeError, match=rf"^lora: .*style\.safetensors does not fit the model .*{says}"
+            RecipeError, match=rf"^`lora`: .*style\.safetensors does not fit the model .*{says}"
         ):
             loaded(api_of(name, lora=str(tmp_path / "style.safetensors")))
     save_file(peft(part, own) | peft("prior", one), tmp_path / "style.safetensors")
@@ -268,9 +268,9 @@ def test_a_checkpoint_in_one_file_takes_configurations_and_what_it_lacks_from_el
     assert_same(drawn(api_of(SD, components=parts, **settings)), drawn(plain))
     for wrong, says in (
         ({}, "lacks a part of the model. Name a place for that part in `components`"),
-        ({"single_file": "sd.ckpt"}, "is read"),
+        ({"single_file": "sd.ckpt"}, "are read"),
     ):
-        with pytest.raises(RecipeError, match=f"^single_file.*{says}"):
+        with pytest.raises(RecipeError, match=f"^`single_file.*{says}"):
             loaded(api_of(SD, **settings | wrong))
 
 
@@ -310,32 +310,40 @@ def test_a_control_net_is_shown_what_the_recipe_says(api_of):
         (
             "PixArtSigma",
             {},
-            r"cannot answer VARIATION_API: in diffusers it can only draw, so name another model",
+            r"cannot answer VARIATION_API. In diffusers it can only draw",
         ),
         (
             "StableDiffusion",
             {"vary": "instruction"},
-            r"cannot vary by instruction: in .* vary by .*noise or str",
+            r"cannot vary by instruction. In .* vary by .*noise or str",
         ),
-        ("StableDiffusion", {"vary": "meaning"}, r"vary: meaning .* needs an IP-Adapter: name one"),
+        (
+            "StableDiffusion",
+            {"vary": "meaning"},
+            r"vary: meaning` .* needs an IP-Adapter. Set `ip_adapter`",
+        ),
         (
             "StableDiffusion",
             {"vary": "noise", "wordings": {1.0: "new"}},
-            "wordings is for vary: instruction",
+            "wordings` is for `vary: instruction",
         ),
         (
             "StableDiffusion",
             {"arguments": {"true_cfg_scale": 2}},
             "StableDiff.* takes no true_cfg_scale",
         ),
-        ("StableDiffusion", {"ip_adapter": {"weight_name": "ip.bin"}}, r"only \.safetensors files"),
-        ("StableDiffusion", {"pipeline": "nowhere:Class"}, "pipeline: nowhere cannot be imported"),
+        ("StableDiffusion", {"ip_adapter": {"weight_name": "ip.bin"}}, r"Only \.safetensors files"),
+        (
+            "StableDiffusion",
+            {"pipeline": "nowhere:Class"},
+            "pipeline`: 'nowhere:Class' cannot be imported",
+        ),
         (
             "StableDiffusionImageVariation",
             {},
             "cannot generate images from text. Use a text-to-image model",
         ),
-        ("Newest", {}, r"is made for NewestPipeline, which diffusers [\d.]+ has not"),
+        ("Newest", {}, r"needs the pipeline NewestPipeline, which diffusers [\d.]+ does not have"),
     ],
 )
 def test_what_a_pipeline_cannot_do_is_one_sentence_before_anything_loads(
@@ -351,10 +359,10 @@ def test_what_a_pipeline_cannot_do_is_one_sentence_before_anything_loads(
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [
-        (SD, {"size": 30}, r"size is \(30, 30\): a model draws multiples of 8 pixels"),
-        (SD, {"size": None, "image_size": 20}, "image_size is given, so give size, too"),
-        (SD, {"offload": "model"}, "offload is 'model', but the model runs on the CPU already"),
-        (FLUX, {"sampler": "euler"}, "sampler is 'euler', but the model has a flow"),
+        (SD, {"size": 30}, r"size` is \(30, 30\), but a model draws multiples of 8 pixels"),
+        (SD, {"size": None, "image_size": 20}, "`image_size` needs `size`"),
+        (SD, {"offload": "model"}, "offload` is 'model', but the model runs on the CPU"),
+        (FLUX, {"sampler": "euler"}, "sampler` is 'euler', but the model has a flow"),
     ],
 )
 def test_what_cannot_be_set_is_one_sentence(name, settings, said, api_of):

@@ -79,7 +79,7 @@ def test_a_pixel_model_with_a_schedule_of_steps(small: str) -> None:
 
 
 def test_what_the_model_cannot_do_is_said_in_one_sentence(small: str) -> None:
-    assert rejection(client(small, steps=51)) == "HTTP 400: num_inference_steps lies from 1 to 50."
+    assert rejection(client(small, steps=51)) == "HTTP 400: `num_inference_steps` must be from 1 to 50."
     assert "takes no words" in rejection(client(small, classes=None, prompts="a cat"))
     with pytest.raises(RecipeError, match="no class named 'cat'"):
         drawn(client(small, classes={"a": "cat", "b": 1}))
@@ -151,7 +151,7 @@ def test_a_model_that_varies_by_structure_says_so_and_is_not_asked_for_noise(
         )
         assert described(url, "vary", "degree") == ["structure", "exact"]
         said = rejection(ServerClient(base_url=url, **common))
-        assert "by structure, not by noise: put `vary: structure` in the recipe" in said
+        assert "by structure, not by noise. Set `vary: structure` in the recipe" in said
         line = "the server varies images by structure, the degree obeyed exactly"
         for stated, state in (("structure", "ok"), ("noise", "problem")):
             told = endpoint_findings("diffusion_server", {"base_url": url, "vary": stated})
