@@ -26,7 +26,7 @@ class Engine(DeviceEngine):
     def __init__(self, load: Load, **options: Any) -> None:
         super().__init__(
             load,
-            "`precision: bf16`, offloading if the adapter has it, another device, or a smaller size",
+            "`precision: bf16`, `offload` if the adapter has it, another device, or smaller images",
             **options,
         )
 

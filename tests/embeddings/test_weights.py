@@ -63,7 +63,7 @@ def test_published_weights_that_are_not_what_was_published_or_not_there_are_refu
         Published("w.pth", f"{shelf.url}/w.pth", RIGHT),
         tmp_path / "torch/hub/checkpoints",
     )
-    with pytest.raises(RecipeError, match=r"is not the published w\.pth"):
+    with pytest.raises(RecipeError, match=r"does not give the published w\.pth"):
         find_published(published, offline=False)
     assert list(folder.iterdir()) == []
     (folder / "w.pth").write_bytes(b"tampered")
@@ -85,7 +85,7 @@ def asked_to_embed(embedding):
     [
         (
             Inception(offline=True),
-            rf"{WEIGHTS.name} are not here and offline is true: get it from .*put it in",
+            rf"{WEIGHTS.name} are not here, and `offline` is true: get it from .*put it in",
         ),
         (
             OpenCLIP(offline=True),
@@ -127,7 +127,7 @@ def test_a_url_is_fetched_once_and_only_with_its_hash(shelf, tmp_path):
     for embedding in (Inception(weights=url), OpenCLIP(weights=url)):
         with pytest.raises(RecipeError, match=r"Set `embedding\.sha256` to its hash"):
             embedding.embed(images(1))
-    with pytest.raises(RecipeError, match=r"w\.pth are not here and offline is true"):
+    with pytest.raises(RecipeError, match=r"w\.pth are not here, and `offline` is true"):
         given_file(url, RIGHT, {}, offline=True)
     assert shelf.asked == []
     with pytest.raises(RecipeError, match="its SHA-256 differs"):
@@ -169,7 +169,7 @@ def test_a_cut_file_of_old_torch_is_told_to_be_cut_or_no_weights(tmp_path):
     spoil(tmp_path / "old.pt", "cut")
     with pytest.raises(
         RecipeError,
-        match=r"old\.pt is cut, or holds no plain weights, and code in files is never run",
+        match=r"old\.pt is cut, or it is not plain weights. Code in files is never run",
     ):
         read_weights(tmp_path / "old.pt")
 

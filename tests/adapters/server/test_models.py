@@ -79,7 +79,10 @@ def test_a_pixel_model_with_a_schedule_of_steps(small: str) -> None:
 
 
 def test_what_the_model_cannot_do_is_said_in_one_sentence(small: str) -> None:
-    assert rejection(client(small, steps=51)) == "HTTP 400: `num_inference_steps` must be from 1 to 50."
+    assert (
+        rejection(client(small, steps=51))
+        == "HTTP 400: `num_inference_steps` must be from 1 to 50."
+    )
     assert "takes no words" in rejection(client(small, classes=None, prompts="a cat"))
     with pytest.raises(RecipeError, match="no class named 'cat'"):
         drawn(client(small, classes={"a": "cat", "b": 1}))
