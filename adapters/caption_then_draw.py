@@ -31,7 +31,7 @@ from pe.plugins.protocols import (
     VariationRequest,
 )
 from pe.plugins.registry import load, require
-from pe.plugins.settings import Settings, read_settings
+from pe.plugins.settings import Settings, fields_of, read_settings
 from pe.plugins.specs import PartSpec, settings_of
 
 PLACE = "{caption}"
@@ -345,7 +345,7 @@ def _drawer_settings(spec: PartSpec) -> dict[str, Any]:
     prompt.
     """
     require("pe.adapters", spec.kind)
-    if "prompts" not in settings_of(load("pe.adapters", spec.kind)).model_fields:
+    if "prompts" not in fields_of(settings_of(load("pe.adapters", spec.kind))):
         raise RecipeError(
             f"draw: {spec.kind} draws from no prompts: name a text-to-image generator."
         )

@@ -40,6 +40,7 @@ from pe.plugins.protocols import (
     Seeds,
     VariationRequest,
 )
+from pe.plugins.specs import plugin
 
 Fonts = Literal["matplotlib"] | Path
 Indices = Int64Array
@@ -244,6 +245,7 @@ def _spline_basis(size: int) -> Float32Array:
     return np.where(distance < 1, near, far).astype(np.float32)
 
 
+@plugin
 class Glyphs(Generator):
     """Drawn text for digits and letters, as in `pe demo`, in matplotlib's fonts (extra `demo`) or
     yours.
@@ -254,7 +256,7 @@ class Glyphs(Generator):
     Conditions: `text` and `font` (names), `parameters` (float32, n×106: the scores z of scale,
     width, height, rotation, slant, shift x, shift y, stroke, then of the warp's control points).
 
-    Args:
+    Attributes:
         size: pixels of an image's side, ≥ 8.
         channels: 1 (grey) or 3.
         white_on_black: true: light text on a dark ground; false: the reverse.
@@ -278,41 +280,38 @@ class Glyphs(Generator):
     info = PluginInfo(hosts=(), by_label=True, degrees=(0.5, 0.45, 0.4, 0.4))
     capabilities = Capabilities(max_chunk=4096)
 
-    def __init__(
-        self,
-        *,
-        size: Annotated[int, Field(ge=8)] = 28,
-        channels: Literal[1, 3] = 1,
-        white_on_black: bool = True,
-        fonts: Fonts = "matplotlib",
-        texts: Mapping[str, Sequence[str]] | None = None,
-        scale: tuple[float, float] = (0.5, 0.9),
-        width: tuple[float, float] = (0.6, 1.2),
-        height: tuple[float, float] = (0.8, 1.2),
-        rotation: tuple[float, float] = (-25.0, 25.0),
-        slant: tuple[float, float] = (-0.4, 0.6),
-        shift: tuple[float, float] = (-0.1, 0.1),
-        stroke: tuple[float, float] = (0.05, 0.17),
-        warp: Annotated[float, Field(ge=0, lt=1)] = 0.07,
-    ) -> None:
+    size: Annotated[int, Field(ge=8)] = 28
+    channels: Literal[1, 3] = 1
+    white_on_black: bool = True
+    fonts: Fonts = "matplotlib"
+    texts: Mapping[str, Sequence[str]] | None = None
+    scale: tuple[float, float] = (0.5, 0.9)
+    width: tuple[float, float] = (0.6, 1.2)
+    height: tuple[float, float] = (0.8, 1.2)
+    rotation: tuple[float, float] = (-25.0, 25.0)
+    slant: tuple[float, float] = (-0.4, 0.6)
+    shift: tuple[float, float] = (-0.1, 0.1)
+    stroke: tuple[float, float] = (0.05, 0.17)
+    warp: Annotated[float, Field(ge=0, lt=1)] = 0.07
+
+    def __post_init__(self) -> None:
         ranges = {
-            "scale": scale,
-            "width": width,
-            "height": height,
-            "rotation": rotation,
-            "slant": slant,
+            "scale": self.scale,
+            "width": self.width,
+            "height": self.height,
+            "rotation": self.rotation,
+            "slant": self.slant,
+            "shift x": self.shift,
+            "shift y": self.shift,
+            "stroke": self.stroke,
         }
-        ranges |= {"shift x": shift, "shift y": shift, "stroke": stroke}
         _check(ranges)
-        self._size = size
-        self._channels = channels
-        self._white_on_black = white_on_black
-        self.info = replace(self.info, shape=(size, size, channels))
+        self.info = replace(self.info, shape=(self.size, self.size, self.channels))
         low, high = np.array([ranges[name] for name in SHAPE], dtype=np.float32).T
-        self._pen = Pen(size, low, high, warp)
-        self._files = find_fonts(fonts)
+        self._pen = Pen(self.size, low, high, self.warp)
+        self._files = find_fonts(self.fonts)
         self._names = np.array(list(self._files))  # sorted
-        self._texts = {label: tuple(choices) for label, choices in (texts or {}).items()}
+        self._texts = {label: tuple(choices) for label, choices in (self.texts or {}).items()}
         self._book = _Book(len(self._names))
         for label in self._texts:
             self._choices(label)
@@ -439,12 +438,12 @@ class Glyphs(Generator):
         padding = -count % BLOCK  # to one size, so that the same instructions meet every image
         scores = np.concatenate([scores, np.zeros((padding, PARAMETERS), dtype=np.float32)])
         rows = np.concatenate([rows, np.zeros(padding, dtype=np.int64)])
-        pixels = np.empty((count + padding, self._size, self._size), dtype=np.uint8)
+        pixels = np.empty((count + padding, self.size, self.size), dtype=np.uint8)
         for block in slices(count, BLOCK):
             pixels[block] = self._pen.draw(scores[block], rows[block], templates)
-        if not self._white_on_black:
+        if not self.white_on_black:
             np.subtract(255, pixels, out=pixels)
-        return np.repeat(pixels[:count, :, :, None], self._channels, axis=3)
+        return np.repeat(pixels[:count, :, :, None], self.channels, axis=3)
 
 
 class _Book:

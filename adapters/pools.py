@@ -39,6 +39,7 @@ from pe.plugins.protocols import (
     VariationRequest,
 )
 from pe.plugins.settings import Count
+from pe.plugins.specs import plugin
 
 Indices = Int64Array
 Pixels = UInt8Array
@@ -57,7 +58,7 @@ class FromPool(Generator):
     """
 
     capabilities = Capabilities(max_chunk=1024)
-    _path: Path
+    path: Path
     _vectors: Any
     """The samples as whole numbers, m×d: an array, or a sparse one. Sums of their products are
     exact, so neither the chunk nor the order of a sum can change who is whose neighbour."""
@@ -78,7 +79,7 @@ class FromPool(Generator):
 
     def public_paths(self) -> tuple[Path, ...]:
         """Path of the pool."""
-        return (self._path,)
+        return (self.path,)
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if the pool has no samples of a label."""
@@ -195,6 +196,7 @@ SIDE = 16  # pixels to which images are shrunk for comparison
 LEVELS = 64  # 16·16·3 squares of differences below 64 stay below 2²⁴, where float32 is exact
 
 
+@plugin
 class PublicImages(FromPool):
     """The first to try if you have public images like yours: the votes choose among them,
     unchanged.
@@ -205,7 +207,7 @@ class PublicImages(FromPool):
     serve its label: degree 0 gives the parent itself, degree 1 a random draw. The condition `pool`
     counts files in the order of their paths.
 
-    Args:
+    Attributes:
         path: a folder of images (searched through), or an .npz file with `images` (m×h×w or
             m×h×w×c) and, where `by_label`, `labels` (m).
         size: height and width in pixels; None: all images must have one size, which stays.
@@ -226,42 +228,37 @@ class PublicImages(FromPool):
         degrees=(0.0,),  # votes choose among its images; neighbours by pixels gave no more
     )
 
-    def __init__(
-        self,
-        *,
-        path: Path,
-        size: Count | None = None,
-        resize: Resize = "crop",
-        channels: Literal[1, 3] = 3,
-        by_label: bool = False,
-        blur: Annotated[float, Field(ge=0, lt=SIDE)] = 1.0,
-    ) -> None:
-        self._path = Path(path)
-        self._resize = resize
-        self._blur = blur
-        square = None if size is None else (size, size)
-        if self._path.is_dir():
-            pixels, names = read_folder(self._path, square, resize, channels)
-        elif self._path.suffix.lower() == ".npz":
-            pixels, names = read_arrays(self._path, square, resize, channels)
+    path: Path
+    size: Count | None = None
+    resize: Resize = "crop"
+    channels: Literal[1, 3] = 3
+    by_label: bool = False
+    blur: Annotated[float, Field(ge=0, lt=SIDE)] = 1.0
+
+    def __post_init__(self) -> None:
+        square = None if self.size is None else (self.size, self.size)
+        if self.path.is_dir():
+            pixels, names = read_folder(self.path, square, self.resize, self.channels)
+        elif self.path.suffix.lower() == ".npz":
+            pixels, names = read_arrays(self.path, square, self.resize, self.channels)
         else:
             raise RecipeError(
-                f"api.path: '{path}' is neither a folder nor an .npz file of public images."
+                f"api.path: '{self.path}' is neither a folder nor an .npz file of public images."
             )
         self._pixels = pixels
-        self._fill(Images(pixels), names if by_label else None)
+        self._fill(Images(pixels), names if self.by_label else None)
         height, width = pixels.shape[1:3]
-        self.info = replace(self.info, shape=(height, width, channels))
+        self.info = replace(self.info, shape=(height, width, self.channels))
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Pixels]]:
         """Yield the pool's images, decoded anew at `shape`: see
         `pe.plugins.protocols.ReadsPublicSamples`.
         """
-        return images_at(self._path, shape, rule or self._resize)
+        return images_at(self.path, shape, rule or self.resize)
 
     @cached_property
     def _vectors(self) -> Vectors:
-        return _comparable(self._pixels, self._blur)
+        return _comparable(self._pixels, self.blur)
 
 
 def _comparable(pixels: Pixels, blur: float) -> Vectors:
@@ -302,6 +299,7 @@ GRID = 2**12
 2²⁵."""
 
 
+@plugin
 class PublicTexts(FromPool):
     """The first to try if you have public texts like yours, whole or in windows of `words` words.
 
@@ -309,7 +307,7 @@ class PublicTexts(FromPool):
     draws, uniformly, from the parent and its ⌈degree·(m−1)⌉ nearest neighbours among the m texts
     that serve its label: degree 0 gives the parent itself, degree 1 a random draw.
 
-    Args:
+    Attributes:
         path: a .txt file (one text per line), a folder of .txt files, a table (CSV, TSV, JSON
             lines, Parquet), or a folder of tables.
         text_column: the column of tables that holds the texts.
@@ -335,24 +333,21 @@ class PublicTexts(FromPool):
         degrees=(0.0,),
     )
 
-    def __init__(
-        self,
-        *,
-        path: Path,
-        text_column: str = "text",
-        label_column: str | None = None,
-        encoding: str = UTF_8,
-        longest: Count = LONGEST,
-        words: Count | None = None,
-        by_label: bool = False,
-    ) -> None:
-        self._path = Path(path)
-        self._public = public_texts.TextFiles(self._path, text_column, label_column, encoding)
-        self._longest = longest
-        self._words = words
+    path: Path
+    text_column: str = "text"
+    label_column: str | None = None
+    encoding: str = UTF_8
+    longest: Count = LONGEST
+    words: Count | None = None
+    by_label: bool = False
+
+    def __post_init__(self) -> None:
+        self._public = public_texts.TextFiles(
+            self.path, self.text_column, self.label_column, self.encoding
+        )
         texts = list(self._pieces())
-        self._texts = Texts(np.array([text.utf8 for text in texts], dtype=f"S{longest}"))
-        self._fill(self._texts, [text.label or "" for text in texts] if by_label else None)
+        self._texts = Texts(np.array([text.utf8 for text in texts], dtype=f"S{self.longest}"))
+        self._fill(self._texts, [text.label or "" for text in texts] if self.by_label else None)
 
     def public_samples(
         self, shape: Shape, rule: str | None
@@ -362,21 +357,21 @@ class PublicTexts(FromPool):
         """
         for text in self._public.read(shape[0]):
             yield text.name, np.array(text.utf8)
-        if self._words is not None:
+        if self.words is not None:
             for text in self._pieces():
                 yield text.name, np.array(shorten(text.utf8.decode(), shape[0]).rstrip())
 
     def _pieces(self) -> Iterator[PublicText]:
         """Yield the texts of the pool in order: whole texts, or windows of them."""
-        if self._words is None:
-            yield from self._public.read(self._longest)
+        if self.words is None:
+            yield from self._public.read(self.longest)
             return
         for text in self._public.read(public_texts.WHOLE, whole=True):
-            for i, window in enumerate(_windows(text.utf8.decode(), self._words), 1):
+            for i, window in enumerate(_windows(text.utf8.decode(), self.words), 1):
                 yield PublicText(
                     f"window {i:,} of {text.name}",
                     text.label,
-                    shorten(window, self._longest).rstrip(),
+                    shorten(window, self.longest).rstrip(),
                 )
 
     @cached_property
@@ -421,6 +416,7 @@ def _windows(text: str, words: int) -> Iterator[str]:
 # Rows of tables: nearness is that of the embedding `mixed`, in whole numbers.
 
 
+@plugin
 class PublicTable(FromPool):
     """If you have a public table with columns like yours: the votes choose among its rows,
     unchanged.
@@ -430,7 +426,7 @@ class PublicTable(FromPool):
     that serve its label: degree 0 gives the parent itself, degree 1 a random draw. A value that its
     column does not declare counts as for private rows. Rows that break a constraint are left out.
 
-    Args:
+    Attributes:
         path: a table (CSV, TSV, JSON lines, Parquet, Arrow), or a folder of tables.
         columns: each column's kind and values; by default the private table's. The pool has all of
             them.
@@ -453,38 +449,36 @@ class PublicTable(FromPool):
         degrees=(0.0,),
     )
 
-    def __init__(
-        self,
-        *,
-        path: Path,
-        columns: dict[str, Column],
-        constraints: tuple[Declared, ...] = (),
-        label_column: str | None = None,
-        encoding: str = UTF_8,
-        by_label: bool = False,
-    ) -> None:
-        if by_label and label_column is None:
+    path: Path
+    columns: dict[str, Column]
+    constraints: tuple[Declared, ...] = ()
+    label_column: str | None = None
+    encoding: str = UTF_8
+    by_label: bool = False
+
+    def __post_init__(self) -> None:
+        if self.by_label and self.label_column is None:
             raise RecipeError(
                 "by_label is true, and label_column is not set: name the column of the pool's "
                 "labels."
             )
-        self._path, self._columns, self._encoding = Path(path), Columns(columns), encoding
-        self._label = [] if label_column is None else [label_column]
+        self._columns = Columns(self.columns)
+        self._label = [] if self.label_column is None else [self.label_column]
         names = []
         rows = []
         for _, name, row in self._read():
             names.append(name)
             rows.append(row)
         whole = Rows(np.array(rows, dtype=f"S{self._columns.width}"))
-        breaks = Constraints(self._columns, constraints).breaks(self._columns.codes(whole))
+        breaks = Constraints(self._columns, self.constraints).breaks(self._columns.codes(whole))
         places = np.flatnonzero(~breaks.any(axis=1))
         if not len(places):
             raise RecipeError(
-                f"path: '{path}' holds no rows that obey all constraints: name a table of public "
-                "rows."
+                f"path: '{self.path}' holds no rows that obey all constraints: name a table of "
+                "public rows."
             )
         self._rows = whole.take(places)
-        self._fill(self._rows, [names[place] for place in places] if by_label else None)
+        self._fill(self._rows, [names[place] for place in places] if self.by_label else None)
 
     def public_samples(
         self, shape: Shape, rule: str | None
@@ -495,8 +489,8 @@ class PublicTable(FromPool):
 
     def _read(self) -> Iterator[tuple[str, str, bytes]]:
         """Yield each row's place, for messages, its label, and the row as private ones are read."""
-        for file in public_texts.table_files(self._path):
-            rows = public_texts.read_rows(file, [*self._columns, *self._label], self._encoding)
+        for file in public_texts.table_files(self.path):
+            rows = public_texts.read_rows(file, [*self._columns, *self._label], self.encoding)
             for number, row in enumerate(rows, 1):
                 place = f"Row {number:,} of {file}"
                 label = "".join(map(str, row[len(self._columns) :])).strip()

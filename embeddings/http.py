@@ -1,5 +1,6 @@
-"""Embeddings behind an HTTP endpoint: it gets PRIVATE samples, so the recipe must state that it is
-trusted.
+"""Embeddings behind an HTTP endpoint.
+
+The endpoint gets PRIVATE samples, so the recipe must state that it is trusted.
 """
 
 from __future__ import annotations
@@ -92,8 +93,9 @@ class EndpointEmbedding(ABC):
 
     @abstractmethod
     def _send(self, client: HTTPClient, samples: Samples) -> httpx2.Response:
-        """Make one request for these samples and return the answer; raise Fault if there is
-        none.
+        """Send one request for these samples and return the answer.
+
+        Raise Fault if there is none.
         """
 
     def embed(self, samples: Samples) -> Vectors:
@@ -155,8 +157,7 @@ def entries_of(answer: Mapping[str, Any]) -> list[Any]:
 
 
 def vectors_of(outcome: Entries, count: int, noun: str, host: str) -> Vectors:
-    """Return float32, `count`×d: the vectors of a request's entries {"index", "embedding"}, in the
-    order of the index.
+    """Return the vectors of a request's entries in the order of their index: float32, `count`×d.
 
     An embedding is a list of numbers, or the base64 of 32-bit floats, little-endian.
 
@@ -253,8 +254,7 @@ class OpenAIEmbeddingsSettings(OpenAIConnection, SentPrivateData):
 
 
 class OpenAIEmbeddings(EndpointEmbedding):
-    """For texts, by a model that cannot run here: private texts are sent to its endpoint, without
-    noise.
+    """For texts, by a model behind an endpoint: private texts are sent there without noise.
 
     For OpenAI, Azure, vLLM, llama.cpp, Ollama, text-embeddings-inference and others. Private texts
     go to this endpoint as they are, un-noised, in requests of `batch_size`.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from pydantic import Field
 
@@ -12,11 +10,15 @@ from pe.data.rows import Rows
 from pe.data.samples import Samples
 from pe.errors import ContractError
 from pe.plugins.protocols import PluginInfo, Vectors
-from pe.plugins.settings import Count, Settings, read_settings
+from pe.plugins.settings import Count
+from pe.plugins.specs import plugin
 
 
-class MixedSettings(Settings):
-    """Settings of `Mixed`.
+@plugin
+class Mixed:
+    """For rows of tables: numbers, dates and ordinals from 0 to 1, categories one-hot (Tab-PE).
+
+    Everything that it knows of the columns is declared in public; see `Columns.vectors`.
 
     Attributes:
         columns: each column's kind and values; by default the private table's.
@@ -24,29 +26,14 @@ class MixedSettings(Settings):
         batch_size: rows per call.
     """
 
+    info = PluginInfo(modality="table", hosts=())
+
     columns: dict[str, Column] = Field(min_length=1)
     category_weight: float = Field(1 / 3, gt=0, allow_inf_nan=False)
     batch_size: Count = 4096
 
-
-class Mixed:
-    """For rows of tables: numbers, dates and ordinals from 0 to 1, categories one-hot; as Tab-PE
-    does.
-
-    Everything that it knows of the columns is declared in public; see `Columns.vectors`.
-    """
-
-    Settings = MixedSettings
-    info = PluginInfo(modality="table", hosts=())
-
-    def __init__(self, **settings: Any) -> None:
-        self._config = read_settings(MixedSettings, settings, "embedding 'mixed'")
-        self._columns = Columns(self._config.columns)
-
-    @property
-    def batch_size(self) -> int:
-        """Rows per call."""
-        return self._config.batch_size
+    def __post_init__(self) -> None:
+        self._columns = Columns(self.columns)
 
     def embed(self, samples: Samples) -> Vectors:
         """Return float32, n×d, finite: one row for each row, a function of that row alone.
@@ -59,5 +46,5 @@ class Mixed:
                 f"The embedding 'mixed' takes rows of tables, not {type(samples).__name__}."
             )
         return self._columns.vectors(
-            self._columns.codes(samples), 1.0, self._config.category_weight
+            self._columns.codes(samples), 1.0, self.category_weight
         ).astype(np.float32)

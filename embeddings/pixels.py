@@ -1,5 +1,6 @@
-"""Pixels as the embedding: no model, nothing learned; for images that show alike things at equal
-places.
+"""Pixels as the embedding, for images that show similar things in the same places.
+
+There is no model, and nothing is learned.
 
 Each image is shrunk and blurred by two matrices, one from each side, in a product for that image
 alone: so its vector is the same to the last bit whichever images are beside it.
@@ -8,10 +9,10 @@ alone: so its vector is the same to the last bit whichever images are beside it.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from pe.data.arrays import Float32Array, Float64Array
 from pe.data.images import Images
@@ -19,7 +20,8 @@ from pe.data.samples import Samples
 from pe.errors import RecipeError
 from pe.plugins.embed import expect
 from pe.plugins.protocols import PluginInfo, Vectors
-from pe.plugins.settings import Count, Settings, read_settings
+from pe.plugins.settings import Count
+from pe.plugins.specs import plugin
 
 DIRECTIONS = 8  # of gradients, over the full circle
 PYRAMID = (
@@ -35,8 +37,11 @@ slowly."""
 _FLAT = np.float32(1e-10)  # the cube of a smaller gradient would be denormal
 
 
-class PixelSettings(Settings):
-    """Settings of `Pixels`.
+@plugin
+class Pixels:
+    """For small images with the same thing in the same place: digits, aligned scans.
+
+    Images → blurred pixels, a pyramid of them, or their gradients' directions.
 
     Attributes:
         features: `pixels`, blurred pixels; `pyramid`, blurred pixels at three scales (blur ×1, ×2,
@@ -52,6 +57,8 @@ class PixelSettings(Settings):
         batch_size: images per call.
     """
 
+    info = PluginInfo(hosts=())
+
     features: Literal["pixels", "pyramid", "gradients"] = "pixels"
     size: Annotated[int, Field(ge=4)] = 28
     blur: float = 1.0
@@ -60,35 +67,14 @@ class PixelSettings(Settings):
     colour: bool = True
     batch_size: Count = 256
 
-    @model_validator(mode="after")
-    def _check_blur(self) -> Self:
+    def __post_init__(self) -> None:
         if not 0 <= self.blur < self.size:
             raise RecipeError(
                 f"blur is {self.blur}: it must lie from 0 to below the size, {self.size}."
             )
-        return self
-
-
-class Pixels:
-    """For small images with the same thing in the same place: digits, aligned scans.
-
-    Images → blurred pixels, a pyramid of them, or their gradients' directions.
-    """
-
-    Settings = PixelSettings
-    info = PluginInfo(hosts=())
-
-    def __init__(self, **settings: Any) -> None:
-        self._config = read_settings(PixelSettings, settings, "embedding 'pixels'")
-
-    @property
-    def batch_size(self) -> int:
-        """Images per call."""
-        return self._config.batch_size
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return float32, n×d, finite: one row per image, a function of that image alone, to the
-        last bit.
+        """Return float32, n×d, finite: each row depends on its own image alone, to the last bit.
 
         d is size²·c for `pixels`, about 1.3·size²·c for `pyramid`, and 8·cells²·c for `gradients`,
         where c is the number of channels that are kept apart.
@@ -100,42 +86,42 @@ class Pixels:
             np.float32, order="C"
         )
         images /= np.float32(255)
-        if not self._config.colour:
+        if not self.colour:
             images = images.mean(axis=1, keepdims=True, dtype=np.float32)
         parts = [
             part.reshape(len(images), int(np.prod(part.shape[1:]))) for part in self._parts(images)
         ]
         vectors = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-        if self._config.normalise == "l2":
+        if self.normalise == "l2":
             lengths = np.sqrt(np.square(vectors).sum(axis=1, keepdims=True))
             np.divide(vectors, lengths, out=vectors, where=lengths > 0)
         return np.ascontiguousarray(vectors, dtype=np.float32)
 
     def _parts(self, images: Float32Array) -> list[Float32Array]:
         """Return the features, n×…, of images n×c×h×w in [0, 1]."""
-        config = self._config
-        levels = PYRAMID if config.features == "pyramid" else ((1, 1.0),)
+        levels = PYRAMID if self.features == "pyramid" else ((1, 1.0),)
         parts = []
         for step, weight in levels:
             rows, columns = (
-                _reduction(config.size, length, config.blur * step) for length in images.shape[2:]
+                _reduction(self.size, length, self.blur * step) for length in images.shape[2:]
             )
             parts.append(
                 np.float32(weight)
                 * _both_sides(rows[step // 2 :: step], images, columns[step // 2 :: step])
             )
-        return [self._gradients(parts[0])] if config.features == "gradients" else parts
+        return [self._gradients(parts[0])] if self.features == "gradients" else parts
 
     def _gradients(self, smooth: Float32Array) -> Float32Array:
-        """Return n×c×DIRECTIONS×cells×cells: the square root of the gradients' strength, pooled, in
-        each direction.
+        """Return the pooled strength of the gradients in each direction, square-rooted.
+
+        The shape is n×c×DIRECTIONS×cells×cells.
         """
         right = np.zeros_like(smooth)
         down = np.zeros_like(smooth)
         right[..., 1:-1] = smooth[..., 2:] - smooth[..., :-2]
         down[..., 1:-1, :] = smooth[..., 2:, :] - smooth[..., :-2, :]
         strength = right * right + down * down + np.float32(1e-12)
-        pool = _resampling(self._config.cells, self._config.size).astype(np.float32)
+        pool = _resampling(self.cells, self.size).astype(np.float32)
         cells = []
         for direction in range(DIRECTIONS):
             angle = 2 * np.pi * direction / DIRECTIONS
@@ -150,9 +136,7 @@ class Pixels:
 
 
 def _both_sides(left: Float32Array, images: Float32Array, right: Float32Array) -> Float32Array:
-    """Return left · image · rightᵀ for each image and channel, in a small product for that image
-    alone.
-    """
+    """Return left · image · rightᵀ, computed separately for each image and channel."""
     half: Float32Array = np.matmul(images, np.ascontiguousarray(right.T))
     product: Float32Array = np.matmul(left, half)
     return product

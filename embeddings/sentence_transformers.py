@@ -1,5 +1,4 @@
-"""Sentence embeddings (Reimers & Gurevych 2019): networks that were trained to place texts by what
-they mean.
+"""Sentence embeddings (Reimers & Gurevych 2019): vectors of what a text means.
 
 A batch holds a fixed number of texts of like length, padded to one length: the next power of two,
 in tokens. So what a text's vector is made of, padding included, follows from that text alone,
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from embeddings.torch_model import Batch, Network, NetworkSettings, TorchEmbedding, local_place
+from embeddings.torch_model import Batch, Network, TorchEmbedding, local_place
 from pe.data.arrays import Int64Array
 from pe.data.quiet import quiet, quiet_transformers
 from pe.data.samples import Samples, slices
@@ -23,6 +22,7 @@ from pe.plugins.devices import import_library, memory_refused, words_of_error
 from pe.plugins.embed import expect
 from pe.plugins.protocols import PluginInfo, Vectors
 from pe.plugins.settings import Count
+from pe.plugins.specs import plugin
 from pe.plugins.weights import check_whole
 
 if TYPE_CHECKING:
@@ -39,8 +39,12 @@ _LONGEST = 2**20
 _MADE_UP = "made-up: why?"
 
 
-class SentenceSettings(NetworkSettings):
-    """Settings of `SentenceTransformers`.
+@plugin
+class SentenceTransformers(TorchEmbedding):
+    """For texts by their meaning, on this machine.
+
+    Texts → vectors by a model of the sentence-transformers library, such as all-MiniLM-L6-v2, or a
+    static one.
 
     Attributes:
         model: a folder (from the current one, if relative) or a repository of the Hugging Face hub
@@ -53,39 +57,24 @@ class SentenceSettings(NetworkSettings):
             model takes.
     """
 
+    kind = "sentence_transformers"
+    noun = Texts.noun
+    info = PluginInfo(
+        modality="texts", hosts=(), machine_settings=TorchEmbedding.info.machine_settings
+    )
+
     model: str
     revision: str | None = None
     prompt: str | None = None
     max_tokens: Count | None = None
     batch_size: Count = 16
 
-
-class SentenceTransformers(TorchEmbedding):
-    """For texts by their meaning, on this machine.
-
-    Texts → vectors by a model of the sentence-transformers library, such as all-MiniLM-L6-v2, or a
-    static one.
-    """
-
-    kind = "sentence_transformers"
-    noun = Texts.noun
-    info = PluginInfo(
-        modality="texts", hosts=(), machine_settings=TorchEmbedding.info.machine_settings
-    )
-    Settings = SentenceSettings
-    _config: SentenceSettings
-
-    @property
-    def batch_size(self) -> int:
-        """Texts per call: BATCHES for each device.
-
-        Raise RecipeError if torch sees none of the driver's GPUs.
-        """
-        return BATCHES * super().batch_size
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.batch_size *= BATCHES
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return float32, n×d: one row per text, a function of that text alone, to the last bit, in
-        a call of any size.
+        """Return float32, n×d: each row depends on its own text alone, in a call of any size.
 
         Raises:
             ContractError: the samples are not texts.
@@ -122,8 +111,9 @@ class SentenceTransformers(TorchEmbedding):
         return torch.from_numpy(batch).to(device)
 
     def _load(self) -> Network:
-        """Return the network, read twice to compare, since the library draws missing weights at
-        random, silently.
+        """Return the network.
+
+        It is read twice and compared, because the library silently draws missing weights at random.
         """
         import torch
 
@@ -138,7 +128,7 @@ class SentenceTransformers(TorchEmbedding):
                 ):
                     torch.manual_seed(seed)
                     module = self._read()
-                    self._tokenizer = tokenizer = _Tokenizer(module, self._config)
+                    self._tokenizer = tokenizer = _Tokenizer(module, self)
                     length = int(tokenizer.lengths([_MADE_UP])[0])
                     example = torch.from_numpy(tokenizer.pad([_MADE_UP], length, rows=1))
                     vectors.append(tokenizer.features(module, example))
@@ -147,15 +137,15 @@ class SentenceTransformers(TorchEmbedding):
         except Exception as error:  # whatever a library makes of a broken or foreign file
             if memory_refused(error):
                 raise
-            check_whole(self._config.model)
+            check_whole(self.model)
             raise RecipeError(
-                f"embedding.model: '{self._config.model}' cannot be loaded "
+                f"embedding.model: '{self.model}' cannot be loaded "
                 f"({words_of_error(error)}): name a folder, or OWNER/NAME of the hub, with a model "
                 "of sentence-transformers whose weights are .safetensors."
             ) from error
         if not torch.equal(*vectors):
             raise RecipeError(
-                f"embedding.model: '{self._config.model}' lacks some of its weights: name one that "
+                f"embedding.model: '{self.model}' lacks some of its weights: name one that "
                 "has them all."
             )
         return Network(module, lambda tokens: tokens, tokenizer.features)
@@ -165,14 +155,11 @@ class SentenceTransformers(TorchEmbedding):
         import torch
 
         library = import_library("sentence_transformers", "text", f"The embedding '{self.kind}'")
-        config = self._config
-        place = local_place(
-            config.model, config.revision, config.offline, "modules.json", "config.json"
-        )
+        place = local_place(self.model, self.revision, self.offline, "modules.json", "config.json")
         model = library.SentenceTransformer(
             place,
             device="cpu",
-            revision=config.revision,
+            revision=self.revision,
             local_files_only=Path(place).is_dir(),
             model_kwargs={"use_safetensors": True, "dtype": torch.float32},
         )
@@ -185,7 +172,7 @@ class _Tokenizer:
     For a static model the inputs are the tokens, and a mask of the places that they fill.
     """
 
-    def __init__(self, module: Any, config: SentenceSettings) -> None:
+    def __init__(self, module: Any, config: SentenceTransformers) -> None:
         limit = int(min(module.get_max_seq_length() or _LONGEST, _LONGEST))
         if (config.max_tokens or 0) > limit:
             raise RecipeError(
@@ -206,8 +193,9 @@ class _Tokenizer:
         self._names += [] if self._static else [name for name in inputs if name == "token_type_ids"]
 
     def lengths(self, texts: list[str]) -> Int64Array:
-        """Return the length to pad each text to: a power of two, but no more than the tokens that
-        are read.
+        """Return the length to pad each text to.
+
+        That is a power of two, at most the number of tokens that are read.
         """
         inputs = self._ask(texts)
         if self._static:
@@ -219,8 +207,9 @@ class _Tokenizer:
         )
 
     def pad(self, texts: list[str], length: int, rows: int) -> Batch:
-        """Return a batch of `rows`: the texts, then empty texts, at least one if `rows` > 1, all
-        padded to `length`.
+        """Return a batch of `rows` texts, padded to `length`.
+
+        Empty texts fill it up: at least one if `rows` > 1.
 
         Empty texts bring padding into every batch; without padding a library may skip the mask and
         compute otherwise.
@@ -247,9 +236,7 @@ class _Tokenizer:
         return vectors[:, : self._width]
 
     def _ask(self, texts: list[str], length: int | None = None) -> dict[str, Any]:
-        """Run the model's own tokenizer on the texts, padded to `length`, or to the longest of
-        them.
-        """
+        """Run the model's tokenizer, padding to `length` or to the longest text."""
         options = {"padding": "max_length" if length else True, "max_length": length or self._most}
         options |= {"truncation": True, "return_attention_mask": True}
         inputs: dict[str, Any] = self._module.preprocess(

@@ -1,5 +1,4 @@
-"""TF-IDF: a text as the words and runs of characters that it is made of, weighted by how rare they
-are.
+"""TF-IDF: a text as its words and runs of characters, weighted by how rare they are.
 
 No model. The pieces are hashed with signs into a vector of fixed length (Weinberger et al. 2009),
 or projected by a truncated SVD of public texts (latent semantic analysis). Each vector is a sum
@@ -12,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import model_validator
 
 from pe.data.arrays import BoolArray, Float64Array
 from pe.data.samples import Samples, Shape, mix
@@ -26,7 +24,8 @@ from pe.data.texts import UTF_8, Texts
 from pe.errors import RecipeError
 from pe.plugins.embed import expect
 from pe.plugins.protocols import PluginInfo, Vectors
-from pe.plugins.settings import Count, Settings, read_settings
+from pe.plugins.settings import Count
+from pe.plugins.specs import plugin
 
 DIMENSIONS = {"hash": 1024, "svd": 256}
 SVD_TEXTS = 4000
@@ -44,8 +43,9 @@ _UNKNOWN = 0.1
 _SMALLEST = 1e-8  # smaller entries would make denormal numbers in products
 
 
-class WordsSettings(Settings):
-    """Settings of every embedding of texts by their words.
+@plugin
+class WordsEmbedding:
+    """An embedding of texts by their words, whose rarity public texts tell.
 
     Attributes:
         public: public texts, like the private ones, that tell how rare each word is: a .txt file (a
@@ -54,45 +54,29 @@ class WordsSettings(Settings):
         text_column: the column of the texts, in tables.
         encoding: of the public texts' files.
         batch_size: texts per call.
-    """
-
-    public: Path | None = None
-    text_column: str = "text"
-    encoding: str = UTF_8
-    batch_size: Count = 256
-
-
-class WordsEmbedding:
-    """An embedding of texts by their words, whose rarity public texts tell.
 
     Raises:
         RecipeError: a setting is out of range, or `public` names no file or folder of texts.
     """
 
     kind: ClassVar[str]
-    Settings: type[WordsSettings]
-    _config: WordsSettings
     info = PluginInfo(
         modality="texts", hosts=(), machine_settings=("public",)
     )  # a run knows the texts again
 
-    def __init__(self, **settings: Any) -> None:
-        self._config = read_settings(self.Settings, settings, f"embedding '{self.kind}'")
+    public: Path | None = None
+    text_column: str = "text"
+    encoding: str = UTF_8
+    batch_size: Count = 256
+
+    def __post_init__(self) -> None:
         self._public = None
-        if self._config.public is not None:
-            self._public = TextFiles(
-                self._config.public, self._config.text_column, None, self._config.encoding
-            )
+        if self.public is not None:
+            self._public = TextFiles(self.public, self.text_column, None, self.encoding)
             self._public.check()
 
-    @property
-    def batch_size(self) -> int:
-        """Texts per call."""
-        return self._config.batch_size
-
     def embed(self, samples: Samples) -> Vectors:
-        """Return float32, n×d, finite: one row of length 1 per text, a function of that text alone,
-        to the last bit.
+        """Return float32, n×d, finite: each row has length 1 and depends on its own text alone.
 
         The row of an empty text is 0.
 
@@ -113,9 +97,7 @@ class WordsEmbedding:
     def public_samples(
         self, shape: Shape, rule: str | None
     ) -> Iterator[tuple[str, npt.NDArray[np.bytes_]]]:
-        """Return the public texts, cut as `shape` says: see
-        `pe.plugins.protocols.ReadsPublicSamples`.
-        """
+        """Return the public texts, cut to `shape`: see `protocols.ReadsPublicSamples`."""
         if self._public is not None:
             for text in self._public.read(shape[0]):
                 yield text.name, np.array(text.utf8)
@@ -140,8 +122,13 @@ def to_length_1(vector: Float64Array) -> Float64Array:
     return np.where(np.abs(vector) < _SMALLEST, 0, vector)
 
 
-class TfIdfSettings(WordsSettings):
-    """Settings of `TfIdf`.
+@plugin
+class TfIdf(WordsEmbedding):
+    """For texts by their words, without any model.
+
+    Texts → hashed or projected TF-IDF vectors of length 1.
+
+    Without `public`, a word counts by its length, which tells roughly how rare it is.
 
     Attributes:
         projection: `hash`, or `svd`, fitted on the public texts.
@@ -149,38 +136,25 @@ class TfIdfSettings(WordsSettings):
             there are public texts.
     """
 
+    kind = "tfidf"
     projection: Literal["hash", "svd"] = "hash"
     dimensions: Count | None = None
 
-    @model_validator(mode="after")
-    def _check_public(self) -> Self:
+    def __post_init__(self) -> None:
         if self.projection == "svd" and self.public is None:
             raise RecipeError(
                 "projection is 'svd', which is fitted on public texts: name them by public, or "
                 "take hash."
             )
-        return self
-
-
-class TfIdf(WordsEmbedding):
-    """For texts by their words, without any model.
-
-    Texts → hashed or projected TF-IDF vectors of length 1.
-
-    Without `public`, a word counts by its length, which tells roughly how rare it is.
-    """
-
-    kind = "tfidf"
-    Settings = TfIdfSettings
-    _config: TfIdfSettings
+        super().__post_init__()
 
     @property
     def _dimensions(self) -> int:
-        return self._config.dimensions or DIMENSIONS[self._config.projection]
+        return self.dimensions or DIMENSIONS[self.projection]
 
     def _vector(self, text: str) -> Float64Array:
         keys, weights = self._weigh(text)
-        if self._config.projection == "svd":
+        if self.projection == "svd":
             return self._project(keys, weights)
         return _hash(keys, weights, self._dimensions)
 
@@ -210,8 +184,10 @@ class TfIdf(WordsEmbedding):
 
     @cached_property
     def _directions(self) -> tuple[Keys, Float64Array]:
-        """The SVD's pieces, ascending, and each one's entries in the right singular vectors, over
-        singular values.
+        """Return the SVD's pieces, ascending, and their projection.
+
+        The projection holds each piece's entries in the right singular vectors, over the singular
+        values.
         """
         from scipy.sparse import csr_array
         from scipy.sparse.linalg import svds
@@ -255,9 +231,7 @@ def _look_up(pieces: Keys, keys: Keys) -> tuple[npt.NDArray[np.intp], BoolArray]
 
 
 def _hash(keys: Keys, weights: Weights, dimensions: int) -> Float64Array:
-    """Return float64 (dimensions,): the weights, each with a sign, summed at places that follow
-    from the keys.
-    """
+    """Sum the weights, with signs, at places that follow from the keys: float64 (dimensions,)."""
     hashes = mix(keys)
     signs = np.where(hashes >> np.uint64(63), 1.0, -1.0)
     places = (hashes % np.uint64(dimensions)).astype(np.int64)

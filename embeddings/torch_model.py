@@ -1,5 +1,4 @@
-"""A torch network as an embedding: device, precision, batches, and resizing as in the network's
-published pipeline.
+"""A torch network as an embedding: device, precision, batches and resizing.
 
 A record's vector must not depend, to the last bit, on the samples beside it. In a batch of one
 fixed shape a network treats its rows alike unless a library gives the rows at the batch's edges
@@ -39,7 +38,8 @@ from pe.plugins.devices import (
 )
 from pe.plugins.embed import expect
 from pe.plugins.protocols import PluginInfo, Vectors
-from pe.plugins.settings import Count, Device, Settings, read_settings
+from pe.plugins.settings import Count, Device
+from pe.plugins.specs import plugin
 from pe.plugins.weights import cached_file
 
 if TYPE_CHECKING:
@@ -54,23 +54,6 @@ Batch = Array
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
 log = logging.getLogger(__name__)
-
-
-class NetworkSettings(Settings):
-    """Settings of every embedding by a network.
-
-    Attributes:
-        device: auto (all GPUs of one kind, else mps, else cpu), cpu, mps, cuda or one GPU, such as
-            cuda:1.
-        precision: of the network's arithmetic, fp32, bf16 or fp16; inputs and vectors are float32.
-        batch_size: samples per batch on each device.
-        offline: fetch nothing.
-    """
-
-    device: Device = "auto"
-    precision: Precision = "fp32"
-    batch_size: Count = 64
-    offline: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,30 +73,36 @@ class _Copy(NamedTuple):
     device: torch.device
 
 
+@plugin
 class TorchEmbedding:
-    """An embedding by a network, which is built, and whose weights are read, at the first
-    sample.
+    """An embedding by a network, which is built, and whose weights are read, at the first sample.
+
+    Attributes:
+        device: auto (all GPUs of one kind, else mps, else cpu), cpu, mps, cuda or one GPU, such as
+            cuda:1.
+        precision: of the network's arithmetic, fp32, bf16 or fp16; inputs and vectors are float32.
+        batch_size: samples per batch on each device. Afterwards, samples per call: a batch for each
+            device.
+        offline: fetch nothing.
+
+    Raises:
+        RecipeError: a setting is wrong, or torch sees none of the driver's GPUs.
     """
 
     kind: ClassVar[str]
     noun: ClassVar[str] = Images.noun
-    info: PluginInfo = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "offline"))
+    info = PluginInfo(hosts=(), machine_settings=("device", "batch_size", "offline"))
 
-    Settings: type[NetworkSettings]
-    _config: NetworkSettings
+    device: Device = "auto"
+    precision: Precision = "fp32"
+    batch_size: Count = 64
+    offline: bool = False
 
-    def __init__(self, **settings: Any) -> None:
-        self._config = read_settings(self.Settings, settings, f"embedding '{self.kind}'")
-        self._each = self._config.batch_size
+    def __post_init__(self) -> None:
+        self._each = self.batch_size
         self._alike: dict[tuple[int, ...], bool] = {}
-
-    @property
-    def batch_size(self) -> int:
-        """Images per call, ≥ 1: a batch for each device.
-
-        Raise RecipeError if torch sees none of the driver's GPUs.
-        """
-        return self._each * len(self._places)
+        self._places = self._find_places()
+        self.batch_size *= len(self._places)
 
     def _load(self) -> Network:
         """Return the network with its weights, on the CPU."""
@@ -155,11 +144,10 @@ class TorchEmbedding:
             [shares[i % len(copies)][i // len(copies)] for i in range(len(batches))]
         )
 
-    @cached_property
-    def _places(self) -> list[str]:
-        """The devices' names. Torch is loaded only where there may be GPUs."""
-        if self._config.device != "auto" or find_spec("torch") is None or not has_driver():
-            return [self._config.device]
+    def _find_places(self) -> list[str]:
+        """Return the devices' names. Torch is loaded only where there may be GPUs."""
+        if self.device != "auto" or find_spec("torch") is None or not has_driver():
+            return [self.device]
         import torch
 
         kinds = [torch.cuda.get_device_name(i) for i in range(find_cards("device: cpu"))]
@@ -173,9 +161,7 @@ class TorchEmbedding:
         return [f"cuda:{i}" for i in range(len(kinds))] or ["auto"]
 
     def _example(self, shape: tuple[int, ...]) -> Batch:
-        """Return a batch of one made-up sample, shaped like the samples in a batch of this
-        shape.
-        """
+        """Return a batch of one made-up sample, for batches of this shape."""
         return np.random.default_rng(0).integers(0, 256, (1, *shape[1:]), dtype=np.uint8)
 
     def _tensor(self, batch: Batch, device: torch.device) -> Tensor:
@@ -191,9 +177,7 @@ class TorchEmbedding:
         return np.concatenate([self._run(on, row[None]) for row in batch])
 
     def _try_places(self, shape: tuple[int, ...]) -> None:
-        """Find out, once for a shape, if a sample gets equal vectors in all places of such a batch
-        and on all GPUs.
-        """
+        """Find out, once for a shape, if a sample's vector depends on its place or its GPU."""
         if shape in self._alike:
             return
         sample = self._example(shape)
@@ -217,7 +201,7 @@ class TorchEmbedding:
             _arithmetic(device),
         ):
             inputs = network.prepare(self._tensor(batch, device))
-            low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self._config.precision)
+            low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision)
             with torch.autocast(device.type, low, enabled=low is not None):
                 features = network.features(network.module, inputs)
             return features.float().cpu().numpy()
@@ -238,9 +222,7 @@ class TorchEmbedding:
 
     @contextmanager
     def _memory_for(self, purpose: str) -> Iterator[None]:
-        """Raise RecipeError, which names `purpose`, if the block runs out of the device's
-        memory.
-        """
+        """Raise RecipeError, naming `purpose`, if the device runs out of memory."""
         try:
             yield
         except (RuntimeError, MemoryError) as error:
@@ -298,8 +280,7 @@ def _arithmetic(device: torch.device) -> AbstractContextManager[None]:
 def antialias(
     images: Tensor, height: int, width: int, kind: Filter = "bicubic", between: bool = True
 ) -> Tensor:
-    """Return n×c×height×width: resized as Pillow does, the filter widened to cover all pixels when
-    shrinking.
+    """Resize images as Pillow does, with a wider filter where they shrink: n×c×height×width.
 
     Grey levels are cut to 0…255 at the end and, if `between`, between the two passes, too, as
     Pillow does with images of 8 bits but not with those of 32. They are not rounded to whole
@@ -322,8 +303,7 @@ def shortest_side(images: Tensor, size: int, crop: int, kind: Filter = "bicubic"
 
 
 def tensorflow_bilinear(images: Tensor, height: int, width: int) -> Tensor:
-    """Return n×c×height×width: bilinear as TensorFlow 1 resized (align_corners off), before FID's
-    network.
+    """Resize images as TensorFlow 1 did (align_corners off) for FID: n×c×height×width.
 
     Pixel i is taken at i·(in/out), without the half-pixel offset of today's conventions and without
     antialiasing.
@@ -360,9 +340,7 @@ def _cubic(x: Float64Array) -> Float64Array:
 
 
 def _legacy(size: int, length: int) -> Float32Array:
-    """Return size×length: row i weighs the two pixels around i·(length/size), linearly by
-    nearness.
-    """
+    """Return size×length: row i weighs the two pixels around i·(length/size) by nearness."""
     places = np.arange(size, dtype=np.float32) * np.float32(length / size)
     low = np.floor(places).astype(np.int64)
     share = places - low.astype(np.float32)

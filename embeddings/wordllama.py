@@ -1,5 +1,4 @@
-"""WordLlama: a text as the mean of its word pieces' vectors, which were trained so that texts of
-like meaning are near.
+"""WordLlama: a text as the mean of its word pieces' vectors, which tell what words mean.
 
 The vectors, trained on the token vectors of Llama 2 and Phi 3, are a file of the package wordllama
 (MIT); no code of it is run. Pieces are weighed by how rare they are among public texts, and the
@@ -15,10 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from embeddings.tfidf import WordsEmbedding, WordsSettings, to_length_1
+from embeddings.tfidf import WordsEmbedding, to_length_1
 from pe.data.arrays import Float32Array, Float64Array
 from pe.data.text_vectors import Keys, Rarity, Weights, damp
 from pe.plugins.devices import import_library
+from pe.plugins.specs import plugin
 from pe.plugins.weights import Packaged
 
 _EXTRA = "words"
@@ -41,6 +41,7 @@ _BYTES = 258
 _FREQUENT = 1000  # a piece of this rank weighs half as much as the rarest
 
 
+@plugin
 class WordLlama(WordsEmbedding):
     """For texts by their meaning, without a network. Its vectors come with the extra.
 
@@ -51,7 +52,6 @@ class WordLlama(WordsEmbedding):
     """
 
     kind = "wordllama"
-    Settings = WordsSettings
 
     @classmethod
     def weights_here(cls) -> bool:
@@ -109,8 +109,6 @@ class WordLlama(WordsEmbedding):
 
 
 def _worth(pieces: Keys) -> Weights:
-    """Return weights by rank: a/(a + share) (Arora et al.), where shares fall as 1/rank (Zipf's
-    law).
-    """
+    """Return weights by rank: a/(a + share) (Arora et al.), with shares by Zipf's law."""
     ranks: Weights = np.maximum(pieces.astype(np.float64) - _BYTES, 1)
     return ranks / (ranks + _FREQUENT)

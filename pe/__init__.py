@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         Usage,
         VariationRequest,
     )
+    from pe.plugins.specs import plugin
     from pe.private.folder import ImageFolder, TextFolder
     from pe.private.medical import Dicom
     from pe.private.npz import ImageNpz, MnistSample
@@ -72,6 +73,7 @@ _HOMES = {
     "pe.plugins.protocols": "Answer Capabilities Embedding Failed GenerationAPI Generator "
     "PluginInfo RandomRequest "
     "Refused Usage VariationRequest",
+    "pe.plugins.specs": "plugin",
     "pe.private.folder": "ImageFolder TextFolder",
     "pe.private.medical": "Dicom",
     "pe.private.npz": "ImageNpz MnistSample",
@@ -121,6 +123,7 @@ __all__ = [
     "evolve",
     "extend",
     "plan",
+    "plugin",
     "probe",
     "resume",
     "unwrap",

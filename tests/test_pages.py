@@ -11,15 +11,17 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import indent
+from typing import Any
 
 import click
 import pytest
+from pydantic import ConfigDict, create_model
 
 import pe
 from pe.cli.main import pe as command_line
-from pe.plugins.registry import load
-from pe.plugins.settings import read_settings
-from pe.plugins.specs import members_of, settings_of
+from pe.plugins.registry import Group, load
+from pe.plugins.settings import fields_of, read_settings
+from pe.plugins.specs import PluginSpec, members_of, settings_of
 from pe.recipe.reading import read_yaml
 from pe.recipe.schema import Recipe
 from tests.test_links import CODE, PAGES, ROOT
@@ -96,13 +98,18 @@ def test_every_recipe_of_a_page_is_one(block: str, tmp_path: Path) -> None:
         (tmp_path / name).write_text("a {label}")
     (tmp_path / "recipe.yaml").write_text(block)
     recipe = Recipe.parse(REST | read_yaml(tmp_path / "recipe.yaml"), "the page")
-    read_settings(
-        settings_of(load("pe.embeddings", recipe.embedding.kind)),
-        recipe.embedding.settings,
-        "embedding",
-    )
+    check_settings("pe.embeddings", recipe.embedding)
     for spec in (recipe.api, *members_of(recipe.api).values()):
-        read_settings(settings_of(load("pe.adapters", spec.kind)), spec.settings, spec.kind)
+        check_settings("pe.adapters", spec)
+
+
+def check_settings(group: Group, spec: PluginSpec) -> None:
+    """Check the settings alone: a plug-in that is set up would read the files that they name."""
+    fields = fields_of(settings_of(load(group, spec.kind)))
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    known: dict[str, Any] = {name: (field.annotation, field) for name, field in fields.items()}
+    model = create_model("Settings", __config__=config, **known)
+    read_settings(model, spec.settings, spec.kind)
 
 
 @pytest.mark.parametrize("page", SHOWN, ids=lambda path: path.relative_to(ROOT).as_posix())

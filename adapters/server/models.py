@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from adapters.diffusion.engine import Engine
 from adapters.diffusion.improved import ImprovedFiles, check_steps, is_improved
@@ -18,10 +18,11 @@ from adapters.server.checks import ModelDescription, ServeSettings
 from pe.errors import RecipeError
 from pe.plugins.devices import choose_devices
 from pe.plugins.settings import read_settings
-from pe.plugins.specs import settings_of
 
 if TYPE_CHECKING:
     import torch
+
+Config = TypeVar("Config")
 
 log = logging.getLogger("ray.serve")
 
@@ -103,7 +104,7 @@ def check_model(settings: ServeSettings) -> None:
 def _pixel(settings: ServeSettings) -> ServedModel:
     """Return a UNet2DModel in pixel space, with or without classes."""
     # Guidance needs a class for "no class", and a name for every class leaves none over.
-    config = PixelSettings(**_arguments(PixelSettings, settings))
+    config = _settings(PixelSettings, settings)
     files = PixelFiles.find(config.model, config.revision, config.offline)
     is_guided = settings.guidance is not None
     count = files.class_count(with_guidance=is_guided)
@@ -130,7 +131,7 @@ def _pixel(settings: ServeSettings) -> ServedModel:
 
 def _improved(settings: ServeSettings) -> ServedModel:
     """Return a checkpoint of improved diffusion."""
-    files = ImprovedFiles(**_arguments(ImprovedFiles, settings))
+    files = _settings(ImprovedFiles, settings)
     check_steps(settings.steps, files.spacing)
     if settings.guidance is not None:
         raise _no_guidance(settings, "was not trained for it")
@@ -144,7 +145,7 @@ def _improved(settings: ServeSettings) -> ServedModel:
 
 def _text_to_image(settings: ServeSettings) -> ServedModel:
     """Return a text-to-image pipeline that can vary an image."""
-    config = TextSettings(**_arguments(TextSettings, settings))
+    config = _settings(TextSettings, settings)
     loader = TextLoader(config, settings.precision)
     loader.check()
 
@@ -157,17 +158,15 @@ def _text_to_image(settings: ServeSettings) -> ServedModel:
     return ServedModel(loader.load, describe, most=64, most_on_cpu=4)
 
 
-def _arguments(factory: Any, settings: ServeSettings) -> dict[str, Any]:
-    """Return the settings of `--set` as arguments for `factory`.
+def _settings(model: type[Config], settings: ServeSettings) -> Config:
+    """Return the settings of `--set`.
 
     Raises:
         RecipeError: one is wrong.
     """
     if "model" in settings.generator:
         raise RecipeError(f"{_SET}: `model` is the argument MODEL. Remove it from {_SET}.")
-    given = {"model": settings.model, **settings.generator}
-    config = read_settings(settings_of(factory), given, _SET)
-    return {name: getattr(config, name) for name in config.model_fields_set}
+    return read_settings(model, {"model": settings.model, **settings.generator}, _SET)
 
 
 def _no_guidance(settings: ServeSettings, why: str) -> RecipeError:

@@ -4,7 +4,7 @@ the records.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -138,8 +138,9 @@ class CentralImages(FittedMethod):
     clip: Annotated[float, Field(gt=0, le=1)] = 0.5
     bend: Fraction = 0.06
 
-    _centres: Pixels | None = field(default=None, init=False)
-    _classes: tuple[str, ...] = field(default=(), init=False)
+    def __post_init__(self) -> None:
+        self._centres: Pixels | None = None
+        self._classes: tuple[str, ...] = ()
 
     def _fit(self, fit: Fit) -> None:
         if self.rate == 1 and self.subsets > 1:

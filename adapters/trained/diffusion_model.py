@@ -5,7 +5,6 @@ methods fit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -73,8 +72,9 @@ class FittedDiffusion(ByDPSGD, FittedMethod):
     sampling: Sampling = Sampling()
     batch_size: Count | None = None
 
-    _model: GenerationAPI | None = field(default=None, init=False)
-    _labels: tuple[str, ...] = field(default=(), init=False)
+    def __post_init__(self) -> None:
+        self._model: GenerationAPI | None = None
+        self._labels: tuple[str, ...] = ()
 
     @property
     def capabilities(self) -> Capabilities:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import field
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any
@@ -109,8 +108,9 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
     alignment: Alignment = Alignment()
     batch_size: Count = 256
 
-    _model: Any = field(default=None, init=False)
-    _lock: Lock = field(default_factory=Lock, init=False)
+    def __post_init__(self) -> None:
+        self._model: Any = None
+        self._lock = Lock()
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""

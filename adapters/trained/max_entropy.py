@@ -30,6 +30,7 @@ from pe.data.samples import Conditions, Seeds, generator, uniforms
 from pe.fit.trainer import FIT, DryRun, FitTerms
 from pe.plugins.devices import check_memory
 from pe.plugins.protocols import Answer, PluginInfo, RandomRequest
+from pe.plugins.specs import plugin
 from pe.privacy.calibration import calibrate
 from pe.privacy.release import Relation, Release
 
@@ -142,7 +143,7 @@ class _Pool:
         return self.codes[systematic(self.weights, count, rng)]
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@plugin
 class MaxEntropy(FittedMethod, MakesRows):
     """The first to try for a table: rows that agree with noisy counts of values, of pairs and of
     nearest rows.

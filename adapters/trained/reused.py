@@ -27,19 +27,20 @@ from pe.plugins.protocols import (
 )
 from pe.plugins.reach import leaves, reach
 from pe.plugins.registry import load
-from pe.plugins.specs import construct
+from pe.plugins.specs import construct, plugin
 from pe.privacy.accounting import epsilon
 from pe.privacy.release import Release
 from pe.privacy.words import round_up
 
 
+@plugin
 class Trained(Generator):
     """To use a model again that another run fitted, without a second fit.
 
     Guarantee: the releases of that fit are charged to this run's ledger, each as often as it was in
     the other run, because one person's records may be in both runs; nothing is drawn anew.
 
-    Args:
+    Attributes:
         path: directory of the finished run that fitted the model, or of one that took the model
             over.
         settings: of the fitted generator, if they are to differ from the other run's settings, such
@@ -56,9 +57,10 @@ class Trained(Generator):
         by_label=True,
     )
 
-    def __init__(self, *, path: Path, settings: dict[str, Any] | None = None) -> None:
-        self._path = Path(path)
-        self._settings = settings or {}
+    path: Path
+    settings: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
         self._record: Fitted | None = None
         self._api: Generator | None = None
 
@@ -88,7 +90,7 @@ class Trained(Generator):
         generator = self._generator()
         generator.check_machine()
         assert isinstance(generator, Trainer)
-        generator.load(self._path / MODEL)
+        generator.load(self.path / MODEL)
 
     def plan_releases(self, terms: FitTerms) -> Sequence[Release]:
         """Return the releases of the other run's fit.
@@ -97,8 +99,8 @@ class Trained(Generator):
             RecipeError: no such run, or its model was fitted for other labels, sizes, relation or
                 unit, cost more than the budget, or runs code that this recipe does not name.
         """
-        self._record = record = Fitted.of_run(self._path)
-        self._check_named(record, self._path)
+        self._record = record = Fitted.of_run(self.path)
+        self._check_named(record, self.path)
         for what, theirs, ours in (
             ("the labels", record.classes, terms.classes),
             ("height, width and channels", record.shape, terms.shape),
@@ -107,7 +109,7 @@ class Trained(Generator):
         ):
             if list(theirs) != list(ours):
                 raise RecipeError(
-                    f"api.path: the model of {self._path} was fitted for {what} "
+                    f"api.path: the model of {self.path} was fitted for {what} "
                     f"{', '.join(map(str, theirs))}, and this recipe says "
                     f"{', '.join(map(str, ours))}: make them the same, or fit a model of your own."
                 )
@@ -115,7 +117,7 @@ class Trained(Generator):
         budget = terms.budget
         if (cost := epsilon(releases, budget.delta)) > budget.epsilon:
             raise RecipeError(
-                f"privacy.epsilon is {budget.epsilon:g}, and the fit of {self._path} has cost ε = "
+                f"privacy.epsilon is {budget.epsilon:g}, and the fit of {self.path} has cost ε = "
                 f"{round_up(cost)} at δ = {budget.delta:g}: raise it, or reuse a model that cost "
                 "less."
             )
@@ -129,7 +131,7 @@ class Trained(Generator):
         """
         for release in self.plan_releases(fitting.terms):
             fitting.ledger.release(release, lambda _: np.zeros(0))
-        shutil.copytree(self._path / MODEL, fitting.folder, dirs_exist_ok=True)
+        shutil.copytree(self.path / MODEL, fitting.folder, dirs_exist_ok=True)
 
     def load(self, folder: Path) -> None:
         """Answer from the model in `folder`; raise RecipeError if there is none, or it is
@@ -152,14 +154,14 @@ class Trained(Generator):
     def _generator(self, run: Path | None = None) -> Generator:
         """Return the fitted generator. `run` holds its model, by default the run that fitted it."""
         if self._api is None:
-            self._record = record = self._record or Fitted.of_run(self._path)
-            self._check_named(record, run or self._path)
+            self._record = record = self._record or Fitted.of_run(self.path)
+            self._check_named(record, run or self.path)
             generator = construct(
-                "pe.adapters", record.kind, _merge(record.settings, self._settings)
+                "pe.adapters", record.kind, _merge(record.settings, self.settings or {})
             )
             if not isinstance(generator, Trainer) or not isinstance(generator, Generator):
                 raise PluginError(
-                    f"The adapter '{record.kind}', with which {self._path} was fitted, fits "
+                    f"The adapter '{record.kind}', with which {self.path} was fitted, fits "
                     "nothing here."
                 )
             self._api = generator
@@ -173,13 +175,13 @@ class Trained(Generator):
         """
         code = info_of(load("pe.adapters", record.kind)).code_settings
         own = is_own(run)
-        named = dict(leaves(self._settings))
-        merged = _merge(record.settings, self._settings)
+        named = dict(leaves(self.settings))
+        merged = _merge(record.settings, self.settings or {})
         for key, value in reach({"kind": record.kind, **merged}, run).items():
             if key not in named and (key in code or not own):
                 does = "runs code" if key in code else "uses a thing of this machine"
                 raise RecipeError(
-                    f"api.path: the model of {self._path} {does} that it names itself, {key}: "
+                    f"api.path: the model of {self.path} {does} that it names itself, {key}: "
                     f"'{value}': if you trust that, name it in api.settings, too (an address by "
                     "base_url)."
                 )

@@ -28,6 +28,7 @@ from pe.planning.choice import Numbers, choose_numbers
 from pe.planning.parts import build_dispatcher, price_of, usage_of
 from pe.plugins.protocols import Embedding, Generator, PluginInfo, Usage, info_of
 from pe.plugins.registry import load
+from pe.plugins.settings import fields_of
 from pe.plugins.specs import construct, settings_of
 from pe.privacy.noise import SystemNoise
 from pe.privacy.release import Release
@@ -84,7 +85,7 @@ def label_pool(recipe: Recipe, labels: Labels) -> Labelled | None:
     classes = recipe.private.labels
     if kind.startswith(OBJECT) or settings.get("by_label"):
         return None
-    fields = settings_of(load("pe.adapters", kind)).model_fields
+    fields = fields_of(settings_of(load("pe.adapters", kind)))
     if "by_label" not in fields:
         return None
     has_open_column = "label_column" in fields and not settings.get("label_column")

@@ -1,3 +1,1 @@
-"""Plug-ins: their protocols, how they are found by name, and their libraries, weights and
-devices.
-"""
+"""Plug-ins: their protocols, how they are found, their libraries, weights and devices."""

@@ -1,6 +1,4 @@
-"""Embed samples, even where an embedding fails on some of them, and try an embedding on made-up
-samples first.
-"""
+"""Try an embedding on made-up samples, and embed samples even if it fails on some."""
 
 from __future__ import annotations
 
@@ -63,9 +61,7 @@ def embed_block(embedding: Embedding, samples: Samples) -> Vectors:
 
 
 def expect(samples: Samples, modality: type[Modality], embedding: str) -> Modality:
-    """Return the samples, which must be of this modality; else raise ContractError, which names the
-    embedding.
-    """
+    """Return the samples if they are of this modality. Otherwise raise ContractError."""
     if not isinstance(samples, modality):
         raise ContractError(
             f"The embedding '{embedding}' takes {modality.noun}, not {type(samples).__name__}."
@@ -74,15 +70,12 @@ def expect(samples: Samples, modality: type[Modality], embedding: str) -> Modali
 
 
 def calls_for_a_failing_sample(batch_size: int) -> int:
-    """Return the most extra calls that a block takes if the embedding fails on one of its
-    samples.
-    """
+    """Return the most extra calls for a block in which one sample fails."""
     return 2 * math.ceil(math.log2(batch_size)) + 3
 
 
 def try_embedding(embedding: Embedding, modality: type[Samples], shape: Shape) -> None:
-    """Embed made-up samples in blocks like the private ones, and refuse an embedding that breaks
-    its promise there.
+    """Embed made-up samples in blocks like private ones, and refuse an embedding that misbehaves.
 
     The sample whose vector is nearest to the mean is embedded again, at its place, among blank
     samples: its vector may move by no more than `ALONE`, and the blank samples' vectors may differ
@@ -129,6 +122,7 @@ def try_embedding(embedding: Embedding, modality: type[Samples], shape: Shape) -
             f"{name}.embed gives a sample another vector when the others in its block change: "
             f"{remedy}"
         )
+    # Equal samples must get equal vectors: else a vector depends on its place or on earlier blocks.
     blank = np.delete(again, place, axis=0)
     if (np.linalg.norm(blank - blank[:1], axis=1) > ALONE * spread).any():
         raise ContractError(
@@ -139,9 +133,7 @@ def try_embedding(embedding: Embedding, modality: type[Samples], shape: Shape) -
 def check_comparable(
     embedding: Embedding, modality: type[Samples], private: Shape, synthetic: Shape
 ) -> None:
-    """Raise ContractError if private and generated samples, of these shapes, get vectors of
-    different lengths.
-    """
+    """Raise ContractError if private and generated samples get vectors of different lengths."""
     shapes = (private, synthetic)
     with quiet():
         blocks = (modality.examples(embedding.batch_size, shape) for shape in shapes)
@@ -181,8 +173,9 @@ def check_vectors(embedding: Embedding, samples: Samples) -> Vectors:
 
 
 def _of_examples(embedding: Embedding, samples: Samples) -> Vectors:
-    """Embed made-up samples as `embed_block` does; as they are not private, an error may say why it
-    fails.
+    """Embed made-up samples as `embed_block` does.
+
+    They are not private, so an error may say why it fails.
     """
     try:
         return check_vectors(embedding, samples)

@@ -47,9 +47,7 @@ class Price:
 
     @classmethod
     def of_parts(cls, prices: Sequence[Price]) -> Price:
-        """The price of a run in which several generators make every sample together, by one call of
-        each generator.
-        """
+        """Return the price of samples that several generators make together, one call of each."""
         total = {name: sum(getattr(price, name) for price in prices) for name in _AMOUNTS}
         total["image"] += total.pop("call")
         whole = cls(**total, currency=_currency(prices))
@@ -88,8 +86,9 @@ class Price:
         return max(price.of(usage) for price in self.each or (self,))
 
     def of_next(self, usage: Usage, calls: int, images: int) -> float:
-        """The most that `calls` more requests for `images` images cost, each with tokens and pixels
-        as in `usage`.
+        """Return the most that `calls` more requests for `images` images cost.
+
+        Each has tokens and pixels as in `usage`.
         """
         size = replace(usage, calls=0, images=0)
         return self.most_of(Usage(calls, images)) + self.most_of(size) * images / max(

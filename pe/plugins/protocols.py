@@ -1,5 +1,4 @@
-"""The protocols of generators (RANDOM_API, VARIATION_API) and embeddings, and the values that they
-exchange.
+"""The protocols of generators (RANDOM_API, VARIATION_API) and embeddings, and their values.
 
 Any object with these methods serves; no base class is needed. docs/write-your-own.md shows how to
 write one.
@@ -68,9 +67,7 @@ class Usage:
         return Usage(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
     def fill(self, default: int) -> Usage:
-        """This usage with impossible numbers replaced: calls by 1, images by `default`, all others
-        by 0.
-        """
+        """Replace impossible numbers: calls by 1, images by `default`, all others by 0."""
         calls, images, *tokens, megapixels, cost = astuple(self)
         counts = (count_of(calls, 1), count_of(images, default), *map(count_of, tokens))
         return Usage(*counts, *(float(_amount_of(each) or 0) for each in (megapixels, cost)))
@@ -80,9 +77,7 @@ NOTHING = Usage(0)
 
 
 def count_of(value: object, unknown: int = 0) -> int:
-    """`value`, an amount that an answer states, if it is a whole number from 0 to MOST; else
-    `unknown`.
-    """
+    """Return an amount that an answer states, or `unknown` if it is no whole number in 0…MOST."""
     amount = _amount_of(value, whole=True)
     return unknown if amount is None else int(amount)
 
@@ -121,8 +116,7 @@ def _go_on() -> None:
 
 @dataclass
 class JobNote:
-    """The job that a host makes of one request, noted so that a run that is killed pays for it
-    once.
+    """A host's job for one request, noted so that a killed run does not pay for it twice.
 
     A generator whose host answers by jobs writes the job's id before it waits for the job. After a
     kill or a stop the same request comes with the same note, and the generator waits for that job
@@ -367,9 +361,7 @@ class Answer:
 
     @property
     def bill(self) -> Usage:
-        """The usage that is billed: `usage`, with default amounts where none, or an impossible one,
-        is stated.
-        """
+        """Return the billed usage, with defaults for amounts that are missing or impossible."""
         count = len(self.samples)
         return Usage(1, count) if self.usage is None else self.usage.fill(count)
 
@@ -405,9 +397,7 @@ class Embedding(Protocol):
         """
 
     def embed(self, samples: Samples) -> Vectors:
-        """Return vectors, float32 (n, d): one row per sample, each a function of that
-        sample alone.
-        """
+        """Return float32 (n, d): one row per sample, which depends on that sample alone."""
 
 
 @dataclass(frozen=True)
@@ -464,13 +454,12 @@ class Generator:
         """Raise RecipeError for a label of which it cannot make samples."""
 
     def check_machine(self) -> None:
-        """Raise a PEError if this machine lacks a device, key or file that the generator
-        will need.
-        """
+        """Raise a PEError if this machine lacks a device, key or file that is needed."""
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """Return the meaning of `degree`, in [0, 1], in iteration 1 or later, as one clause without
-        a full stop.
+        """Return what `degree`, in [0, 1], means, as a clause without a full stop.
+
+        `iteration` is 1 or later.
 
         Raises:
             RecipeError: the degree cannot be obeyed.
@@ -489,8 +478,10 @@ class Generator:
 
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield findings: is the endpoint reached, does it take the key, what server is it, and
-        what does that heed?
+        """Yield findings about the endpoint.
+
+        They say if it can be reached and takes the key, which server it is, and what that server
+        supports.
 
         `settings` are a recipe's `api`: the address, the credentials, and settings to compare with
         the server's model.
@@ -508,8 +499,9 @@ class Generator:
     # How work is cut into requests.
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """Draw the public condition (a prompt, say) of each of n new samples, n rows, from labels
-        and seeds alone.
+        """Draw the public condition of each of n new samples, a prompt for example.
+
+        It depends on labels and seeds alone.
 
         Called for all samples of a population at once, so a generator may deal a list out to them
         without repeats.
@@ -534,9 +526,7 @@ class Generator:
 
     @property
     def others(self) -> Sequence[PluginInfo]:
-        """The declarations of generators to which it passes items on, in the order of
-        `members_of`.
-        """
+        """Return the declarations of the generators that it asks, in the order of `members_of`."""
         return ()
 
     # While requests are under way.
@@ -570,8 +560,9 @@ class _Own(Generator):
 
 
 def as_generator(api: GenerationAPI) -> Generator:
-    """Return `api` if it is a `Generator`; else an object of the same class name that adds the
-    defaults to it.
+    """Return `api` if it is a `Generator`, else an object that adds the defaults to it.
+
+    That object's class has the same name.
     """
     if isinstance(api, Generator):
         return api
@@ -611,8 +602,9 @@ class ReadsPublicSamples(Protocol):
         """
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
-        """Yield the name (for messages) and the array of every sample, decoded as the private
-        records are, to `shape`.
+        """Yield the name and the array of every sample, decoded to `shape` like private records.
+
+        The name is for messages.
 
         `rule` says how a sample of another shape gets this one, as it does for private records
         (`PrivateSource.rule`, for images `resize`). None: all private records have the shape

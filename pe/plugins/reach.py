@@ -1,6 +1,4 @@
-"""What the settings of plug-ins reach of this machine: addresses, keys, code, variables and
-files.
-"""
+"""What plug-ins' settings reach on this machine: addresses, keys, code, variables, files."""
 
 from __future__ import annotations
 
@@ -62,9 +60,7 @@ def reach(sections: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each value with its dotted key, going down into mappings and into lists of nothing but
-    mappings.
-    """
+    """Yield each value with its dotted key, from nested mappings and lists of mappings."""
     if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
         value = dict(enumerate(value))
     if isinstance(value, Mapping):
@@ -75,9 +71,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _is_outside(text: str, folder: Path) -> bool:
-    """Return True for an address, and for a path that leads out of the current folder, and not into
-    `folder`.
-    """
+    """Return True for an address, or a path outside the current folder and `folder`."""
     path = os.path.normpath(text)
     leads_out = path.startswith(("/", "~", "..")) and not Path(path).is_relative_to(
         folder.absolute()

@@ -93,10 +93,9 @@ def require(group: Group, kind: str) -> None:
 
 
 def require_extras(distribution: str, extras: Sequence[str], subject: str) -> None:
-    """Raise MissingDependency, which says that `subject` needs them, if libraries of these extras
-    are missing.
-    """
-    if missing := missing_libraries(distribution, extras):
+    """Raise MissingDependency, naming `subject`, if libraries of these extras are missing."""
+    missing = missing_libraries(distribution, extras)
+    if missing:
         raise MissingDependency(
             f"{subject} needs {', '.join(missing)}: not installed, so pip install "
             f"'{distribution}[{','.join(extras)}]'."

@@ -1,6 +1,4 @@
-"""Settings as pydantic models, and their faults as one sentence: where, what, and the nearest valid
-key.
-"""
+"""Settings as pydantic models, and their faults in one sentence."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -30,7 +28,7 @@ Devices = Device | Annotated[list[Device], Field(min_length=1)]
 
 
 Count = Annotated[int, Field(ge=1)]
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model")
 
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _KINDS = {
@@ -76,28 +74,30 @@ class Settings(BaseModel):
 
 
 def read_settings(model: type[Model], settings: object, where: str) -> Model:
-    """Validate `settings`, a mapping.
+    """Return the settings, a mapping, as a model or a pydantic dataclass.
 
     RecipeError says what is wrong with them, and begins with `where`.
     """
     try:
-        return model.model_validate(settings)
+        return TypeAdapter(model).validate_python(settings)
     except ValidationError as error:
         raise RecipeError(sentence(error, model, where)) from error
 
 
 def sentence(error: ValidationError, model: type[Any], where: str, section: str = "") -> str:
-    """One sentence on the first fault, an unknown key before all others: where, what, and the
-    nearest valid key.
+    """Return one sentence on the first fault: where, what, and the nearest valid key.
+
+    An unknown key comes first.
 
     `section` is the name to put before the keys if the model describes a section; empty if it
     describes the whole.
     """
     faults = error.errors()
-    fault = next((fault for fault in faults if fault["type"] in _UNKNOWN), None) or _innermost(
-        faults
-    )
-    before, (keys, holder) = [section] if section else [], _walk(model, fault["loc"])
+    # A misspelt key is the cause where a key is missing, too.
+    unknown = next((fault for fault in faults if fault["type"] in _UNKNOWN), None)
+    fault = unknown or _innermost(faults)
+    before = [section] if section else []
+    keys, holder = _walk(model, fault["loc"])
     if fault["type"] in _UNKNOWN:
         name = str(fault["loc"][-1])
         return (
@@ -115,7 +115,8 @@ def sentence(error: ValidationError, model: type[Any], where: str, section: str 
         tag = fault["ctx"]["tag"]
         tags = re.findall("'([^']+)'", fault["ctx"]["expected_tags"])
         return f"{where}: {key}.kind '{tag}' is unknown; {nearest_name(tag, tags)}"
-    if right := _right([other for other in faults if _walk(model, other["loc"])[0] == keys]):
+    right = _right([other for other in faults if _walk(model, other["loc"])[0] == keys])
+    if right:
         value = "empty: declare it" if fault["input"] is None else _plain(fault["input"])
         return f"{where}: {key or 'it'} must be {right}, not {value}."
     message = fault["msg"].removeprefix("Value error, ")
@@ -124,7 +125,7 @@ def sentence(error: ValidationError, model: type[Any], where: str, section: str 
 
 
 def fields_of(model: Any) -> dict[str, FieldInfo]:
-    """The fields of a model or of a pydantic dataclass; of anything else none."""
+    """Return the fields of a model or pydantic dataclass, and none of anything else."""
     fields: dict[str, FieldInfo] = getattr(model, "__pydantic_fields__", {})
     return fields
 
@@ -137,8 +138,9 @@ def models_in(annotation: Any) -> list[type[Any]]:
 
 
 def _innermost(faults: list[ErrorDetails]) -> ErrorDetails:
-    """The first fault; for a value that may be of several kinds, the fault under the kind that fits
-    it best.
+    """Return the first fault.
+
+    If a value may be of several kinds, it is the fault under the kind that fits best.
     """
     first = [fault for fault in faults if fault["loc"][:1] == faults[0]["loc"][:1]]
     return max(first, key=lambda fault: (len(fault["loc"]), fault["type"] in _RANGES))
@@ -165,9 +167,7 @@ def _right(faults: list[ErrorDetails]) -> str:
 
 
 def _plain(value: object) -> str:
-    """A value as a message shows it: null, true and false as in YAML, large numbers readable, long
-    values cut.
-    """
+    """Show a value as YAML has it, with large numbers readable and long values cut."""
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     if isinstance(value, int) or (
@@ -180,8 +180,9 @@ def _plain(value: object) -> str:
 
 
 def _walk(model: type[Any], location: tuple[int | str, ...]) -> tuple[list[str], type[Any]]:
-    """The recipe's keys on the way to a fault, without pydantic's names of union branches, and the
-    last section.
+    """Return the recipe's keys on the way to a fault, and the last section.
+
+    Pydantic's names of union branches are left out.
     """
     keys: list[str] = []
     branches: dict[Any, type[Any]] = {}

@@ -1,76 +1,86 @@
-"""Plug-ins as a recipe names them: by kind, with settings that are checked before the constructor
-sees them.
-"""
+"""Plug-ins as a recipe names them: by kind, with settings that pydantic checks."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
-from dataclasses import dataclass, is_dataclass
-from dataclasses import field as own_field
-from dataclasses import fields as fields_of
-from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
+from dataclasses import field
+from functools import wraps
+from typing import Annotated, Any, TypeVar, cast, dataclass_transform
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass
 
-from pe.errors import PEError, PluginError
+from pe.errors import PluginError, RecipeError
 from pe.plugins.price import PriceSection
 from pe.plugins.protocols import as_generator
 from pe.plugins.registry import NOUN, Group, load, plugins
-from pe.plugins.settings import models_in, read_settings
+from pe.plugins.settings import fields_of, models_in, read_settings, sentence
 
-Class = TypeVar("Class")
+Class = TypeVar("Class", bound=type[Any])
 
 _SECTION = {"pe.adapters": "api", "pe.embeddings": "embedding"}
 
 
-@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(own_field,))
-def plugin(cls: type[Class]) -> type[Class]:
-    """Make the annotated attributes of a plug-in's class its settings, which its constructor takes
-    by name.
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(Field, field))
+def plugin(cls: Class) -> Class:
+    """Make the annotated attributes of a plug-in's class its settings.
 
-    It is a dataclass without `==` and `repr`, which nobody asks a plug-in for.
+    They are given by name, and pydantic checks them: its constraints and validators hold. A wrong
+    setting raises a RecipeError of one sentence. A class gets what it needs besides in
+    `__post_init__`.
+
+    Args:
+        cls: the class.
     """
-    return dataclass(kw_only=True, eq=False, repr=False)(cls)
+    return checked(cls, kw_only=True, eq=False, repr=False)
+
+
+def checked(cls: Class, **options: bool) -> Class:
+    """Return the class as a pydantic dataclass that refuses unknown settings in one sentence."""
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    model: Any = dataclass(config=config, **options)(cls)  # type: ignore[call-overload]
+    initialise = model.__init__
+
+    @wraps(initialise)
+    def check_settings(self: object, *args: Any, **kwargs: Any) -> None:
+        try:
+            initialise(self, *args, **kwargs)
+        except ValidationError as error:
+            raise RecipeError(sentence(error, model, f"pe.{model.__name__}")) from error
+
+    model.__init__ = check_settings
+    return cast(Class, model)
 
 
 def construct(group: Group, kind: str, settings: dict[str, Any]) -> Any:
-    """Check `settings`, and return the plug-in `kind` constructed with them."""
+    """Return the plug-in `kind`, set up with `settings`, which are checked if it declares them."""
     factory = load(group, kind)
-    values = read_settings(settings_of(factory), settings, f"{_SECTION[group]} '{kind}'")
+    model = settings_of(factory)
     try:
-        made = factory(**{name: getattr(values, name) for name in settings})
+        if model is None:
+            made = factory(**settings)
+        else:
+            made = read_settings(model, settings, f"{_SECTION[group]} '{kind}'")
+            if model is not factory:
+                made = factory(**{name: getattr(made, name) for name in settings})
         return as_generator(made) if group == "pe.adapters" else made
-    except PEError:
-        raise
     except (TypeError, ValueError, OSError) as error:
         raise PluginError(f"The {NOUN[group]} '{kind}' cannot be set up: {error}.") from error
 
 
-def settings_of(factory: Any) -> type[BaseModel]:
-    """The settings that a plug-in takes: its model `Settings`, or else its constructor's parameters
-    as a model.
+def settings_of(factory: Any) -> type[Any] | None:
+    """Return the class whose annotated attributes are the settings of a plug-in.
+
+    It is the plug-in's own class, made by `plugin`, or its attribute `Settings`, a pydantic model.
+    None if there is neither: then the plug-in checks its constructor's arguments itself.
     """
-    model = getattr(factory, "Settings", None)
-    if inspect.isclass(model) and issubclass(model, BaseModel):
-        return model
-    parameters = {
-        parameter.name: parameter
-        for parameter in inspect.signature(factory).parameters.values()
-        if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    }
-    names = {field.name for field in fields_of(factory)} if is_dataclass(factory) else set()
-    own = inspect.isclass(factory) and not names >= parameters.keys()
-    hints = get_type_hints(factory.__init__ if own else factory, include_extras=True)
-    fields: dict[str, Any] = {
-        name: (
-            hints.get(name, Any),
-            ... if parameter.default is parameter.empty else parameter.default,
-        )
-        for name, parameter in parameters.items()
-    }
-    return create_model(
-        "Settings", __config__=ConfigDict(arbitrary_types_allowed=True, extra="forbid"), **fields
+    return next(
+        (
+            one
+            for one in (getattr(factory, "Settings", None), factory)
+            if hasattr(one, "__pydantic_fields__")
+        ),
+        None,
     )
 
 
@@ -118,13 +128,13 @@ def members_of(spec: PluginSpec) -> dict[str, PartSpec]:
     if spec.kind not in plugins("pe.adapters"):
         return {}
     try:
-        fields = settings_of(load("pe.adapters", spec.kind)).model_fields
+        fields = fields_of(settings_of(load("pe.adapters", spec.kind)))
     except PluginError:  # whoever needs it says so
         return {}
     members: dict[str, PartSpec] = {}
-    for name, field in fields.items():
+    for name, setting in fields.items():
         value = spec.settings.get(name)
-        model = part_among(models_in(field.annotation))
+        model = part_among(models_in(setting.annotation))
         if model is None or value is None:
             continue
         is_list = isinstance(value, list | tuple)

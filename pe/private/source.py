@@ -12,18 +12,17 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY
-from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform
 
-from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from pe.data.remote import RemotePath
 from pe.data.samples import Array, Samples, Shape
 from pe.errors import PrivateDataError, RecipeError
 from pe.plugins.registry import load
 from pe.plugins.settings import sentence
+from pe.plugins.specs import checked
 from pe.private.dataset import OnBadRecord, PrivateDataset, Records, Remark, Where, class_fault
 from pe.private.naming import ONE_LABEL, Keys
 
@@ -57,22 +56,8 @@ Text = Annotated[str, Field(min_length=1)]
 
 @dataclass_transform(frozen_default=True)
 def source(cls: Class) -> Class:
-    """Make a class a frozen dataclass that pydantic checks.
-
-    A wrong setting raises a RecipeError of one sentence.
-    """
-    model = cast(Class, dataclass(frozen=True, config=ConfigDict(extra="forbid"))(cls))
-    initialise = model.__init__
-
-    @wraps(initialise)
-    def check_settings(self: object, *args: Any, **kwargs: Any) -> None:
-        try:
-            initialise(self, *args, **kwargs)
-        except ValidationError as error:
-            raise RecipeError(sentence(error, model, f"pe.{model.__name__}")) from error
-
-    model.__init__ = check_settings
-    return model
+    """Make the annotated attributes of a source's class its settings, as `plugin` does."""
+    return checked(cls, frozen=True)
 
 
 @source

@@ -168,13 +168,14 @@ def _plugin(group: Group, section: str, kind: str) -> ExplainedPart:
     except PluginError as error:
         return ExplainedPart(section, kind, str(error), ())
     model = settings_of(factory)
+    settings = fields_of(model)
     machine = info_of(factory).machine_settings
     fields = sorted(
-        model.model_fields.items(), key=lambda item: (not item[1].is_required(), item[0] in machine)
+        settings.items(), key=lambda item: (not item[1].is_required(), item[0] in machine)
     )
     keys = tuple(_keys(dict(fields), _meanings(factory) | _meanings(model)))
-    source = _source_of(factory, model.model_fields) if section == "api" else ""
-    costs = _costs(factory, model.model_fields, plugins(group)[kind].extras)
+    source = _source_of(factory, settings) if section == "api" else ""
+    costs = _costs(factory, settings, plugins(group)[kind].extras)
     return ExplainedPart(section, kind, _text(factory), keys, source, costs)
 
 

@@ -319,10 +319,9 @@ def _reader(group: Group, kind: Any) -> type[Any] | None:
     if not isinstance(kind, str) or kind not in plugins(group):
         return None
     try:
-        factory: type[Any] = load(group, kind)
+        return settings_of(load(group, kind))
     except PluginError:  # whoever needs it says so
         return None
-    return factory if group == "pe.sources" else settings_of(factory)
 
 
 def _full(settings: Mapping[str, Any], model: type[Any], folder: Path) -> dict[str, Any]:

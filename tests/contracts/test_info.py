@@ -6,6 +6,7 @@ import pe
 from pe.errors import ContractError
 from pe.plugins.protocols import info_of
 from pe.plugins.registry import load, plugins
+from pe.plugins.settings import fields_of
 from pe.plugins.specs import settings_of
 from tests.generators import Mean, Shades
 
@@ -20,7 +21,7 @@ def test_a_plug_in_says_whom_it_asks_and_names_settings_that_it_has(group, kind)
     assert isinstance(factory.info, pe.PluginInfo)
     info, asks = info_of(factory), kind in PARTS or "http" in plugins(group)[kind].extras
     assert info.hosts == (None if asks else ())  # an object knows, from its settings
-    known = settings_of(factory).model_fields
+    known = fields_of(settings_of(factory))
     for setting in (*info.machine_settings, *info.code_settings, *info.schedules):
         assert setting.partition(".")[0] in known, setting
 

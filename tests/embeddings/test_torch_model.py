@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from embeddings import torch_model
-from embeddings.torch_model import Network, NetworkSettings, TorchEmbedding, _arithmetic
+from embeddings.torch_model import Network, TorchEmbedding, _arithmetic
 from pe.data.texts import Texts
 from pe.errors import RecipeError
 from pe.private.embeddings import embed_private
@@ -41,13 +41,13 @@ class Sums(nn.Module):
 
 class OfSums(TorchEmbedding):
     kind = "sums"
-    Settings = NetworkSettings
 
     def __init__(self, module=None, places=None, **settings):
         super().__init__(**{"device": "cpu", "batch_size": 4, "offline": True} | settings)
         self._module = module or Sums()
         if places:  # as if `auto` had found them
             self._places = places
+            self.batch_size = 4 * len(places)
 
     def _load(self):
         return Network(self._module, lambda x: x, lambda module, x: module(x))

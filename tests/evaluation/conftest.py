@@ -1,17 +1,24 @@
 """A run that is evaluated, made once; tests have copies of it."""
 
+import json
 import shutil
+from pathlib import Path
 from threading import Event
 
+import jsonschema
 import numpy as np
 import pytest
 
 import pe
-from pe.evaluation.evaluate import evaluate_run
+from pe.evaluation.evaluate import VERSION, evaluate_run
 from pe.evaluation.sets import Request
 from pe.progress import Progress
 from pe.store.run import Run
 from tests.generators import Mean, Shades, images_of
+
+SCHEMA = json.loads(
+    (Path(__file__).parents[2] / "docs" / f"metrics-{VERSION}.schema.json").read_text()
+)
 
 
 class Near(Mean):
@@ -51,7 +58,10 @@ def evolve(folder, **changes):
 
 
 def evaluate(run, test, **changes):
-    """Measure fidelity without the controls that ask a generator, but for the changes."""
+    """Measure fidelity without the controls that ask a generator, but for the changes.
+
+    What comes out is as the schema describes it.
+    """
     given = {
         "seeds": 1,
         "metrics": ("fidelity",),
@@ -59,7 +69,9 @@ def evaluate(run, test, **changes):
         "api": Shades(),
     }
     given |= {"embedding": Near(), "random_selection": False, "one_vote": False} | changes
-    return evaluate_run(run, Request(str(test), **given), Progress(), Event())
+    values = evaluate_run(run, Request(str(test), **given), Progress(), Event())
+    jsonschema.validate(values, SCHEMA)
+    return values
 
 
 def shareable(folder):
