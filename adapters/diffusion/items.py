@@ -127,10 +127,11 @@ def steps_run(steps: int, degree: float) -> int:
     Raises:
         APIError: no step is left.
     """
-    run = _share(steps, degree)
+    run = math.floor(steps * degree + 1e-9)  # 100·0.58 is 57.99… in floating point
     if run < 1:
         raise APIError(
-            f"Degree {degree:g} of {steps} steps leaves no denoising step to run. {_remedy(steps)}"
+            f"Degree {degree:g} of {steps} steps leaves no denoising step to run. Take a degree "
+            f"of at least {1 / steps:.3g}, or more steps."
         )
     return run
 
@@ -145,21 +146,11 @@ def describe_steps(steps: int, degree: float) -> str:
         return "the parent itself"
     if degree == 1:
         return f"a new sample of the parent's condition, all {steps} steps"
-    run = _share(steps, degree)
-    if not run:
-        raise RecipeError(
-            f"`evolution.degree` is {degree:g}, which leaves none of {steps} denoising steps to "
-            f"run. {_remedy(steps)}"
-        )
+    try:
+        run = steps_run(steps, degree)
+    except APIError as error:
+        raise RecipeError(f"`evolution.degree`: {error}") from error
     return f"noised and denoised, the last {run} of {steps} steps"
-
-
-def _share(steps: int, degree: float) -> int:
-    return math.floor(steps * degree + 1e-9)  # 100·0.58 is 57.99… in floating point
-
-
-def _remedy(steps: int) -> str:
-    return f"Take a degree of at least {1 / steps:.3g}, or more steps."
 
 
 def torch_rng(seed: int) -> torch.Generator:

@@ -14,7 +14,6 @@ from adapters.diffusion.description import Description, Way, describe_pipeline, 
 from adapters.diffusion.vary import Sampler
 from adapters.diffusion.weights import (
     add_lora,
-    lora_of,
     model_folder,
     model_here,
     read_config,
@@ -158,7 +157,8 @@ class TextFiles:
                     for name, place in components.items()
                 }
                 pipeline = self._pipeline(kind, folder, dtypes, parts)
-                add_lora(pipeline, lora_of(config.lora), config.model, config.offline)
+                if config.lora:
+                    add_lora(pipeline, config.lora, config.model, config.offline)
         except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
             for place in (*components.values(), config.single_file or folder):
                 check_whole(place)

@@ -221,6 +221,7 @@ class TextLoader:
 
     def _set_up(self, pipeline: Any, dtypes: Dtypes) -> Vary:
         """Return the way to vary by a loaded pipeline, with all that it needs."""
+        from diffusers import AutoModel
         from safetensors import SafetensorError
 
         # A pipeline class of the user's own is known only now, so the way is settled once more.
@@ -229,7 +230,13 @@ class TextLoader:
         kind = description.of(way)
         try:
             if way == "structure":
-                net = self._controlnet(dtypes["default"])
+                with quiet_loading():
+                    net = AutoModel.from_pretrained(
+                        self._config.controlnet,
+                        dtype=dtypes["default"],
+                        use_safetensors=True,
+                        local_files_only=self._config.offline,
+                    )
                 return ByStructure(
                     over(kind, pipeline, controlnet=net), control_of(self._config.control)
                 )
@@ -251,17 +258,6 @@ class TextLoader:
                 f"`vary: {way}` cannot be set up for '{self._varying.config.model}' "
                 f"({words_of_error(error)})."
             ) from error
-
-    def _controlnet(self, dtype: Any) -> Any:
-        from diffusers import AutoModel
-
-        with quiet_loading():
-            return AutoModel.from_pretrained(
-                self._config.controlnet,
-                dtype=dtype,
-                use_safetensors=True,
-                local_files_only=self._config.offline,
-            )
 
     def _check_arguments(self, kinds: Sequence[type]) -> None:
         inputs = {name for kind in kinds for name in inputs_of(kind)}

@@ -98,17 +98,10 @@ class ByNoise(Vary):
                 f"consistency model was distilled on, fewer than the {job.steps} steps to run. "
                 "Use a larger degree, or fewer steps."
             )
-        strength = exact_strength(run, steps, is_flow(scheduler))
-        return {"image": pictures_of(items), "strength": strength}
-
-
-def exact_strength(run: int, steps: int, flow: bool) -> float:
-    """Return a strength with which a pipeline runs exactly `run` of `steps` steps.
-
-    With run/steps it may run one more or less. Flow pipelines round down the steps left out, ⌊steps
-    − steps·strength⌋; all others the steps run, ⌊steps·strength⌋.
-    """
-    return min(1.0, (run + (-1e-6 if flow else 1e-6)) / steps)
+        # With run/steps a pipeline may run one step more or less: flow pipelines round down the
+        # steps left out, ⌊steps − steps·strength⌋, all others the steps run, ⌊steps·strength⌋.
+        margin = -1e-6 if is_flow(scheduler) else 1e-6
+        return {"image": pictures_of(items), "strength": min(1.0, (run + margin) / steps)}
 
 
 @dataclass

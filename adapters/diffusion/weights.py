@@ -133,24 +133,18 @@ def require_diffusers(library: str) -> None:
         raise MissingDependency.of(library, "diffusion", "A local diffusion model")
 
 
-def lora_of(setting: str | list[str] | Mapping[str, float] | None) -> dict[str, float]:
-    """Return place → weight for the recipe's `lora`.
-
-    A place without a weight has weight 1.
-    """
-    if isinstance(setting, Mapping):
-        return {place: float(weight) for place, weight in setting.items()}
-    return dict.fromkeys([setting] if isinstance(setting, str) else setting or (), 1.0)
-
-
-def add_lora(pipeline: Any, lora: Mapping[str, float], model: str, offline: bool) -> None:
+def add_lora(
+    pipeline: Any, setting: str | list[str] | Mapping[str, float], model: str, offline: bool
+) -> None:
     """Add LoRA weights to a pipeline, and so to others that share its parts.
+
+    A place without a weight in `setting` has weight 1.
 
     Raises:
         RecipeError: some cannot be added.
     """
-    if not lora:
-        return
+    places = [setting] if isinstance(setting, str) else setting
+    lora = places if isinstance(places, Mapping) else dict.fromkeys(places, 1.0)
     require_diffusers("peft")
     if not hasattr(pipeline, "load_lora_weights"):
         raise RecipeError(f"`lora`: {type(pipeline).__name__} takes no LoRA weights. Remove it.")

@@ -59,7 +59,7 @@ def test_a_degree_that_leaves_no_step_is_refused_before_the_pipeline_is_called(a
         "more steps."
     )
     with pytest.raises(
-        RecipeError, match=r"evolution\.degree` is 0\.2, .* of 4 .* Take .* at least 0\.25"
+        RecipeError, match=r"evolution\.degree`: Degree 0\.2 of 4 .* Take .* at least 0\.25"
     ):
         api.describe_degree(0.2)
     assert api.describe_degree(0.5) == "noised and denoised, the last 2 of 4 steps"
