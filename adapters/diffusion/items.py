@@ -62,7 +62,7 @@ class Item:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Height, width and channels of the parent; empty without a parent."""
+        """Height, width and channels of the parent, or nothing without a parent."""
         return () if self.image is None else self.image.shape
 
 

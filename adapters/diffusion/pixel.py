@@ -377,7 +377,7 @@ class OfClasses(LocalDiffusion, ABC):
 
 @plugin
 class PixelSettings:
-    """A model in pixel space and its sampler; `PixelSpace` explains the settings."""
+    """A model in pixel space and its sampler, with the settings of `PixelSpace`."""
 
     model: str
     sampler: Sampler = "ddim"

@@ -51,7 +51,20 @@ def model_here(model: str, revision: str | None) -> Path | None:
 
     The network is not asked.
     """
-    return local_model(model) or cached_model(model, revision)
+    from huggingface_hub.errors import HFValidationError
+
+    local = local_model(model)
+    if local is not None:
+        return local
+    # A pipeline has the first of these at its top, a model in pixel space one of the others.
+    names = ("model_index.json", "config.json", "unet/config.json")
+    try:
+        file = cached_file(model, names, revision)
+    except HFValidationError as error:
+        raise RecipeError(
+            f"`model`: '{model}' is neither a folder nor a repository (OWNER/NAME)."
+        ) from error
+    return None if file is None else file.parent
 
 
 def model_folder(model: str, revision: str | None, offline: bool, fetch: Callable[[], str]) -> Path:
@@ -93,19 +106,6 @@ def model_folder(model: str, revision: str | None, offline: bool, fetch: Callabl
             words_of_error(error),
         )
         return folder
-
-
-def cached_model(model: str, revision: str | None) -> Path | None:
-    """Return the repository's folder in the hub's cache, or None, without asking the network."""
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        file = cached_file(model, ("model_index.json", "config.json", "unet/config.json"), revision)
-    except HFValidationError as error:
-        raise RecipeError(
-            f"`model`: '{model}' is neither a folder nor a repository (OWNER/NAME)."
-        ) from error
-    return None if file is None else file.parent
 
 
 def read_config(file: Path) -> Mapping[str, Any]:
