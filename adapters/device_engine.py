@@ -132,7 +132,13 @@ class DeviceEngine:
             if not self._workers:
                 for device in choose_devices(*self._place):
                     most = self._most if device.type == "cuda" else self._most_on_cpu
-                    worker = _Worker(device, self._load, self._remedy, self._batch_size, most)
+                    worker = _Worker(
+                        device,
+                        self._load,
+                        self._remedy,
+                        self._batch_size,
+                        most,
+                    )
                     finalize(self, worker.thread.shutdown, wait=False)
                     self._workers.append(worker)
             return self._workers

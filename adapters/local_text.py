@@ -282,13 +282,22 @@ class CausalLM(LocalTexts):
         return self._answer(request, self._asking.for_new(request), _Writer.write)
 
     def _vary(self, request: VariationRequest) -> Answer:
-        return self._answer(request, self._asking.for_variations(request), _Writer.write)
+        return self._answer(
+            request,
+            self._asking.for_variations(request),
+            _Writer.write,
+        )
 
 
 class _Writer:
     """The causal model on one device."""
 
-    def __init__(self, config: CausalSettings, device: torch.device, answers: TextAnswers) -> None:
+    def __init__(
+        self,
+        config: CausalSettings,
+        device: torch.device,
+        answers: TextAnswers,
+    ) -> None:
         from transformers import GenerationConfig
 
         self._config = config
@@ -409,7 +418,12 @@ def _warpers(temperature: float, top_k: int, top_p: float = 1.0) -> list[Any]:
     return warpers
 
 
-def _padded(rows: Sequence[Any], pad: int, side: str, device: torch.device) -> list[Tensor]:
+def _padded(
+    rows: Sequence[Any],
+    pad: int,
+    side: str,
+    device: torch.device,
+) -> list[Tensor]:
     """Return the rows as one matrix, padded on a side, and a mask that is 0 where it is padded."""
     import torch
     from torch.nn.utils.rnn import pad_sequence
@@ -465,7 +479,11 @@ class MaskedLM(LocalTexts):
 
     def __init__(self, **settings: Any) -> None:
         self._config = config = read_settings(MaskedSettings, settings, "MaskedLM")
-        super().__init__(config, TextPrompts.of(config), lambda device: _Filler(config, device))
+        super().__init__(
+            config,
+            TextPrompts.of(config),
+            lambda device: _Filler(config, device),
+        )
 
     @property
     def capabilities(self) -> Capabilities:
@@ -568,7 +586,12 @@ class _Filler:
             rejected=True,
         )
 
-    def _pass(self, rows: list[Tokens], groups: Sequence[Tokens], numbers: Float64Array) -> None:
+    def _pass(
+        self,
+        rows: list[Tokens],
+        groups: Sequence[Tokens],
+        numbers: Float64Array,
+    ) -> None:
         """Fill in the tokens of each row at its places in `groups`, drawn by the `numbers`.
 
         Changes `rows`.

@@ -177,11 +177,22 @@ class Asking:
             elif not text.strip() or (self.fills and request.degree == 1):
                 sent = values[PROMPT]
             else:
-                sent = self._variation(text, values, request.degree, int(request.seeds[i]))
+                sent = self._variation(
+                    text,
+                    values,
+                    request.degree,
+                    int(request.seeds[i]),
+                )
             texts.append(f"{sent}{self.form}")
         return texts
 
-    def _variation(self, text: str, values: Mapping[str, str], degree: float, seed: int) -> str:
+    def _variation(
+        self,
+        text: str,
+        values: Mapping[str, str],
+        degree: float,
+        seed: int,
+    ) -> str:
         wording = self.ladder.word(degree, "{prompt}", seed >> 8)
         if "{text}" not in wording:
             wording = f"{wording}\n\n{{text}}"
@@ -266,7 +277,12 @@ def answer_of(
         )
     texts = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, str)}
     missing = {i: outcome for i, outcome in enumerate(outcomes) if not isinstance(outcome, str)}
-    return Answer(Texts.of(texts.values(), longest), conditions.take(list(texts)), missing, usage)
+    return Answer(
+        Texts.of(texts.values(), longest),
+        conditions.take(list(texts)),
+        missing,
+        usage,
+    )
 
 
 _COPY = "the model wrote one of its examples again"

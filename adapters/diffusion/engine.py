@@ -147,7 +147,12 @@ def answer_of_outcomes(
         i: outcome for i, outcome in enumerate(outcomes) if not isinstance(outcome, np.ndarray)
     }
     pixels = np.stack(list(images.values())) if images else np.empty((0, *shape), dtype=np.uint8)
-    return Answer(Images(pixels), conditions.take(list(images)), missing, Usage(1, len(images)))
+    return Answer(
+        Images(pixels),
+        conditions.take(list(images)),
+        missing,
+        Usage(1, len(images)),
+    )
 
 
 def parents_of(samples: Samples) -> list[Pixels]:

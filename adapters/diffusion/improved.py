@@ -184,7 +184,13 @@ class ImprovedFiles:
             )
         require_torch("diffusion", "A local diffusion model")
         name = f"{self.model}{TORCH}"
-        weights = Published(name, _PLACE + name, None, (f"{self.model}{SAFETENSORS}",), "model")
+        weights = Published(
+            name,
+            _PLACE + name,
+            None,
+            (f"{self.model}{SAFETENSORS}",),
+            "model",
+        )
         return find_published(weights, self.offline)
 
     def class_count(self) -> int | None:
@@ -222,7 +228,11 @@ class ImprovedFiles:
             network.compile()
         scale = 1000 / TRAINED if self.is_rescaled else 1.0
 
-        def unet(x: Tensor, time: Tensor, class_labels: Tensor | None) -> SimpleNamespace:
+        def unet(
+            x: Tensor,
+            time: Tensor,
+            class_labels: Tensor | None,
+        ) -> SimpleNamespace:
             return SimpleNamespace(
                 sample=network(x, (time.float() * scale).expand(len(x)), class_labels)
             )
@@ -297,7 +307,12 @@ class ImprovedDiffusion(ImprovedFiles, OfClasses):
         side = self.size if self.image_size is None else self.image_size
         network_size = (self.size, self.size)
         drawn_size = None if side == self.size else network_size
-        self.info = replace(self.info, shape=(side, side, 3), drawn=network_size, kept=drawn_size)
+        self.info = replace(
+            self.info,
+            shape=(side, side, 3),
+            drawn=network_size,
+            kept=drawn_size,
+        )
         for steps in numbers_of(self.steps):
             check_steps(steps, self.spacing)  # refused now, not at the first sample
         self._side = side

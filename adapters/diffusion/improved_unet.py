@@ -83,7 +83,11 @@ class ImprovedUNet(nn.Module):
         self.shape = shape
         width = shape.channels
         time = 4 * width
-        self.time_embed = nn.Sequential(nn.Linear(width, time), nn.SiLU(), nn.Linear(time, time))
+        self.time_embed = nn.Sequential(
+            nn.Linear(width, time),
+            nn.SiLU(),
+            nn.Linear(time, time),
+        )
         if shape.classes is not None:
             self.label_emb = nn.Embedding(shape.classes, time)
         self.input_blocks = nn.ModuleList([_Stage(nn.Conv2d(3, width, 3, padding=1))])
@@ -93,7 +97,13 @@ class ImprovedUNet(nn.Module):
                 self.input_blocks.append(_Stage(_halve(width)))
                 skips.append(width)
             for _ in range(shape.blocks):
-                stage, width = _stage(shape, level, width, multiplier * shape.channels, time)
+                stage, width = _stage(
+                    shape,
+                    level,
+                    width,
+                    multiplier * shape.channels,
+                    time,
+                )
                 self.input_blocks.append(_Stage(*stage))
                 skips.append(width)
         self.middle_block = _Stage(
@@ -112,7 +122,12 @@ class ImprovedUNet(nn.Module):
             _norm(width), nn.SiLU(), nn.Conv2d(width, shape.outputs, 3, padding=1)
         )
 
-    def forward(self, x: Tensor, times: Tensor, classes: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        times: Tensor,
+        classes: Tensor | None = None,
+    ) -> Tensor:
         """Return n×outputs×h×w for noised images x, n×3×h×w in about [−1, 1].
 
         `times` (n,) are in the scale of the training.
@@ -204,7 +219,13 @@ class _Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         n, channels, height, width = x.shape
         flat = x.reshape(n, channels, height * width)
-        heads = self.qkv(self.norm(flat)).reshape(n, HEADS, 3, channels // HEADS, height * width)
+        heads = self.qkv(self.norm(flat)).reshape(
+            n,
+            HEADS,
+            3,
+            channels // HEADS,
+            height * width,
+        )
         # contiguous, because torch uses no fused kernel otherwise
         q, k, v = (part.transpose(2, 3).contiguous() for part in heads.unbind(dim=2))
         values = functional.scaled_dot_product_attention(q, k, v).transpose(2, 3)

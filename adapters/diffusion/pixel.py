@@ -99,7 +99,12 @@ class PixelModel:
         assert job.degree is not None
         if job.degree == 1 and self._afresh:
             return self.sample(job, items)
-        return self._denoise(job, items, steps_run(job.steps, job.degree), self._tensors(items))
+        return self._denoise(
+            job,
+            items,
+            steps_run(job.steps, job.degree),
+            self._tensors(items),
+        )
 
     def _denoise(
         self, job: Job, items: Sequence[Item], steps: int, parents: Tensor | None
@@ -116,7 +121,11 @@ class PixelModel:
         if parents is None:
             x = noise * self._scheduler.init_noise_sigma
         else:
-            x = self._scheduler.add_noise(parents, noise, timesteps[:1].expand(len(items)))
+            x = self._scheduler.add_noise(
+                parents,
+                noise,
+                timesteps[:1].expand(len(items)),
+            )
         for t, t_there in zip(timesteps.tolist(), timesteps.to(self._device), strict=True):
             output = self._output(x.to(self._dtype), t_there, labels, job.guidance)
             if not self._learns_variance:
@@ -263,7 +272,15 @@ class PixelFiles:
         if compile:
             network.compile()
         sampler = self.sampler(config.sampler)
-        return PixelModel(network, sampler, self.shape, device, dtype, classes, config.eta)
+        return PixelModel(
+            network,
+            sampler,
+            self.shape,
+            device,
+            dtype,
+            classes,
+            config.eta,
+        )
 
     def sampler(self, kind: Sampler) -> DDIMScheduler | DDPMScheduler:
         """Return a scheduler with the model's own noise schedule."""
@@ -309,7 +326,11 @@ class OfClasses(LocalDiffusion, ABC):
     """RANDOM_API and VARIATION_API of a diffusion model in pixel space, with or without classes."""
 
     def __post_init__(self) -> None:
-        self._engine = Engine(self._load, device=self.device, batch_size=self.batch_size)
+        self._engine = Engine(
+            self._load,
+            device=self.device,
+            batch_size=self.batch_size,
+        )
         # label → the classes to draw from; None: any class of the model
         self._choices: dict[str, Choices] | None = None
 
@@ -449,7 +470,13 @@ class PixelSpace(PixelSettings, OfClasses):
         return PixelFiles.find(self.model, self.revision, self.offline)
 
     def _load(self, device: torch.device) -> PixelModel:
-        return self._files.load(device, self.precision, self, self._classes.count, self.compile)
+        return self._files.load(
+            device,
+            self.precision,
+            self,
+            self._classes.count,
+            self.compile,
+        )
 
     @cached_property
     def _classes(self) -> Classes:

@@ -169,7 +169,13 @@ class TextFiles:
             ) from error
         return pipeline
 
-    def _pipeline(self, kind: Any, folder: Path, dtypes: Dtypes, parts: dict[str, Any]) -> Any:
+    def _pipeline(
+        self,
+        kind: Any,
+        folder: Path,
+        dtypes: Dtypes,
+        parts: dict[str, Any],
+    ) -> Any:
         from diffusers import PipelineQuantizationConfig
         from diffusers.loaders.single_file_utils import SingleFileComponentError
 
@@ -177,7 +183,12 @@ class TextFiles:
         if self.config.single_file is not None:
             file = _existing(self.config.single_file, "single_file", SAFETENSORS)
             try:
-                return kind.from_single_file(str(file), config=str(folder), **common, **parts)
+                return kind.from_single_file(
+                    str(file),
+                    config=str(folder),
+                    **common,
+                    **parts,
+                )
             except SingleFileComponentError as error:
                 raise RecipeError(
                     f"`single_file`: '{file}' lacks a part of the model. Name a place for that "
@@ -191,7 +202,13 @@ class TextFiles:
             str(folder), use_safetensors=True, variant=self.config.variant, **common, **parts
         )
 
-    def _part(self, name: str, place: str, index: Mapping[str, Any], dtypes: Dtypes) -> Any:
+    def _part(
+        self,
+        name: str,
+        place: str,
+        index: Mapping[str, Any],
+        dtypes: Dtypes,
+    ) -> Any:
         """Return the pipeline's part `name`, loaded from `place` instead of the model's folder."""
         import diffusers
         import transformers

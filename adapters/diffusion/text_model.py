@@ -279,7 +279,13 @@ class TextModel:
     takes.
     """
 
-    def __init__(self, text: Any, vary: Vary, device: torch.device, config: TextSettings) -> None:
+    def __init__(
+        self,
+        text: Any,
+        vary: Vary,
+        device: torch.device,
+        config: TextSettings,
+    ) -> None:
         self._text = text
         self._vary = vary
         self._device = device
@@ -297,7 +303,12 @@ class TextModel:
 
     def sample(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
         """Draw new images of the items' prompts."""
-        return self._run(self._text, job, items, self._vary.arguments_of_new(len(items)))
+        return self._run(
+            self._text,
+            job,
+            items,
+            self._vary.arguments_of_new(len(items)),
+        )
 
     def vary(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
         """Vary the items' images.
@@ -430,7 +441,11 @@ def heeds_negative_prompts(inputs: Inputs, arguments: Mapping[str, Any]) -> bool
     return TRUE not in inputs or arguments.get(TRUE, inputs[TRUE].default) > 1
 
 
-def place(pipelines: Sequence[Any], device: torch.device, config: TextSettings) -> None:
+def place(
+    pipelines: Sequence[Any],
+    device: torch.device,
+    config: TextSettings,
+) -> None:
     """Put weights on the device, or set up their offloading.
 
     Raises:

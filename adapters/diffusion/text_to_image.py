@@ -170,7 +170,11 @@ class TextToImage(TextSettings, LocalDiffusion):
         images = [
             decode_image(image, size=self._size, resize=rule, channels=3) for image in parents
         ]
-        return self._answer(request, self._job(request.degree, request.iteration), images)
+        return self._answer(
+            request,
+            self._job(request.degree, request.iteration),
+            images,
+        )
 
     def _job(self, degree: float | None, iteration: int) -> Job:
         steps = of_iteration("steps", self.steps, iteration)

@@ -51,7 +51,12 @@ class Vary:
     pipeline: Any
     alone: ClassVar[bool] = False
 
-    def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
+    def arguments(
+        self,
+        job: Job,
+        degree: float,
+        items: Sequence[Item],
+    ) -> Mapping[str, Any]:
         """Return the arguments that this way adds to a call.
 
         They hold the parents, how far to go from them, and changed prompts.
@@ -80,7 +85,12 @@ class ByNoise(Vary):
     The strength is the degree.
     """
 
-    def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
+    def arguments(
+        self,
+        job: Job,
+        degree: float,
+        items: Sequence[Item],
+    ) -> Mapping[str, Any]:
         """Return the parents, and the strength at which ⌊steps·degree⌋ steps run.
 
         Raises:
@@ -114,7 +124,12 @@ class Instruction(Vary):
     ladder: Ladder
     alone: ClassVar[bool] = True
 
-    def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
+    def arguments(
+        self,
+        job: Job,
+        degree: float,
+        items: Sequence[Item],
+    ) -> Mapping[str, Any]:
         """Return the parent and the degree's wording.
 
         If the job has a size, the pipeline must not resize the parent.
@@ -149,7 +164,12 @@ class ImagePrompt(Vary):
         self._prepare = pipeline.prepare_ip_adapter_image_embeds
         pipeline.prepare_ip_adapter_image_embeds = self._embed
 
-    def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
+    def arguments(
+        self,
+        job: Job,
+        degree: float,
+        items: Sequence[Item],
+    ) -> Mapping[str, Any]:
         """Return the parents as image prompts."""
         self.pipeline.set_ip_adapter_scale(1 - degree)
         return {"ip_adapter_image": pictures_of(items)}
@@ -188,12 +208,22 @@ class Mixture(Vary):
             if name.startswith(_PRIOR)
         }
 
-    def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
+    def arguments(
+        self,
+        job: Job,
+        degree: float,
+        items: Sequence[Item],
+    ) -> Mapping[str, Any]:
         """Return embeddings (n, d): 1 − v times the parent's plus v times the prompt's."""
         prior = self._prior
         generators = [torch_rng(item.seed ^ _PRIORS_NOISE) for item in items]
         prompts = [item.prompt for item in items]
-        prior_output = prior(prompts, generator=generators, output_type="pt", **self._more)
+        prior_output = prior(
+            prompts,
+            generator=generators,
+            output_type="pt",
+            **self._more,
+        )
         pixels = prior.image_processor(pictures_of(items), return_tensors="pt").pixel_values
         encoder = prior.image_encoder
         own = encoder(pixels.to(device=prior._execution_device, dtype=encoder.dtype)).image_embeds
@@ -215,12 +245,22 @@ class ImageAlone(Vary):
         self._weight = 1.0
         pipeline.image_encoder.register_forward_hook(self._shrink)
 
-    def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
+    def arguments(
+        self,
+        job: Job,
+        degree: float,
+        items: Sequence[Item],
+    ) -> Mapping[str, Any]:
         """Return the parents."""
         self._weight = 1 - degree
         return {"image": pictures_of(items)}
 
-    def _shrink(self, _module: nn.Module, _inputs: tuple[Tensor, ...], output: Any) -> Any:
+    def _shrink(
+        self,
+        _module: nn.Module,
+        _inputs: tuple[Tensor, ...],
+        output: Any,
+    ) -> Any:
         return type(output)(**dict(output) | {"image_embeds": output.image_embeds * self._weight})
 
 
@@ -233,7 +273,12 @@ class ByStructure(Vary):
 
     control: Control
 
-    def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
+    def arguments(
+        self,
+        job: Job,
+        degree: float,
+        items: Sequence[Item],
+    ) -> Mapping[str, Any]:
         """Return what the ControlNet is shown of each parent, and the ControlNet's weight."""
         own = [self._show(parent) for parent in pictures_of(items)]
         name = "control_image" if "control_image" in inputs_of(type(self.pipeline)) else "image"

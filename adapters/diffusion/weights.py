@@ -67,7 +67,12 @@ def model_here(model: str, revision: str | None) -> Path | None:
     return None if file is None else file.parent
 
 
-def model_folder(model: str, revision: str | None, offline: bool, fetch: Callable[[], str]) -> Path:
+def model_folder(
+    model: str,
+    revision: str | None,
+    offline: bool,
+    fetch: Callable[[], str],
+) -> Path:
     """Return a model's folder or file, or its folder in the hub's cache.
 
     Unless `offline`, `fetch` brings the repository's folder up to date. If that fails, the cached

@@ -176,7 +176,13 @@ def check_request(
     if guidance is None and not model.prompts:
         guidance = 1.0
     steps = settings.steps if request.steps is None else request.steps
-    checked = replace(request, model=model.name, steps=steps, guidance=guidance, classes=classes)
+    checked = replace(
+        request,
+        model=model.name,
+        steps=steps,
+        guidance=guidance,
+        classes=classes,
+    )
     for is_wrong, field, message in [
         *_rules(checked, model, settings.limits),
         *_rules_of_sizes(checked, model, settings.limits),
@@ -186,7 +192,11 @@ def check_request(
     return replace(checked, size=None if model.shape else request.size)
 
 
-def _rules(request: BatchRequest, model: ModelDescription, limits: RequestLimits) -> list[Rule]:
+def _rules(
+    request: BatchRequest,
+    model: ModelDescription,
+    limits: RequestLimits,
+) -> list[Rule]:
     """Return the rules for all fields but sizes."""
     steps = request.steps or 0
     guidance = request.guidance

@@ -97,7 +97,12 @@ def start(address: str | None, host: str, port: int) -> None:
             raise RecipeError(
                 f"{host}:{port} cannot be used ({error.strerror}): take another --port."
             ) from error
-    start_ray(address, extra="server", purpose="A diffusion server", environment=_START)
+    start_ray(
+        address,
+        extra="server",
+        purpose="A diffusion server",
+        environment=_START,
+    )
     try:
         from ray import serve
     except ImportError as error:  # Ray is there without it

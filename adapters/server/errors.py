@@ -68,7 +68,11 @@ class Refusal(HTTPException):
         code: str = "",
         wait: int | None = None,
     ) -> None:
-        super().__init__(status, message, {} if wait is None else {"Retry-After": str(wait)})
+        super().__init__(
+            status,
+            message,
+            {} if wait is None else {"Retry-After": str(wait)},
+        )
         kind, usual = CODES[status]
         self._error = Error(
             error=Detail(message=message, type=kind, param=param, code=code or usual)
@@ -94,7 +98,11 @@ def refusal_of(error: Exception) -> Refusal:
     if isinstance(error, ValidationError):
         fault = error.errors()[0]
         name = "".join(map(str, fault["loc"][:1]))[:40].encode("ascii", "replace").decode()
-        return Refusal(400, f"{name or 'The body'}: {fault['msg'][:200]}.", name or None)
+        return Refusal(
+            400,
+            f"{name or 'The body'}: {fault['msg'][:200]}.",
+            name or None,
+        )
     if isinstance(error, HTTPException) and error.status_code in _WORDS:
         return Refusal(error.status_code, _WORDS[error.status_code])
     # only the class, because the message may hold a prompt

@@ -337,7 +337,14 @@ def _items(wanted: BatchRequest) -> list[Item]:
     classes: Any = none if wanted.classes is None else wanted.classes.tolist()
     prompts = wanted.prompts or [""] * len(wanted)
     negative = wanted.negative_prompts or [""] * len(wanted)
-    columns = zip(wanted.seeds.tolist(), images, prompts, negative, classes, strict=True)
+    columns = zip(
+        wanted.seeds.tolist(),
+        images,
+        prompts,
+        negative,
+        classes,
+        strict=True,
+    )
     return [Item(job, *column) for column in columns]
 
 

@@ -103,7 +103,11 @@ def find_published(weights: Published, offline: bool) -> Path:
     return folder / weights.name
 
 
-def cached_file(repository: str, names: Sequence[str], revision: str | None = None) -> Path | None:
+def cached_file(
+    repository: str,
+    names: Sequence[str],
+    revision: str | None = None,
+) -> Path | None:
     """Return the first of these files that the Hugging Face cache holds, without the network.
 
     With `local_files_only` alone, huggingface_hub would still ask its server which programs are
@@ -135,7 +139,12 @@ def hub_file(repository: str, names: Sequence[str]) -> Path | None:
     return cached_file(repository, names)
 
 
-def given_file(place: str, sha256: str | None, hashes: Mapping[str, str], offline: bool) -> Path:
+def given_file(
+    place: str,
+    sha256: str | None,
+    hashes: Mapping[str, str],
+    offline: bool,
+) -> Path:
     """Return the weight file that `embedding.weights` names by a path or a URL.
 
     A file that is fetched is kept in torch.hub's folder. The hash must be `sha256`, or else the one
