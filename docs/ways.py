@@ -1,8 +1,8 @@
 """The list of pipelines in docs/diffusion.md, from the installed diffusers: `python docs/ways.py`
 writes it anew.
 
-It names, for each way to vary an image, the pipelines that can, and those that only draw. The tests
-compare the page with what is found here.
+It names, for each way to vary an image, the pipelines that can. The tests compare the page with
+what is found here.
 """
 
 from __future__ import annotations
@@ -36,16 +36,13 @@ _TASKS = {
 
 
 def table() -> str:
-    """A line for each way to vary an image, and one for the pipelines that only draw."""
+    """A line for each way to vary an image."""
     found = dict(sorted(_found()))
     lines = [
         f"- `{way}`: " + ", ".join(name for name, each in found.items() if way in each.ways)
         for way in WAYS
     ]
-    drawing = ", ".join(name for name, each in found.items() if not each.ways)
-    return "\n".join(
-        [f"diffusers {diffusers.__version__}:", "", *lines, f"- only drawing: {drawing}", ""]
-    )
+    return "\n".join([f"diffusers {diffusers.__version__}:", "", *lines, ""])
 
 
 def _found() -> Iterator[tuple[str, Description]]:
@@ -64,7 +61,7 @@ def _found() -> Iterator[tuple[str, Description]]:
             and not _TASKS & inputs
         ):
             described = describe_pipeline(kind)
-            if described.text is kind or described.ways:
+            if described.ways:
                 yield name.removesuffix("Pipeline"), described
 
 

@@ -1,6 +1,4 @@
-"""The modality of docs/write-your-own.md, as somebody's package brings it: known by entry points
-alone.
-"""
+"""The modality of examples/rows.py, as somebody's package brings it: known by entry points alone."""
 
 from __future__ import annotations
 
@@ -15,13 +13,18 @@ import yaml
 
 from pe.data import samples
 
-PAGE = (Path(__file__).parent.parent / "docs" / "write-your-own.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "write-your-own.md").read_text(encoding="utf-8")
+MODALITY = (ROOT / "examples" / "rows.py").read_text(encoding="utf-8")
+FITTED = (ROOT / "examples" / "noisy_means.py").read_text(encoding="utf-8")
 
 
 def block(name: str) -> str:
-    """The one example of the page that defines a class."""
+    """The one example, on the page or in a file of its own, that defines a class."""
     (found,) = (
-        each for each in re.findall(r"```python\n(.*?)```", PAGE, re.S) if f"class {name}" in each
+        each
+        for each in (*re.findall(r"```python\n(.*?)```", PAGE, re.S), MODALITY, FITTED)
+        if f"class {name}" in each
     )
     return str(found)
 
@@ -54,7 +57,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for name, value in named.items()
     ]
     monkeypatch.syspath_prepend(site(tmp_path, "\n".join(lines)))
-    (tmp_path / "site" / "rows.py").write_text(block("Rows"))
+    (tmp_path / "site" / "rows.py").write_text(MODALITY)
     monkeypatch.setattr(samples, "_modalities", {})
     rows = np.random.default_rng(0).normal(2, 0.2, (2000, 2))
     np.save(tmp_path / "rows.npy", rows[:1900])

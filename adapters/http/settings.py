@@ -40,7 +40,7 @@ SDServer = Literal["a1111", "forge", "sdnext", "stable-diffusion.cpp", "xinferen
 class Profile:
     """The facts that we use about a server that speaks an API.
 
-    Docs/endpoints.md has the whole table and sources.
+    benchmarks/results/peers.md has the whole table and sources.
     """
 
     server: str  # the server's name in the setting `server`

@@ -149,7 +149,7 @@ def test_a_refusal_and_a_torn_image_of_hugging_face_are_outcomes(hugging):
 
 
 def test_the_setting_names_the_servers_of_the_table_and_the_page_shows_it():
-    page = (Path(__file__).parents[3] / "docs" / "endpoints.md").read_text()
+    page = (Path(__file__).parents[3] / "benchmarks" / "results" / "peers.md").read_text()
     for api, names in (("openai_images", OpenAIServer), ("sdapi", SDServer)):
         assert sorted(get_args(names)) == sorted(
             each.server for each in PROFILES if each.api == api
