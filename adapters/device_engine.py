@@ -1,5 +1,6 @@
-"""An engine loads a model on each device, makes items in batches, and halves a batch that does not
-fit into memory.
+"""An engine that loads a model on each device and makes items in batches.
+
+A batch that does not fit into memory is halved.
 """
 
 from __future__ import annotations
@@ -33,24 +34,20 @@ _loading = threading.Lock()  # diffusers patches torch while it loads, for all t
 class Group:
     """A queue of items of one kind, which all workers empty together."""
 
-    places: deque[
-        int
-    ]  # indices of the items that are left, in the order in which batches take them
-    make: Callable[
-        [Any, Sequence[int]], Sequence[Any]
-    ]  # (model, places) → an outcome for each place
+    # indices of the items that are left, in the order in which batches take them
+    places: deque[int]
+    # (model, places) → an outcome for each place
+    make: Callable[[Any, Sequence[int]], Sequence[Any]]
     noun: str  # the word for one item in messages
     size: str = ""  # words for the size of an item, for the message that even one is too large
-    smaller: str = ""  # the advice of that message, before the engine's
-    kind: Hashable = (
-        None  # groups of equal kind need the same memory for an item, so they share a batch size
-    )
+    # groups of equal kind need the same memory for an item, so they share a batch size
+    kind: Hashable = None
     outcomes: dict[int, Any] = field(default_factory=dict)  # place → outcome
     share: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, size: int) -> list[int]:
-        """Remove and return the next `size` places, or a worker's fair share when that is less."""
+        """Remove and return the next `size` places, or a worker's fair share if that is less."""
         with self.lock:
             return [self.places.popleft() for _ in range(min(size, self.share, len(self.places)))]
 
@@ -70,15 +67,15 @@ class DeviceEngine:
 
     Args:
         load: device → the model on it.
-        remedy: the advice that messages give when memory does not suffice.
+        remedy: advice in messages when there is too little memory.
         device: see `choose_devices`.
-        batch_size: items per batch; None: found by trying, on each device.
+        batch_size: items per batch. None: found by trying, on each device.
         most: largest batch that is tried. It is large because a network starts the same number of
             kernels for any batch, which takes longer than a GPU computes on a few small images.
         most_on_cpu: largest batch that is tried on a CPU and on MPS, which do not refuse memory
             until it is too late.
-        extra: the extra of this package that installs torch; the message that torch is missing
-            names it and `purpose`.
+        extra: the extra of this package that installs torch, for the message that torch is missing.
+        purpose: the subject of that message.
     """
 
     def __init__(
@@ -102,14 +99,20 @@ class DeviceEngine:
         self._workers: list[_Worker] = []
         self._opening = threading.Lock()
 
-    def load(self) -> None:
-        """Load the model on every device now, not at the first item; see `make` for errors."""
+    def load(self) -> list[Any]:
+        """Return the model on every device, loaded now instead of at the first item.
+
+        `make` lists the errors.
+        """
         workers = self._open()
         if any(worker.model is None for worker in workers):
             _all([worker.thread.submit(worker.load) for worker in workers])
+        return [worker.model for worker in workers]
 
     def make(self, group: Group) -> dict[int, Any]:
-        """Return an outcome for each place of a group. Several threads may call it.
+        """Return an outcome for each place of a group.
+
+        Several threads may call it.
 
         Raises:
             RecipeError: a device or the weights are not there, or the model cannot be set up as
@@ -129,7 +132,13 @@ class DeviceEngine:
             if not self._workers:
                 for device in choose_devices(*self._place):
                     most = self._most if device.type == "cuda" else self._most_on_cpu
-                    worker = _Worker(device, self._load, self._remedy, self._batch_size, most)
+                    worker = _Worker(
+                        device,
+                        self._load,
+                        self._remedy,
+                        self._batch_size,
+                        most,
+                    )
                     finalize(self, worker.thread.shutdown, wait=False)
                     self._workers.append(worker)
             return self._workers
@@ -147,15 +156,14 @@ class _Worker:
         self._load = load
         self._remedy = remedy
         self._first = (1, most) if batch_size is None else (batch_size, batch_size)
-        self._sizes: dict[
-            Hashable, tuple[int, int]
-        ] = {}  # kind → size of the next batch, and the largest to try
+        # kind → size of the next batch, and the largest to try
+        self._sizes: dict[Hashable, tuple[int, int]] = {}
 
     def drain(self, group: Group) -> None:
-        """Make batches until the group is empty. An error empties it for all workers.
+        """Make batches until the group is empty.
 
-        The size of a batch doubles after each full one, and is halved for good where memory does
-        not suffice.
+        An error empties it for all workers. The size of a batch doubles after each full one, and is
+        halved for good when memory does not suffice.
         """
         import torch
 
@@ -176,7 +184,7 @@ class _Worker:
                     self._sizes[group.kind] = size, most
                     if count == 1:
                         raise self._no_memory(
-                            f"a single {group.noun}{group.size}", group.smaller, error
+                            f"a single {group.noun}{group.size}", error
                         ) from error
                     words = "%s has no memory for %d %ss at once: %d from now on."
                     log.info(words, self._device, count, group.noun, size)
@@ -190,7 +198,10 @@ class _Worker:
             raise
 
     def load(self) -> Any:
-        """Return the model, loaded at the first call; to be called in the worker's thread only."""
+        """Return the model, which the first call loads.
+
+        Only the worker's own thread may call it.
+        """
         if self.model is None:
             try:
                 with _loading:
@@ -198,13 +209,13 @@ class _Worker:
             except Exception as error:
                 if not memory_refused(error):
                     raise
-                raise self._no_memory("the model", "", error) from error
+                raise self._no_memory("the model", error) from error
         return self.model
 
-    def _no_memory(self, what: str, smaller: str, error: Exception) -> APIError:
+    def _no_memory(self, what: str, error: Exception) -> APIError:
         return APIError(
-            f"{self._device} refused {what}, most likely for want of memory "
-            f"({words_of_error(error)}): take {smaller}{self._remedy}."
+            f"{self._device} refused {what}, most likely for lack of memory "
+            f"({words_of_error(error)}). Use {self._remedy}."
         )
 
 

@@ -1,13 +1,14 @@
-"""Language models on this machine: code that comes with a model is not run, and each device has a
-copy of the model.
+"""Language models on this machine, with a copy of the model on each device.
 
-All randomness of a text comes from its item's seed, which gives a number for each token. Neither
-the order of the items nor the rest of a batch changes a text, except through rounding in a batch
-(not with `batch_size: 1`).
+Code that comes with a model is not run. All randomness of a text comes from its item's seed, which
+gives a number for each token. Neither the order of the items nor the rest of a batch changes a
+text, except through rounding in a batch (not with `batch_size: 1`).
 """
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -51,6 +52,7 @@ from pe.plugins.weights import check_whole
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 Tokens = Int64Array
 
@@ -58,23 +60,23 @@ INFO = PluginInfo(
     modality="texts", hosts=(), machine_settings=("device", "batch_size", "chunk", "offline")
 )
 REQUESTS = 2
-"""Requests at once: a second one waits while the first is worked on, so that no device is idle
-between them."""
+"""Requests at once: a second one waits, so that no device is idle between two."""
 
 
 class LocalModel(Settings):
     """A language model on this machine.
 
     Attributes:
-        model: a folder (from the current one, if relative) or a repository of the Hugging Face hub
+        model: a folder (relative to the current one), or a repository of the Hugging Face hub
             (OWNER/NAME), with weights as .safetensors. Code that lies there is not run.
-        revision: the revision of a repository; None: the newest.
-        device: auto (all GPUs, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of GPUs, each
-            with a copy.
-        precision: fp32, bf16 or fp16; auto: bf16 on a GPU that computes in it, else fp32.
-        batch_size: texts at once on each device; halved where memory does not take so many.
-        chunk: most texts of one request; a killed run makes the texts of unfinished requests again.
-        offline: true: fetch nothing from the hub.
+        revision: the revision of a repository. None: the newest.
+        device: auto (all GPUs, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of GPUs. Each
+            has a copy of the model.
+        precision: fp32, bf16 or fp16. auto: bf16 on a GPU that computes in it, else fp32.
+        batch_size: texts at once on each device, halved if they do not fit into memory.
+        chunk: most texts of one request. A run that is killed makes the texts of unfinished
+            requests again.
+        offline: fetch nothing from the hub.
     """
 
     model: str
@@ -130,20 +132,23 @@ class LocalModel(Settings):
         return model.to(device).eval(), tokenizer
 
 
-class LocalTexts(Generator):
-    """A generator of texts by a local model: draws prompts, returns parents at degree 0, uses all
-    devices by batch.
+class LocalTexts(Generator, ABC):
+    """A generator of texts by a local model on all devices.
+
+    It draws prompts, and returns the parents at degree 0.
     """
 
     info = INFO
 
-    def __init__(self, config: LocalModel, longest: int, prompts: TextPrompts, load: Load) -> None:
+    def __init__(
+        self, config: CausalSettings | MaskedSettings, prompts: TextPrompts, load: Load
+    ) -> None:
         self.info = replace(self.info, by_label=prompts.by_label)
         self._prompts = prompts
-        self._longest = longest
+        self._longest = config.longest
         self._engine = DeviceEngine(
             load,
-            "a smaller model or precision: bf16, shorter texts, or another device",
+            "a smaller model or `precision: bf16`, shorter texts, or another device",
             device=config.device,
             batch_size=config.batch_size,
             extra="text",
@@ -159,19 +164,19 @@ class LocalTexts(Generator):
         return self._prompts.draw(labels, seeds)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent; at degree 0 return the parents.
+        """Vary each parent, or return the parents if the degree is 0.
 
         Raises:
             RecipeError: the weights or the device are not there.
-            APIError: the parents are no texts, or the device has not enough memory for one text.
+            APIError: the parents are not texts, or the device has too little memory for one text.
         """
         return (
             Answer(request.samples, usage=Usage(0)) if request.degree == 0 else self._vary(request)
         )
 
+    @abstractmethod
     def _vary(self, request: VariationRequest) -> Answer:
         """Vary each parent to a degree above 0."""
-        raise NotImplementedError
 
     def _answer(
         self,
@@ -201,7 +206,7 @@ def pick(scores: torch.Tensor, numbers: Float64Array) -> torch.Tensor:
     """Draw a token for each row of scores by the row's number in [0, 1): int64 (n, 1)."""
     import torch
 
-    wide = torch.float32 if scores.device.type == "mps" else torch.float64  # mps has no larger one
+    wide = torch.float32 if scores.device.type == "mps" else torch.float64  # mps has no float64
     shares = scores.to(wide).softmax(-1).cumsum(-1)
     points = torch.as_tensor(numbers, dtype=wide, device=scores.device)[:, None] * shares[:, -1:]
     return torch.searchsorted(shares, points, right=True).clamp(max=scores.shape[-1] - 1)
@@ -211,11 +216,11 @@ class CausalSettings(LocalModel, Written):
     """Settings of `CausalLM`.
 
     Attributes:
-        temperature: temperature of sampling; None: that in the model's generation_config.json, else
+        temperature: temperature of sampling. None: that in the model's generation_config.json, else
             1.
-        top_p: sample among the likeliest tokens up to this joint share; None: that in
+        top_p: sample among the likeliest tokens up to this joint share. None: that in
             generation_config.json, else 1.
-        top_k: sample among this many likeliest tokens, 0: among all; None: that in
+        top_k: sample among this many likeliest tokens; 0: among all. None: that in
             generation_config.json, else 0.
         template: arguments of the model's chat template, such as enable_thinking. A model without a
             template continues the system prompt and the prompt as plain text.
@@ -248,18 +253,15 @@ class CausalLM(LocalTexts):
 
     def __init__(self, **settings: Any) -> None:
         self._config = config = read_settings(self.Settings, settings, "CausalLM")
-        self._asking, self._answers = Asking.of(config), TextAnswers(config)
-        answers = self._answers
+        self._asking = Asking.of(config)
+        self._answers = answers = TextAnswers(config)
         super().__init__(
-            config,
-            config.longest,
-            self._asking.prompts,
-            lambda device: _Writer(config, device, answers),
+            config, self._asking.prompts, lambda device: _Writer(config, device, answers)
         )
 
     @property
     def capabilities(self) -> Capabilities:
-        """A request holds any items. The degree is put in words, which a model may ignore."""
+        """A request holds any items, and the degree is put in words, which a model may ignore."""
         return Capabilities(self._config.chunk, REQUESTS, "nothing", "wording")
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
@@ -267,7 +269,7 @@ class CausalLM(LocalTexts):
         return self._asking.describe(degree)
 
     def describe_answers(self) -> str:
-        """See `Generator.describe_answers`."""
+        """Describe the answers so far, as `Generator.describe_answers` says."""
         return self._answers.describe()
 
     def random_api(self, request: RandomRequest) -> Answer:
@@ -280,72 +282,91 @@ class CausalLM(LocalTexts):
         return self._answer(request, self._asking.for_new(request), _Writer.write)
 
     def _vary(self, request: VariationRequest) -> Answer:
-        return self._answer(request, self._asking.for_variations(request), _Writer.write)
+        return self._answer(
+            request,
+            self._asking.for_variations(request),
+            _Writer.write,
+        )
 
 
 class _Writer:
     """The causal model on one device."""
 
-    def __init__(self, config: CausalSettings, device: torch.device, answers: TextAnswers) -> None:
+    def __init__(
+        self,
+        config: CausalSettings,
+        device: torch.device,
+        answers: TextAnswers,
+    ) -> None:
         from transformers import GenerationConfig
 
         self._config = config
         self._device = device
         self._answers = answers
-        self._model, self._tokenizer = model, tokenizer = config.load(
-            "AutoModelForCausalLM", device
-        )
+        model, tokenizer = config.load("AutoModelForCausalLM", device)
+        self._model = model
+        self._tokenizer = tokenizer
         own = model.generation_config
         ends = own.eos_token_id if own.eos_token_id is not None else tokenizer.eos_token_id
         self._ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
         if tokenizer.pad_token_id is None and not self._ends:
             raise RecipeError(
-                f"model: '{config.model}' has neither a token that ends a text nor one that pads: "
-                "state one of them in its tokenizer_config.json."
+                f"`model`: '{config.model}' has neither a token that ends a text nor one for "
+                "padding. Add one of them to its tokenizer_config.json."
             )
         self._pad = self._ends[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
-        longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        self._room = None if longest is None else longest - config.max_tokens
-        self._warpers = _warpers(config, own)
+        longest = (
+            getattr(model.config.get_text_config(), "max_position_embeddings", None) or math.inf
+        )
+        self._room = longest - config.max_tokens
+        self._warpers = _warpers(
+            config.temperature or own.temperature or 1.0,
+            own.top_k or 0 if config.top_k is None else config.top_k,
+            config.top_p or own.top_p or 1.0,
+        )
         model.generation_config = GenerationConfig()  # nothing but what is said below counts
 
     def write(self, prompts: Sequence[str], seeds: Seeds) -> list[Outcome]:
         """Write a text for each prompt, with tokens drawn by the prompt's seed.
 
-        Failed if the prompt is too long.
+        A prompt that is too long becomes Failed.
         """
         rows = [self._tokens(prompt) for prompt in prompts]
-        fits = [i for i, row in enumerate(rows) if self._room is None or len(row) <= self._room]
-        texts = self._generate([rows[i] for i in fits], seeds[fits]) if fits else []
-        outcomes: dict[int, Outcome] = dict(zip(fits, texts, strict=True))
-        most = self._config.max_tokens
-        for i in set(range(len(rows))) - set(fits):
-            outcomes[i] = Failed(
-                f"the prompt has {len(rows[i])} tokens, and with max_tokens: {most} the model "
-                f"takes {self._room}: take fewer max_tokens, shorter texts (longest), or another "
-                "model",
-                rejected=True,
-            )
-        return [outcomes[i] for i in range(len(rows))]
+        fits = np.array([len(row) <= self._room for row in rows])
+        short = [row for row in rows if len(row) <= self._room]
+        texts = iter(self._generate(short, seeds[fits]) if short else [])
+        return [
+            next(texts) if fit else self._too_long(row) for row, fit in zip(rows, fits, strict=True)
+        ]
+
+    def _too_long(self, row: list[int]) -> Failed:
+        return Failed(
+            (
+                f"the prompt has {len(row)} tokens, but with `max_tokens: "
+                f"{self._config.max_tokens}` the model takes {self._room}: use a smaller "
+                "`max_tokens`, shorter texts (`longest`), or another model"
+            ),
+            rejected=True,
+        )
 
     def _tokens(self, prompt: str) -> list[int]:
         """Return the tokens of a prompt, put in the tokenizer's chat template if it has one."""
         config = self._config
         tokenizer = self._tokenizer
-        system = [] if config.system is None else [config.system]
         has_template = tokenizer.chat_template is not None
-        text = "\n\n".join([*system, prompt]) + "\n\n"
-        messages = [{"role": "system", "content": text} for text in system] + [
-            {"role": "user", "content": prompt}
-        ]
+        texts = {"system": config.system, "user": prompt}
+        given = {role: text for role, text in texts.items() if text is not None}
+        text = "\n\n".join([*given.values(), ""])
         if has_template:
-            more = config.template or {}
             text = tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True, **more
+                [{"role": role, "content": text} for role, text in given.items()],
+                tokenize=False,
+                add_generation_prompt=True,
+                **(config.template or {}),
             )
-        tokens: list[int] = tokenizer(text, add_special_tokens=not has_template, verbose=False)[
-            "input_ids"
-        ]
+        # the template has put in the special tokens itself
+        answer = tokenizer(text, add_special_tokens=not has_template, verbose=False)
+        tokens: list[int] = answer["input_ids"]
         return tokens
 
     def _generate(self, rows: list[list[int]], seeds: Seeds) -> list[Outcome]:
@@ -353,12 +374,9 @@ class _Writer:
         import torch
         from transformers import GenerationConfig, LogitsProcessorList
 
-        width = max(map(len, rows))
-        ids = torch.full((len(rows), width), self._pad)
-        mask = torch.zeros_like(ids)
-        for i, row in enumerate(rows):
-            ids[i, width - len(row) :] = torch.tensor(row)
-            mask[i, width - len(row) :] = 1
+        # at the left, because new tokens are written at the right
+        ids, mask = _padded(rows, self._pad, "left", self._device)
+        width = ids.shape[1]
         config = GenerationConfig(
             max_new_tokens=self._config.max_tokens,
             do_sample=False,  # the last processor draws
@@ -367,48 +385,65 @@ class _Writer:
         )
 
         def draw(input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-            """Rule out all tokens of each row but one, which is drawn by a number from the row's
-            seed and the step.
+            """Rule out all tokens of each row but one.
+
+            That one is drawn by a number from the row's seed and the step.
             """
             token = pick(scores, uniforms(seeds, f"token/{input_ids.shape[1] - width}"))
             return torch.full_like(scores, -torch.inf).scatter(1, token, 0.0)
 
         rows_out = self._model.generate(
-            ids.to(self._device),
-            attention_mask=mask.to(self._device),
+            ids,
+            attention_mask=mask,
             generation_config=config,
             logits_processor=LogitsProcessorList([*self._warpers, draw]),
         )
         return [self._text(tokens) for tokens in rows_out[:, width:].tolist()]
 
     def _text(self, tokens: list[int]) -> Outcome:
-        places = [place for place, token in enumerate(tokens) if token in self._ends]
-        text = self._tokenizer.decode(
-            tokens[: places[0]] if places else tokens, skip_special_tokens=True
-        )
-        return self._answers.take(text, is_whole=bool(places))
+        end = next((place for place, token in enumerate(tokens) if token in self._ends), None)
+        text = self._tokenizer.decode(tokens[:end], skip_special_tokens=True)
+        return self._answers.take(text, is_whole=end is not None)
 
 
-def _warpers(config: CausalSettings, own: Any) -> list[Any]:
-    """Return the warpers of the tokens' distribution: temperature, top_k, top_p."""
+def _warpers(temperature: float, top_k: int, top_p: float = 1.0) -> list[Any]:
+    """Return the functions that change the tokens' scores as these settings say."""
     from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-    temperature = config.temperature or own.temperature or 1.0
-    top_k = config.top_k if config.top_k is not None else own.top_k or 0
-    top_p = config.top_p or own.top_p or 1.0
-    warpers = [TemperatureLogitsWarper(float(temperature))] if temperature != 1 else []
-    warpers += [TopKLogitsWarper(top_k)] if top_k else []
-    return warpers + ([TopPLogitsWarper(float(top_p))] if top_p < 1 else [])
+    warpers = [TemperatureLogitsWarper(float(temperature))]
+    if top_k:
+        warpers.append(TopKLogitsWarper(top_k))
+    if top_p < 1:
+        warpers.append(TopPLogitsWarper(float(top_p)))
+    return warpers
+
+
+def _padded(
+    rows: Sequence[Any],
+    pad: int,
+    side: str,
+    device: torch.device,
+) -> list[Tensor]:
+    """Return the rows as one matrix, padded on a side, and a mask that is 0 where it is padded."""
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
+    tokens = [torch.as_tensor(row) for row in rows]
+    ones = [torch.ones_like(row) for row in tokens]
+    return [
+        pad_sequence(tokens, True, pad, side).to(device),
+        pad_sequence(ones, True, 0, side).to(device),
+    ]
 
 
 class MaskedSettings(LocalModel, Drawn):
     """Settings of `MaskedLM`.
 
     Attributes:
-        prompts: public texts to begin with: one, a list to draw from, or either for each label; in
-            them `{label}` and the names of `attributes` are replaced.
-        random_degree: the share of a public text's tokens that are filled in anew for a new sample.
-        passes: number of passes that fill in the masked tokens; each sees what earlier passes
+        prompts: public texts to begin with: one, a list to draw from, or either for each label.
+            `{label}` and the names of `attributes` are replaced in them.
+        random_degree: share of a public text's tokens that are filled in for a new sample.
+        passes: number of passes that fill in the masked tokens. Each sees what earlier passes
             wrote.
         temperature: temperature of sampling.
         top_k: sample among this many of the most likely tokens; 0: among all.
@@ -421,8 +456,7 @@ class MaskedSettings(LocalModel, Drawn):
 
 
 class MaskedLM(LocalTexts):
-    """Texts near public ones, with an exact degree: a masked language model on this machine fills
-    in.
+    """Texts near public ones, in which a masked language model on this machine fills in words.
 
     The degree is exactly the share of a parent's tokens that are masked, rounded to a whole number,
     at least one. The other tokens stay; spaces and case come from the tokenizer. Samples carry as
@@ -446,12 +480,14 @@ class MaskedLM(LocalTexts):
     def __init__(self, **settings: Any) -> None:
         self._config = config = read_settings(MaskedSettings, settings, "MaskedLM")
         super().__init__(
-            config, config.longest, TextPrompts.of(config), lambda device: _Filler(config, device)
+            config,
+            TextPrompts.of(config),
+            lambda device: _Filler(config, device),
         )
 
     @property
     def capabilities(self) -> Capabilities:
-        """Any items in a request. Degrees are obeyed exactly."""
+        """A request holds any items, and degrees are obeyed exactly."""
         return Capabilities(self._config.chunk, REQUESTS, "nothing", "exact")
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
@@ -491,21 +527,25 @@ class _Filler:
     def __init__(self, config: MaskedSettings, device: torch.device) -> None:
         self._config = config
         self._device = device
-        self._model, self._tokenizer = model, tokenizer = config.load(
-            "AutoModelForMaskedLM", device
-        )
+        model, tokenizer = config.load("AutoModelForMaskedLM", device)
+        self._model = model
+        self._tokenizer = tokenizer
         if tokenizer.mask_token_id is None:
             raise RecipeError(
-                f"model: '{config.model}' has a tokenizer without a mask: name a masked language "
-                "model."
+                f"`model`: '{config.model}' has a tokenizer without a mask token. Use a masked "
+                "language model."
             )
-        self._mask, self._special = tokenizer.mask_token_id, sorted(tokenizer.all_special_ids)
+        self._mask = tokenizer.mask_token_id
+        self._special = sorted(tokenizer.all_special_ids)
         self._pad = self._mask if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         limit = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
         self._longest = min(limit, tokenizer.model_max_length)
+        self._warpers = _warpers(config.temperature, config.top_k)
 
     def fill(self, texts: Sequence[str], seeds: Seeds, degree: float) -> list[Outcome]:
         """Fill in the share `degree` of each text's tokens anew, in an order drawn by its seed."""
+        # All places are masked at first, and each pass fills in a share of them, so that later
+        # passes see what earlier ones wrote.
         numbers = seeds.tolist()
         rows = [
             np.array(self._tokenizer(text, verbose=False)["input_ids"], np.int64) for text in texts
@@ -513,17 +553,16 @@ class _Filler:
         free = [np.flatnonzero(~np.isin(row, self._special)) for row in rows]
         faults = [self._fault(row, places) for row, places in zip(rows, free, strict=True)]
         fits = [i for i, fault in enumerate(faults) if fault is None]
-        groups = {}
+        groups = []
         for i in fits:
-            order = generator(numbers[i], "masks").permutation(free[i])[
-                : share_of(len(free[i]), degree)
-            ]
-            rows[i][order] = self._mask
-            groups[i] = np.array_split(order, self._config.passes)
-        for step in range(self._config.passes if fits else 0):
-            places = [groups[i][step] for i in fits]
+            order = generator(numbers[i], "masks").permutation(free[i])
+            masked = order[: share_of(len(order), degree)]
+            rows[i][masked] = self._mask
+            groups.append(np.array_split(masked, self._config.passes))
+        for step, places in enumerate(zip(*groups, strict=True)):
             draws = [
-                generator(numbers[i], f"fill/{step}").random(len(groups[i][step])) for i in fits
+                generator(numbers[i], f"fill/{step}").random(len(those))
+                for i, those in zip(fits, places, strict=True)
             ]
             if any(map(len, places)):
                 self._pass([rows[i] for i in fits], places, np.concatenate(draws))
@@ -531,45 +570,43 @@ class _Filler:
 
     def _text(self, row: Tokens) -> Outcome:
         text = plain(self._tokenizer.decode(row.tolist(), skip_special_tokens=True)).strip()
-        return text or Failed("the model filled in nothing that can be read")
+        return text or Failed("the model filled in nothing readable")
 
     def _fault(self, row: Tokens, free: Tokens) -> Failed | None:
-        """Return why a text cannot be filled in. None if it can."""
+        """Return why a text cannot be filled in, or None if it can."""
         if not len(free):
-            return Failed("the text has no token that could be masked", rejected=True)
+            return Failed("the text has no token to mask", rejected=True)
         if len(row) <= self._longest:
             return None
         return Failed(
-            f"the text has {len(row)} tokens, and the model takes {self._longest}: take shorter "
-            "texts (longest), or another model",
+            (
+                f"the text has {len(row)} tokens, but the model takes {self._longest}: use shorter "
+                "texts (`longest`), or another model"
+            ),
             rejected=True,
         )
 
-    def _pass(self, rows: list[Tokens], groups: list[Tokens], numbers: Float64Array) -> None:
+    def _pass(
+        self,
+        rows: list[Tokens],
+        groups: Sequence[Tokens],
+        numbers: Float64Array,
+    ) -> None:
         """Fill in the tokens of each row at its places in `groups`, drawn by the `numbers`.
 
         Changes `rows`.
         """
         import torch
 
-        width = max(map(len, rows))
-        ids = np.full((len(rows), width), self._pad)
-        mask = np.zeros_like(ids)
-        for i, row in enumerate(rows):
-            ids[i, : len(row)], mask[i, : len(row)] = row, 1
-        which = np.repeat(np.arange(len(rows)), [len(group) for group in groups])
-        tensors = [
-            torch.from_numpy(each).to(self._device)
-            for each in (ids, mask, which, np.concatenate(groups))
-        ]
-        logits = self._model(input_ids=tensors[0], attention_mask=tensors[1]).logits
-        scores = logits[tensors[2], tensors[3]].float() / self._config.temperature
+        # The scores of all places to fill, over all rows, lie below each other in one matrix.
+        ids, mask = _padded(rows, self._pad, "right", self._device)
+        logits = self._model(input_ids=ids, attention_mask=mask).logits
+        places = [torch.as_tensor(group, device=self._device) for group in groups]
+        scores = torch.cat([logits[i, those] for i, those in enumerate(places)]).float()
         scores[:, self._special] = -torch.inf
-        if 0 < self._config.top_k < scores.shape[1]:
-            least = scores.topk(self._config.top_k).values[:, -1:]
-            scores = scores.masked_fill(scores < least, -torch.inf)
+        for warper in self._warpers:
+            scores = warper(ids, scores)
         picks = pick(scores, numbers)[:, 0].cpu().numpy()
-        start = 0
-        for row, group in zip(rows, groups, strict=True):
-            row[group] = picks[start : start + len(group)]
-            start += len(group)
+        ends = np.cumsum([len(group) for group in groups])
+        for row, group, tokens in zip(rows, groups, np.split(picks, ends[:-1]), strict=True):
+            row[group] = tokens

@@ -1,11 +1,10 @@
-"""Recognise an answer in which a language model declines in words, where no field of the answer
-says so.
+"""A pattern that recognises an answer in which a language model declines.
 
-The words are those that garak's (mitigation.py, 03ac311) and promptfoo's detectors
-(redteam/util.ts, 001dc28) list, and chat bots' own in other languages. These detectors examine
-answers to harmful prompts; here most answers are texts that are wanted. So an answer counts only if
-it has at most 700 characters and begins with a refusal of the request: not "I can't recommend this
-hotel", nor a dialogue that quotes a refusal.
+It is for answers where no field says so. The words are those that garak's (mitigation.py, 03ac311)
+and promptfoo's detectors (redteam/util.ts, 001dc28) list, and chat bots' own in other languages.
+These detectors examine answers to harmful prompts; here most answers are texts that are wanted. So
+an answer counts only if it has at most 700 characters and begins with a refusal of the request: not
+"I can't recommend this hotel", nor a dialogue that quotes a refusal.
 """
 
 from __future__ import annotations

@@ -34,38 +34,37 @@ _ALONE_IN_SCRIPT = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff"
 )
+# A run of letters and digits; in scripts without spaces between words (Thai, Chinese, Japanese …),
+# one character
 _WORD = re.compile(
     rf"[{_ALONE_IN_SCRIPT}]|(?:(?![{_ALONE_IN_SCRIPT}])\w)+(?:['’\-](?:(?![{_ALONE_IN_SCRIPT}])\w)+)*"
 )
-"""A run of letters and digits; in scripts without spaces between words (Thai, Chinese, Japanese …),
-one character."""
 _COLUMN = re.compile(r"[a-z]\w*")
 _TAKEN = ("label", "prompt", "text", "words", "drawn", "generator", "soft_label")
 
 
 @dataclass(frozen=True)
 class TextPrompts:
-    """Public prompts and attributes (name → values), from which a prompt and a value of each
-    attribute are drawn.
-    """
+    """Public prompts and attributes (name → values), which are drawn for each item."""
 
     prompts: Prompts
     attributes: Mapping[str, Prompts]
-    shares: dict[str, Shares] = field(
-        default_factory=dict
-    )  # attribute → shares of its values; others: even
+    # attribute → shares of its values; other attributes draw evenly
+    shares: dict[str, Shares] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: Drawn) -> TextPrompts:
-        """Read a recipe; raise RecipeError if a list is empty, or an attribute has a name that is
-        not allowed.
+        """Read the prompts and attributes of a recipe.
+
+        Raises:
+            RecipeError: a list is empty, or an attribute has a name that is not allowed.
         """
         attributes = config.attributes or {}
         for name in attributes:
             if name in _TAKEN or not _COLUMN.fullmatch(name):
                 raise RecipeError(
-                    f"attributes: '{name}' cannot be a name: take small letters, digits and _, and "
-                    f"none of {', '.join(_TAKEN)}."
+                    f"`attributes`: '{name}' cannot be used as a name. Use small letters, "
+                    f"digits and _, and none of {', '.join(_TAKEN)}."
                 )
         return cls(
             Prompts.of(config.prompts),
@@ -74,26 +73,26 @@ class TextPrompts:
 
     @property
     def by_label(self) -> bool:
-        """True if the prompts, or the values of an attribute, tell a text's label: see
-        `Prompts.by_label`.
+        """True if the prompts, or the values of an attribute, tell a text's label.
+
+        See `Prompts.by_label`.
         """
         return any(each.by_label for each in (self.prompts, *self.attributes.values()))
 
     def check(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if a label has no prompt, or no value of an attribute."""
-        self.prompts.check(labels)
-        for values in self.attributes.values():
-            values.check(labels)
+        for texts in (self.prompts, *self.attributes.values()):
+            texts.check(labels)
 
     def draw(self, labels: Sequence[str], seeds: Seeds) -> Conditions:
-        """Draw the attributes and the prompt of each item by its seed alone; for RecipeError see
-        `check`.
+        """Draw the attributes and the prompt of each item by its seed alone.
+
+        Raises:
+            RecipeError: see `check`.
         """
         columns = {}
-        for (
-            name,
-            values,
-        ) in self.attributes.items():  # other seeds for each, so that attributes are independent
+        for name, values in self.attributes.items():
+            # other seeds for each, so that attributes are independent
             numbers = (uniforms(seeds, f"attribute/{name}") * 2.0**53).astype(seeds.dtype)
             columns[name] = values.draw(labels, numbers, self.shares.get(name))[PROMPT]
         prompts = [
@@ -103,10 +102,7 @@ class TextPrompts:
         return Conditions(columns | {PROMPT: np.array(prompts, dtype=np.str_)})
 
     def of_request(self, request: RandomRequest | VariationRequest) -> Conditions:
-        """Return the conditions that the items of a request carry.
-
-        Draw them if the items carry no prompt.
-        """
+        """Return the conditions that a request carries, or draw them if it carries no prompt."""
         return (
             request.conditions
             if PROMPT in request.conditions
@@ -125,7 +121,11 @@ class Asking:
 
     @classmethod
     def of(cls, config: Written) -> Asking:
-        """Read a recipe; raise RecipeError if a wording or a list is missing."""
+        """Read a recipe.
+
+        Raises:
+            RecipeError: a wording or a list is missing.
+        """
         ladder = Ladder.of(
             WORDINGS[config.variation] if config.wordings is None else config.wordings
         )
@@ -134,7 +134,7 @@ class Asking:
 
     @property
     def fills(self) -> bool:
-        """True if variations fill in blanks. False if they paraphrase."""
+        """True if variations fill in blanks, false if they paraphrase."""
         return self.config.variation == "fill_in"
 
     def describe(self, degree: float) -> str:
@@ -157,7 +157,7 @@ class Asking:
     def for_variations(self, request: VariationRequest) -> list[str]:
         """Return the text that asks for each parent's variation.
 
-        The parent's prompt if no word of the parent stays.
+        If no word of the parent stays, this is the parent's prompt.
         """
         conditions = self.prompts.of_request(request)
         columns = {
@@ -166,58 +166,72 @@ class Asking:
             if name in conditions
         }
         texts = []
-        for i, (text, label) in enumerate(
-            zip(strings_of(request.samples), request.labels, strict=True)
-        ):
-            values = {name: str(column[i]) for name, column in columns.items()} | {"label": label}
+        for i, text in enumerate(strings_of(request.samples)):
+            values = {name: str(column[i]) for name, column in columns.items()}
+            values["label"] = request.labels[i]
+            # Examples take the place of the parent. A parent without words, or without one that
+            # stays, leaves nothing to vary, so its prompt is asked for again.
             if EXAMPLES in request.conditions:
                 values[EXAMPLES] = str(request.conditions[EXAMPLES][i])
-                texts.append(fill_names(self.config.expansion, values))
-                continue
-            if not text.strip() or (self.fills and request.degree == 1):
-                texts.append(values[PROMPT])
+                sent = fill_names(self.config.expansion, values)
+            elif not text.strip() or (self.fills and request.degree == 1):
+                sent = values[PROMPT]
             else:
-                texts.append(self._variation(text, values, request.degree, int(request.seeds[i])))
-        return [f"{text}{self.form}" for text in texts]
+                sent = self._variation(
+                    text,
+                    values,
+                    request.degree,
+                    int(request.seeds[i]),
+                )
+            texts.append(f"{sent}{self.form}")
+        return texts
 
-    def _variation(self, text: str, values: Mapping[str, str], degree: float, seed: int) -> str:
+    def _variation(
+        self,
+        text: str,
+        values: Mapping[str, str],
+        degree: float,
+        seed: int,
+    ) -> str:
         wording = self.ladder.word(degree, "{prompt}", seed >> 8)
         if "{text}" not in wording:
             wording = f"{wording}\n\n{{text}}"
-        keys = (
-            () if self.config.structure is None else self.config.structure.keys
-        )  # no blank takes their place
+        # no blank takes the place of a key
+        keys = () if self.config.structure is None else self.config.structure.keys
         text_sent = blank(text, degree, seed, keys) if self.fills else text
         return fill_names(
             wording, {**values, "text": text_sent, "words": str(self._length(text, degree, seed))}
         )
 
     def _length(self, text: str, degree: float, seed: int) -> int:
-        """Return the number of words to ask for: the parent's number plus a normal draw, at least
-        `least_words`.
+        """Return the number of words to ask for, at least `least_words`.
+
+        It is the parent's number of words plus a normal draw.
         """
         longer = generator(seed, "length").normal(0.0, self.config.length_sigma * degree)
         return max(self.config.least_words, len(words_of(text)) + round(longer))
 
 
 def words_of(text: str) -> list[re.Match[str]]:
-    """Find the words of a text; in a text without letters and digits, runs of characters other than
-    spaces.
+    """Find the words of a text.
+
+    If a text has no letters or digits, its words are the runs of characters between spaces.
     """
     return list(_WORD.finditer(text)) or list(re.finditer(r"\S+", text))
 
 
 def share_of(count: int, degree: float) -> int:
-    """Return the whole number nearest to the share `degree`, in (0, 1], of `count` ≥ 1 pieces; at
-    least 1.
+    """Return how many of `count` pieces the share `degree` is, rounded, at least 1.
+
+    `count` is at least 1, and `degree` lies in (0, 1].
     """
     return min(count, max(1, floor(count * degree + 0.5)))
 
 
 def blank(text: str, degree: float, seed: int, keys: Sequence[str] = ()) -> str:
-    """Return the text with a share `degree` of its words, drawn by the seed, replaced by blanks.
+    """Return the text with a share `degree` of its words replaced by blanks.
 
-    `keys` stay.
+    The seed draws the words, and `keys` stay.
     """
     spans = [one.span() for key in keys for one in re.finditer(re.escape(key), text)]
     words = [
@@ -231,7 +245,11 @@ def blank(text: str, degree: float, seed: int, keys: Sequence[str] = ()) -> str:
 
 
 def strings_of(samples: Samples) -> list[str]:
-    """Return the parents as strings; raise APIError if they are no texts."""
+    """Return the parents as strings.
+
+    Raises:
+        APIError: they are not texts.
+    """
     if not isinstance(samples, Texts):
         raise APIError(f"A language model varies texts, not {samples.kind}.")
     return samples.strings
@@ -240,7 +258,7 @@ def strings_of(samples: Samples) -> list[str]:
 def answer_of(
     outcomes: Sequence[Outcome], longest: int, conditions: Conditions, usage: Usage | None = None
 ) -> Answer:
-    """Return the answer made of one outcome per item of the request.
+    """Return an answer from one outcome per item of the request.
 
     Args:
         outcomes: a text for each item, or why there is none.
@@ -259,23 +277,29 @@ def answer_of(
         )
     texts = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, str)}
     missing = {i: outcome for i, outcome in enumerate(outcomes) if not isinstance(outcome, str)}
-    return Answer(Texts.of(texts.values(), longest), conditions.take(list(texts)), missing, usage)
+    return Answer(
+        Texts.of(texts.values(), longest),
+        conditions.take(list(texts)),
+        missing,
+        usage,
+    )
 
 
 _COPY = "the model wrote one of its examples again"
 
 
 def _is_copy(text: Outcome, examples: str) -> bool:
-    """True if at least half of a text's runs of eight words are in its examples; of a shorter text,
-    all its words.
+    """Return true if at least half of a text's runs of eight words are in its examples.
+
+    A shorter text is a copy if all its words are there.
     """
     runs = runs_of_words(text) if isinstance(text, str) else set()
     older = set[tuple[str, ...]]().union(*map(runs_of_words, examples.split(BETWEEN)))
     return len(runs & older) * 2 >= len(runs) > 0
 
 
-# Turn the texts that a language model wrote into samples, and count what was taken off or failed.
-
+# values of finish_reason: OpenAI's, and those of text-generation-inference, Together, Anthropic,
+# Cohere, Gemini, Mistral and Zhipu, as gateways pass them on
 _WHOLE = ("", "stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete")
 _CUT = ("length", "max_tokens", "max_output_tokens", "model_length")
 _WITHHELD = (
@@ -287,20 +311,20 @@ _WITHHELD = (
     "sensitive",
     "refusal",
 )
-"""Values of finish_reason: OpenAI's, and those of text-generation-inference, Together, Anthropic,
-Cohere, Gemini, Mistral and Zhipu, as gateways pass them on."""
 
 
 class TextAnswers:
-    """Turns the answers of a model into samples and counts their faults.
+    """Turns the answers of a model into samples, and counts their faults.
 
     Several threads may use it at once.
     """
 
     def __init__(self, config: Written) -> None:
         self._config = config
-        self._marks, self._faults, self._answers = Counter[str](), Counter[str](), 0
-        self._openings = Counter[str]()
+        self._answers = 0
+        self._marks = Counter[str]()  # what was taken off
+        self._faults = Counter[str]()  # why there is no text
+        self._openings = Counter[str]()  # the first 16 characters
         self._lock = Lock()
 
     def take(self, answer: str, is_whole: bool) -> Outcome:
@@ -311,60 +335,60 @@ class TextAnswers:
                 it are taken off.
             is_whole: true if the model ended the answer; false if a limit cut it off.
         """
-        answer_text = unwrap(plain(answer))
-        config = self._config
-        text = answer_text.text
-        if (
-            len(text) > 1
-            and text[0] + text[-1] in ('""', "“”")
-            and not {'"', "“", "”"} & set(text[1:-1])
-        ):
+        unwrapped = unwrap(plain(answer))
+        text = unwrapped.text
+        # Many models put all of an answer in quotation marks. A dialogue has more of them inside.
+        if re.fullmatch(r'"[^"“”]*"|“[^"“”]*”', text):
             text = text[1:-1].strip()
-        fault = answer_text.fault or ("the model declines" if REFUSAL.match(text) else "")
+        fault = unwrapped.fault or ("the model declines" if REFUSAL.match(text) else "")
+        marks = unwrapped.marks if is_whole else (*unwrapped.marks, "the end, beyond max_tokens,")
         with self._lock:
             self._answers += 1
-            self._marks.update(
-                answer_text.marks + ("the end, beyond max_tokens,",) * (not is_whole)
-            )
+            self._marks.update(marks)
             self._faults.update([fault] if fault else [])
             self._openings[text[:16]] += not fault
-        if answer_text.fault:
+        if unwrapped.fault:
             return Failed(
-                f"{answer_text.fault}: have the server keep thoughts and control tokens apart, "
-                "switch thinking off, or raise max_tokens"
+                f"{fault}: let the server separate thoughts and control tokens, switch thinking "
+                "off, or raise `max_tokens`"
             )
         if fault:
             return Refused(f"{fault}: {text[:100]}")
+        return self._checked(text, is_whole)
+
+    def _checked(self, text: str, is_whole: bool) -> Outcome:
+        """Return a text in the declared form, or why it is not a sample."""
+        config = self._config
         if not text:
             reason = (
-                f": its {config.max_tokens} tokens went elsewhere (thoughts?), so raise max_tokens"
+                f": its {config.max_tokens} tokens went elsewhere (thoughts?), so raise "
+                "`max_tokens`"
             )
             hint = "" if is_whole else reason
             return Failed(f"the model wrote nothing{hint}")
         if not config.cut and not is_whole:
             return Failed(
-                f"the text was cut off after {config.max_tokens} tokens: raise max_tokens, or set "
-                "cut: true"
+                f"the text was cut off after {config.max_tokens} tokens: raise `max_tokens`, or "
+                "set `cut: true`"
             )
-        if not config.cut and len(text.encode()) > config.longest:
-            return Failed(
-                f"the text has more than {config.longest:,} bytes: raise longest, or set cut: true"
-            )
+        remedy = "" if config.cut else ", or set `cut: true`"
         if config.structure is not None:
             try:
                 text = config.structure.read(text)
             except ValueError as why:
-                return Failed(f"the text has not the declared form: {why}")
-            if len(text.encode()) > config.longest:
-                return Failed(
-                    f"the text has more than {config.longest:,} bytes, and cut it would lose its "
-                    "form"
-                )
+                return Failed(f"the text does not have the declared form: {why}")
+            remedy = ", because a text that is cut loses its form"
+        # A text that may be cut is cut where the answer is made.
+        if remedy and len(text.encode()) > config.longest:
+            return Failed(
+                f"the text has more than {config.longest:,} bytes: raise `longest`{remedy}"
+            )
         return text
 
     def take_finished(self, answer: str, reason: object) -> Outcome:
-        """Turn an answer with a finish_reason into a sample, as `take` does, or return why there is
-        none.
+        """Turn an answer with a finish_reason into a sample, as `take` does.
+
+        Return the reason if there is no sample.
         """
         word = str(reason or "").lower()
         if word in _WITHHELD:
@@ -380,11 +404,10 @@ class TextAnswers:
         return self.take(answer, is_whole=word not in _CUT)
 
     def describe(self) -> str:
-        """Return a sentence that counts answers with markup, those that gave no text, and those
-        that begin alike.
+        """Return a sentence that counts faults of the answers, and those that begin alike.
 
-        Answers begin alike if a fifth of them, and four or more, have the same first 16 characters,
-        as all JSON may.
+        The faults are markup around a text, and answers without a text. Answers begin alike if a
+        fifth of them, and four or more, share their first 16 characters, as all JSON may.
         """
         with self._lock:
             parts = [f"{count:,} × {what} taken off" for what, count in self._marks.most_common()]

@@ -1,6 +1,4 @@
-"""Settings of generators of texts: public prompts, what a model is asked for, and the form of the
-samples.
-"""
+"""Settings of generators of texts: public prompts, wordings, and the form of the samples."""
 
 from __future__ import annotations
 
@@ -60,10 +58,10 @@ class Drawn(Settings):
     """Public prompts, and the form of the samples.
 
     Attributes:
-        prompts: a text, a list to draw from, or either for each label; in it `{label}` and the
-            names of `attributes` are replaced.
-        attributes: public lists by name, such as topic, style or length: one entry of each is drawn
-            for every new sample, stands in its prompt in place of `{topic}`, and is kept with the
+        prompts: a text, a list to draw from, or either for each label. `{label}` and the names of
+            `attributes` are replaced in it.
+        attributes: public lists by name, such as topic, style or length. For every new sample one
+            entry of each is drawn, put in its prompt in place of `{topic}`, and kept with the
             sample. Or a list for each label.
         longest: most bytes (UTF-8) of a text; a longer text is cut off there.
     """
@@ -77,26 +75,27 @@ class Written(Drawn):
     """Settings of a language model that writes and varies texts.
 
     Attributes:
-        system: the system prompt; None: there is none.
+        system: the system prompt. None: there is none.
         variation: fill_in: the degree is the share of a text's words that are replaced by blanks,
-            which the model fills in (Aug-PE); paraphrase: the degree is put in words.
-        wordings: degree → text, or several to draw from; a degree takes the first entry at or above
-            it. In the text `{text}` becomes the parent with its blanks (without `{text}` the parent
-            follows after an empty line), `{words}` the length to write, and `{prompt}`, `{label}`
-            and the names of `attributes` become those of the parent. None: those shipped.
-        expansion: the text by which `pe extend --examples` asks for one more; in it `{examples}`
-            become texts of the label, and `{prompt}`, `{label}` and the names of `attributes` those
-            of the parent.
-        length_sigma: the length asked for in `{words}` is the parent's plus a normal draw whose
-            standard deviation is degree × length_sigma, in words.
+            which the model fills in (Aug-PE). paraphrase: the degree is told in words.
+        wordings: degree → text, or several to draw from. A degree uses the first entry at or above
+            it. In the text, `{text}` becomes the parent with its blanks, `{words}` the length to
+            write, and `{prompt}`, `{label}` and the names of `attributes` become those of the
+            parent. Without `{text}` the parent follows after an empty line. None: the shipped
+            texts.
+        expansion: the text by which `pe extend --examples` asks for one more. In it `{examples}`
+            becomes texts of the label, and `{prompt}`, `{label}` and the names of `attributes`
+            become those of the parent.
+        length_sigma: the length asked for in `{words}` is the parent's plus a normal draw with the
+            standard deviation degree × length_sigma, in words.
         least_words: the length asked for in `{words}` is at least this.
         max_tokens: most tokens of one answer.
-        temperature: temperature of sampling; None: the model's default.
-        top_p: sample among the likeliest tokens up to this joint share; None: the model's default.
-        structure: the form that each text has, which the model is asked for; a text of another form
-            counts as failed, and is asked for again. By default the private texts'.
-        cut: keep a text that `max_tokens` or `longest` cut off; false: it counts as failed, and is
-            asked for again.
+        temperature: temperature of sampling. None: the model's default.
+        top_p: sample among the likeliest tokens up to this joint share. None: the model's default.
+        structure: the form that the model is asked to give each text. A text of another form counts
+            as failed, and is asked for again. By default the private texts' form.
+        cut: keep a text that `max_tokens` or `longest` cut off. If false, it counts as failed, and
+            is asked for again.
     """
 
     system: str | None = None
@@ -139,9 +138,7 @@ def fill_names(text: str, values: Mapping[str, str]) -> str:
 
 
 def _all_texts(setting: object) -> list[str]:
-    """Return the texts of a setting, which holds one, a list, or either for each label or
-    degree.
-    """
+    """Return the texts of a setting: one, a list, or either for each label or degree."""
     if isinstance(setting, Mapping):
         return [text for each in setting.values() for text in _all_texts(each)]
     return [setting] if isinstance(setting, str) else [str(each) for each in setting]  # type: ignore[attr-defined]

@@ -1,5 +1,6 @@
-"""The ways in which a diffusers pipeline can vary an image, read from the signatures of its class,
-not from weights.
+"""The ways in which a diffusers pipeline can vary an image.
+
+They are read from the signatures of its class, not from weights.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ Inputs = Mapping[str, inspect.Parameter]
 
 _TEXT = "AUTO_TEXT2IMAGE_PIPELINES_MAPPING"
 _IMAGE = "AUTO_IMAGE2IMAGE_PIPELINES_MAPPING"
+# inputs that only pipelines for other tasks have: to fill a gap, follow a control image, enlarge,
+# or make videos
 _OTHER_TASKS = {
     "mask_image",
     "control_image",
@@ -28,13 +31,14 @@ _OTHER_TASKS = {
     "noise_level",
     "num_frames",
 }
-"""Inputs that only pipelines for other tasks have: to fill a gap, follow a control image, enlarge,
-or make videos."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """The pipeline classes that can run one set of weights. None: diffusers has no such class."""
+    """The pipeline classes that can run one set of weights.
+
+    None means that diffusers has no such class.
+    """
 
     kind: type  # the class that the model's index names
     text: type | None  # draws new images from text
@@ -44,26 +48,25 @@ class Description:
 
     @property
     def prompted_by_images(self) -> type | None:
-        """The text-to-image class if, with an IP-Adapter, it draws from an image as well as from
-        text; else None.
-        """
+        """The text-to-image class if an IP-Adapter lets it draw from an image too, else None."""
         return (
             self.text if self.text and "ip_adapter_image_embeds" in inputs_of(self.text) else None
         )
 
     @property
     def meaning(self) -> type | None:
-        """The pipeline that draws from an image's meaning: by a prior, an image prompt or an
-        IP-Adapter; else None.
+        """The pipeline class that draws from an image's meaning, or None.
+
+        It has a prior, takes an image as its prompt, or takes an IP-Adapter.
         """
         own = has_prior(self.kind) or _is_image_variation(self.kind)
         return self.kind if own else self.prompted_by_images
 
     @property
     def ways(self) -> tuple[Way, ...]:
-        """The ways in which these weights can vary, alone or with adapters.
+        """The ways in which these weights can vary an image, alone or with adapters.
 
-        First those that `kind` itself offers.
+        The ways that `kind` itself offers come first.
         """
         able = [way for way in get_args(Way) if getattr(self, way) is not None]
         return tuple(sorted(able, key=lambda way: getattr(self, way) is not self.kind))
@@ -81,9 +84,7 @@ def degree_of(way: Way) -> Literal["exact", "wording"]:
 
 
 def describe_weight(way: Way, degree: float) -> str:
-    """Describe a degree of `meaning` or `structure`, in which the parent's meaning or structure
-    weighs 1 − degree.
-    """
+    """Describe a degree of `meaning` or `structure`, in which the parent weighs 1 − degree."""
     part = {"meaning": "what the parent shows", "structure": "the parent's structure"}[way]
     return f"drawn anew, with a weight of {1 - degree:g} for {part}"
 
@@ -99,15 +100,17 @@ def describe_pipeline(kind: type) -> Description:
 def pipeline_class(name: str, model: str) -> type:
     """Return the class that a model's index names.
 
-    Raise RecipeError if diffusers has no such pipeline.
+    Raises:
+        RecipeError: the installed diffusers has no such pipeline.
     """
     import diffusers
 
     kind = getattr(diffusers, name, None)
     if not (isinstance(kind, type) and issubclass(kind, diffusers.DiffusionPipeline)):
         raise RecipeError(
-            f"model: '{model}' is made for {name}, which diffusers {diffusers.__version__} has "
-            "not: take a newer diffusers, or name your own class under pipeline (module:Class)."
+            f"`model`: '{model}' needs the pipeline {name}, which diffusers "
+            f"{diffusers.__version__} does not have. Install a newer diffusers, or set "
+            "`pipeline` to a class of your own (module:Class)."
         )
     return kind
 
@@ -118,21 +121,20 @@ def inputs_of(kind: type) -> Inputs:
 
 
 def parts_of(kind: type) -> Inputs:
-    """Return a pipeline's parts and options, the parameters of its constructor."""
+    """Return a pipeline's parts and options, which are the parameters of its constructor."""
     return inspect.signature(kind).parameters
 
 
 def has_prior(kind: type) -> bool:
-    """Return true if a pipeline has a prior, which makes from text an image embedding to mix with a
-    parent's.
-    """
+    """Return true if a pipeline has a prior, which turns text into an image embedding."""
     return {"prior_prior", "prior_image_encoder", "prior_image_processor"} <= parts_of(kind).keys()
 
 
 def over(kind: type, pipeline: Any, **more: Any) -> Any:
     """Return a pipeline of class `kind` with the parts of `pipeline` and of `more`.
 
-    ValueError if a part is lacking.
+    Raises:
+        ValueError: a part is missing.
     """
     if kind is type(pipeline) and not more:
         return pipeline
@@ -152,8 +154,9 @@ def over(kind: type, pipeline: Any, **more: Any) -> Any:
 
 
 def _text(kind: type) -> type | None:
-    """Return a text-to-image class: the one that diffusers links to `kind`, `kind`, or one that
-    runs on its parts.
+    """Return the text-to-image class for a pipeline, or None.
+
+    This is the class that diffusers links to `kind`, `kind` itself, or one that runs on its parts.
     """
     pipeline = _pipeline_of(_TEXT, kind)
     if pipeline is not None:
@@ -169,25 +172,20 @@ def _text(kind: type) -> type | None:
 
 
 def _noise(kind: type, text: type | None) -> type | None:
-    """Return the first of these that takes a strength: diffusers' image-to-image class,
-    …Img2ImgPipeline, `kind`.
+    """Return the first class that takes a strength, or None.
+
+    The candidates are diffusers' image-to-image class, …Img2ImgPipeline and `kind`.
     """
     import diffusers
 
     stem = (text or kind).__name__.removesuffix("Pipeline").removesuffix("Img2Img")
     candidates = (_linked_base(kind), getattr(diffusers, f"{stem}Img2ImgPipeline", None), kind)
-    return next((each for each in candidates if each and _takes(each, "strength")), None)
+    return next((each for each in candidates if _takes(each, "strength")), None)
 
 
 def _instruction(kind: type) -> type | None:
-    return next(
-        (
-            each
-            for each in (kind, _linked_base(kind))
-            if each and _takes(each, "prompt", "strength")
-        ),
-        None,
-    )
+    candidates = (kind, _linked_base(kind))
+    return next((each for each in candidates if _takes(each, "prompt", "strength")), None)
 
 
 def _structure(text: type) -> type | None:
@@ -196,12 +194,13 @@ def _structure(text: type) -> type | None:
     return _mapping(_TEXT).get(f"{auto_pipeline._get_model(text.__name__)}-controlnet")
 
 
-def _takes(kind: type, name: str, other: str = "") -> bool:
-    """Return true if the call takes an image and input `name`, but neither `other` nor an input of
-    another task.
+def _takes(kind: type | None, name: str, other: str = "") -> bool:
+    """Return true if the call takes an image and the input `name`.
+
+    Pipelines that also take `other`, or an input of another task, do not count.
     """
-    inputs = inputs_of(kind)
-    return {"image", name} <= inputs.keys() and not (_OTHER_TASKS | {other}) & inputs.keys()
+    inputs = inputs_of(kind).keys() if kind else set()
+    return {"image", name} <= inputs and not (_OTHER_TASKS | {other}) & inputs
 
 
 def _is_image_variation(kind: type) -> bool:
@@ -210,16 +209,20 @@ def _is_image_variation(kind: type) -> bool:
 
 
 def _same_parts(other: type, kind: type) -> bool:
-    """Return true if `other` takes no image, and needs only parts (with a network) that `kind` has
-    with equal types.
+    """Return true if `other` takes no image and runs on the parts of `kind`.
+
+    The parts must include a network, and must have equal types.
     """
-    theirs = parts_of(other)
-    ours = parts_of(kind)
-    names = [name for name, part in theirs.items() if part.default is part.empty]
+    ours = {name: part.annotation for name, part in parts_of(kind).items()}
+    needed = {
+        name: part.annotation
+        for name, part in parts_of(other).items()
+        if part.default is part.empty
+    }
     return (
-        bool({"transformer", "unet"} & set(names))
-        and not {"image", "images"} & inputs_of(other).keys()
-        and all(name in ours and ours[name].annotation == theirs[name].annotation for name in names)
+        not {"transformer", "unet"}.isdisjoint(needed)
+        and {"image", "images"}.isdisjoint(inputs_of(other))
+        and all(item in ours.items() for item in needed.items())
     )
 
 
@@ -231,10 +234,7 @@ def _mapping(name: str) -> Mapping[str, type]:
 
 
 def _pipeline_of(mapping: str, kind: type) -> type | None:
-    """Return the class that diffusers' Auto classes take for `kind` by this mapping.
-
-    None if it has none.
-    """
+    """Return the class that diffusers' Auto classes use for `kind` in this mapping, or None."""
     from diffusers.pipelines import auto_pipeline
 
     pipeline: type | None = auto_pipeline._get_task_class(
@@ -244,9 +244,6 @@ def _pipeline_of(mapping: str, kind: type) -> type | None:
 
 
 def _linked_base(kind: type) -> type | None:
-    """Return diffusers' image-to-image class for `kind`, or for the first of its bases that has
-    one; else None.
-    """
-    return next(
-        (each for base in kind.__mro__ if (each := _pipeline_of(_IMAGE, base)) is not None), None
-    )
+    """Return diffusers' image-to-image class for `kind` or for one of its bases, or None."""
+    linked = (_pipeline_of(_IMAGE, base) for base in kind.__mro__)
+    return next(filter(None, linked), None)

@@ -1,6 +1,4 @@
-"""The engine of diffusion models, and the settings and answers that the diffusion adapters
-share.
-"""
+"""The engine of diffusion models, and what the diffusion adapters share."""
 
 from __future__ import annotations
 
@@ -17,29 +15,27 @@ from pe.data.images import Images
 from pe.data.samples import Conditions, Samples
 from pe.errors import APIError, ContractError
 from pe.plugins.devices import Precision, describe_precision
-from pe.plugins.protocols import Answer, Capabilities, Failed, Generator, PluginInfo, Refused, Usage
+from pe.plugins.protocols import Answer, Capabilities, Failed, Generator, PluginInfo, Usage
 from pe.plugins.settings import Count, Devices
 from pe.plugins.specs import plugin
 
 
 class Engine(DeviceEngine):
-    """The engine of diffusion models; see `DeviceEngine`."""
+    """The engine of diffusion models, built on `DeviceEngine`."""
 
     def __init__(self, load: Load, **options: Any) -> None:
         super().__init__(
             load,
-            "precision: bf16, offloading where the adapter has it, or another device",
+            "`precision: bf16`, `offload` if the adapter has it, another device, or smaller images",
             **options,
         )
 
     def run(self, items: Sequence[Item]) -> list[Outcome]:
         """Return an image, a refusal or a failure for each item, in order.
 
-        Items may differ in all their settings.
-
-        Degree 0 is the item's image itself. An item that the model cannot make (a degree that
-        leaves no step, a class that the model lacks) is a failure of that item alone, not to be
-        tried again.
+        Items may differ in all their settings. For degree 0 the outcome is the item's own image. If
+        the model cannot make an item (the degree leaves no step, the model lacks the class), only
+        that item fails, and it is not tried again.
 
         Raises:
             RecipeError, APIError: see `make`.
@@ -52,14 +48,11 @@ class Engine(DeviceEngine):
                 outcomes[place] = item.image
             elif item.job.degree is not None and item.image is None:
                 raise ContractError(
-                    "An item with a degree holds no image: give the parent's, or no degree."
+                    "An item with a degree has no image. Give its parent's image, or no degree."
                 )
-            else:  # some models take an empty negative prompt for another thing than none
-                kind = (
-                    item.job,
-                    None if item.image is None else item.image.shape,
-                    bool(item.negative_prompt),
-                )
+            else:
+                # Some models do not treat an empty negative prompt as they treat none.
+                kind = item.job, item.shape, bool(item.negative_prompt)
                 groups.setdefault(kind, deque()).append(place)
         for places in groups.values():
             outcomes |= self.make(_group(items, places))
@@ -69,22 +62,20 @@ class Engine(DeviceEngine):
 def _group(items: Sequence[Item], places: deque[int]) -> Group:
     """Return a group of items of one job and shape."""
     job = items[places[0]].job
-    image = items[places[0]].image
-    shape = None if image is None else image.shape
-    sides = job.size or (shape and shape[:2])
-    size = "" if sides is None else f" of {sides[0]}×{sides[1]} pixels"
+    shape = items[places[0]].shape
+    sides = job.size or shape[:2]
+    size = f" of {sides[0]}×{sides[1]} pixels" if sides else ""
     return Group(
         places,
         lambda model, batch: _outcomes(model, job, [items[place] for place in batch]),
         "image",
         size,
-        "a smaller size, ",
         kind=(job.degree is None, job.guidance is None or job.guidance > 1, job.size, shape),
     )
 
 
 def _outcomes(model: Model, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
-    """Return the outcomes of one batch. An item that cannot be made spoils no other."""
+    """Return the outcomes of one batch, in which an item that cannot be made spoils no other."""
     try:
         return (model.sample if job.degree is None else model.vary)(job, items)
     except APIError as error:
@@ -98,13 +89,13 @@ class LocalDiffusion(Generator):
     """A diffusion model on this machine.
 
     Args:
-        steps: denoising steps from pure noise to an image; or a list with one number for each
-            iteration, of which new samples take the first.
-        device: auto (all cards, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of cards.
-        precision: of the network's arithmetic: fp32, bf16 or fp16; auto: bf16 on a GPU that
-            computes in it, else fp32. The plan and the run's log name the choice.
-        batch_size: images per forward pass; None: as many as memory takes, found by trying.
-        chunk: most images in one request, and so the most that a run loses when it is killed.
+        steps: denoising steps from pure noise to an image, or a list with one number per iteration.
+            New samples use the first number.
+        device: auto (all GPUs, else mps, else cpu), cpu, mps, cuda, cuda:1, or a list of GPUs.
+        precision: precision of the network's arithmetic: fp32, bf16 or fp16. auto: bf16 on a GPU
+            that computes in it, else fp32. The plan and the run's log name the choice.
+        batch_size: images per forward pass. None: as many as fit into memory, found by trying.
+        chunk: most images in one request, and the most that a run loses when it is killed.
         compile: compile the network with torch.compile.
         offline: fetch nothing.
     """
@@ -125,15 +116,17 @@ class LocalDiffusion(Generator):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Requests of up to `chunk` items of any kind, two at once, so that the next is ready when
-        a device is free.
+        """Up to `chunk` items of any kind per request, and two requests at once.
+
+        The second request keeps a device busy when it has finished the first.
         """
         return Capabilities(self.chunk, 2)
 
     def describe_precision(self) -> str:
         """Describe the precision of the arithmetic on this machine.
 
-        Raise RecipeError if it lacks a device.
+        Raises:
+            RecipeError: the machine lacks the device.
         """
         return describe_precision(self.device, self.precision)
 
@@ -145,20 +138,29 @@ class LocalDiffusion(Generator):
 def answer_of_outcomes(
     outcomes: Sequence[Outcome], shape: ImageShape, conditions: Conditions
 ) -> Answer:
-    """Return the answer made of an outcome and a row of `conditions` for each item.
+    """Return an answer from one outcome and one row of `conditions` per item.
 
-    `shape` is a sample's h, w, c.
+    `shape` is the height, width and channels of a sample.
     """
     images = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, np.ndarray)}
     missing = {
-        i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, Refused | Failed)
+        i: outcome for i, outcome in enumerate(outcomes) if not isinstance(outcome, np.ndarray)
     }
     pixels = np.stack(list(images.values())) if images else np.empty((0, *shape), dtype=np.uint8)
-    return Answer(Images(pixels), conditions.take(list(images)), missing, Usage(1, len(images)))
+    return Answer(
+        Images(pixels),
+        conditions.take(list(images)),
+        missing,
+        Usage(1, len(images)),
+    )
 
 
 def parents_of(samples: Samples) -> list[Pixels]:
-    """Return the pixels of each parent. Raise APIError if the samples are no images."""
+    """Return the pixels of each parent.
+
+    Raises:
+        APIError: the samples are not images.
+    """
     if not isinstance(samples, Images):
         raise APIError(f"A diffusion model varies images, not {samples.kind}.")
     return list(samples.pixels)

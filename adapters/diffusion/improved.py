@@ -1,7 +1,7 @@
-"""Images from checkpoints of improved diffusion (Nichol & Dhariwal 2021): DDIM (Song et al. 2021),
-cosine schedule.
+"""Images from checkpoints of improved diffusion (Nichol & Dhariwal 2021).
 
-The Private Evolution paper made its CIFAR-10 and Camelyon17 results with such checkpoints.
+Sampling is DDIM (Song et al. 2021) on a cosine schedule. The Private Evolution paper used such
+checkpoints for its CIFAR-10 and Camelyon17 results.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cached_property
 from itertools import accumulate, repeat
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from adapters.diffusion.items import Job, Pixels, numbers_of, of_iteration
-from adapters.diffusion.pixel import Labels, OfClasses, PixelModel
-from pe.data.arrays import Float64Array, ImageShape
+from adapters.diffusion.pixel import OfClasses, PixelModel
+from adapters.prompts import Classes
+from pe.data.arrays import Float64Array, ImageShape, Int64Array
 from pe.data.decoding import decode_image
 from pe.data.images import Images
 from pe.data.samples import DRAWN, Conditions
@@ -41,20 +42,21 @@ TRAINED = 4000
 
 TORCH = ".pt"
 _PLACE = "https://openaipublic.blob.core.windows.net/diffusion/march-2021/"
+# Name → number of classes (None: no classes), and whether its times go up to 1,000. The times of
+# the other network go up to 4,000
 _PUBLISHED: dict[str, tuple[int | None, bool]] = {
     "imagenet64_cond_270M_250K": (1000, False),
     "imagenet64_uncond_100M_1500K": (None, True),
 }
-"""Name → number of classes (None: no classes), and true if trained with times from 0 to 1,000
-instead of 4,000."""
 
 
 class CosineDDIM:
-    """Deterministic DDIM on `steps` of the trained timesteps, with the interface of diffusers'
-    schedulers.
+    """Deterministic DDIM with the interface of diffusers' schedulers.
 
-    `alpha_bar` is ᾱ, float64 (TRAINED,): the share of the image's variance at each trained
-    timestep.
+    Attributes:
+        alpha_bar: ᾱ, the share of the image's variance at each trained timestep, float64
+            (TRAINED,).
+        timesteps: the chosen timesteps, from the noisiest down.
     """
 
     init_noise_sigma = 1.0
@@ -68,7 +70,8 @@ class CosineDDIM:
     def set_timesteps(self, steps: int) -> None:
         """Choose `steps` of the trained timesteps.
 
-        Raise APIError if the spacing cannot give exactly that number.
+        Raises:
+            APIError: the spacing cannot give exactly that number.
         """
         import torch
 
@@ -88,19 +91,17 @@ class CosineDDIM:
     def step(
         self, output: Tensor, timestep: int, x: Tensor, generator: Any = None
     ) -> SimpleNamespace:
-        """Return as `prev_sample` the predicted image, cut to [−1, 1], with as much noise as the
-        next timestep has.
+        """Return as `prev_sample` the noised images one timestep further down.
 
-        `output` is the predicted noise ε, n×c×h×w, in the noised images x; no random number is
-        drawn.
+        The image is predicted from `output`, the predicted noise ε (n×c×h×w), and cut to [−1, 1];
+        then it gets as much noise as the next timestep has. No random number is drawn.
         """
         now = self.alpha_bar[timestep]
         after = self._next[timestep]
         then = 1.0 if after is None else self.alpha_bar[after]
         image = ((x - math.sqrt(1 - now) * output) / math.sqrt(now)).clamp(-1, 1)
-        noise = (x - math.sqrt(now) * image) / math.sqrt(
-            1 - now
-        )  # the noise in x beside the cut image
+        # the noise in x beside the cut image, which differs from `output` where the cut changed it
+        noise = (x - math.sqrt(now) * image) / math.sqrt(1 - now)
         return SimpleNamespace(prev_sample=math.sqrt(then) * image + math.sqrt(1 - then) * noise)
 
 
@@ -115,43 +116,39 @@ def cosine(steps: int) -> Float64Array:
 
 
 def check_steps(steps: int, spacing: Spacing) -> None:
-    """Raise RecipeError if `steps` is not from 2 to 4,000, or the spacing cannot give that number
-    of timesteps.
-    """
+    """Raise RecipeError unless `steps` is from 2 to 4,000 and possible with this spacing."""
     if not 2 <= steps <= TRAINED:
-        raise RecipeError(f"steps is {steps}: it must lie from 2 to {TRAINED}.")
+        raise RecipeError(f"`steps` is {steps}. It must be from 2 to {TRAINED}.")
     respace(TRAINED, steps, spacing)
 
 
 def respace(total: int, steps: int, spacing: Spacing) -> list[int]:
-    """Return `steps` of the timesteps 0 … total−1, 2 ≤ `steps` ≤ `total`, ascending and evenly
-    spaced from 0 on.
+    """Return `steps` of the timesteps 0 … total−1, ascending and evenly spaced from 0.
 
-    `ends`: up to total−1, which is pure noise (`timestep_respacing` N of the published code).
-    `stride`: one every total/steps timesteps, rounded up (`ddimN` there), so the largest may lie
-    below total−1: for 10 steps of 4,000 it is 3,600, where the noised image still holds 2.4 % of
-    the image's variance.
+    `ends` goes up to total−1, which is pure noise (`timestep_respacing` N of the published code).
+    `stride` takes one every total/steps timesteps, rounded up (`ddimN` there), so the largest may
+    be below total−1: with 10 steps of 4,000 it is 3,600, where the noised image still holds 2.4 %
+    of the image's variance. `steps` lies from 2 to `total`.
 
     Raises:
         RecipeError: with `stride`, no whole distance gives exactly `steps` timesteps.
     """
     if spacing == "ends":
         apart = (total - 1) / (steps - 1)
-        return [
-            round(place) for place in accumulate(repeat(apart, steps - 1), initial=0.0)
-        ]  # summed, as published
+        # summed one by one, as in the published code: products may round to other timesteps
+        return [round(place) for place in accumulate(repeat(apart, steps - 1), initial=0.0)]
     timesteps = list(range(0, total, -(-total // steps)))
     if len(timesteps) != steps:
         raise RecipeError(
-            f"steps is {steps} and spacing is stride, but no whole stride cuts {total:,} timesteps "
-            f"into {steps}: take {len(timesteps)} steps, or spacing: ends."
+            f"No whole stride cuts {total:,} timesteps into {steps} steps. Take `steps: "
+            f"{len(timesteps)}`, or `spacing: ends`."
         )
     return timesteps
 
 
 @plugin
 class ImprovedFiles:
-    """A checkpoint and how its network was trained; see `ImprovedDiffusion`."""
+    """A checkpoint and how its network was trained, with the settings of `ImprovedDiffusion`."""
 
     model: str = "imagenet64_cond_270M_250K"
     spacing: Spacing = "ends"
@@ -163,7 +160,7 @@ class ImprovedFiles:
     def is_rescaled(self) -> bool:
         """True if the network takes times from 0 to 1,000.
 
-        If `rescaled` is None, the published name tells.
+        If `rescaled` is None, the published name decides.
         """
         return (
             _PUBLISHED.get(Path(self.model).stem, (None, False))[1]
@@ -172,8 +169,9 @@ class ImprovedFiles:
         )
 
     def find(self) -> Path:
-        """Return the file `model`, or a published checkpoint in torch.hub's folder, fetched unless
-        `offline`.
+        """Return the checkpoint's file.
+
+        A published checkpoint is looked for in torch.hub's folder, and fetched unless `offline`.
         """
         if self.model not in _PUBLISHED:
             file = Path(self.model).expanduser()
@@ -181,18 +179,24 @@ class ImprovedFiles:
                 return file
             names = ", ".join(_PUBLISHED)
             raise RecipeError(
-                f"model: there is no file '{self.model}'; put the checkpoint there, or name one of "
-                f"{names}."
+                f"`model`: there is no file '{self.model}'. Put the checkpoint there, or set "
+                f"`model` to one of {names}."
             )
         require_torch("diffusion", "A local diffusion model")
         name = f"{self.model}{TORCH}"
-        weights = Published(name, _PLACE + name, None, (f"{self.model}{SAFETENSORS}",), "model")
+        weights = Published(
+            name,
+            _PLACE + name,
+            None,
+            (f"{self.model}{SAFETENSORS}",),
+            "model",
+        )
         return find_published(weights, self.offline)
 
     def class_count(self) -> int | None:
-        """Return the number of classes, known for published names, else read from the weights.
+        """Return the number of classes, or None if the network takes no classes.
 
-        None: no classes.
+        It is known for published names, and otherwise read from the weights.
         """
         from adapters.diffusion.improved_unet import shape_of
 
@@ -201,9 +205,10 @@ class ImprovedFiles:
         return shape_of(read_weights(self.find())).classes
 
     def load(self, device: torch.device, precision: Precision, compile: bool = False) -> PixelModel:  # noqa: A002
-        """Return the network and DDIM on the cosine schedule.
+        """Return the network with DDIM on the cosine schedule.
 
-        RecipeError if the weights are missing or do not fit.
+        Raises:
+            RecipeError: the weights are missing or do not fit.
         """
         from adapters.diffusion.improved_unet import ImprovedUNet, shape_of
 
@@ -214,8 +219,7 @@ class ImprovedFiles:
         coarsest = 2 ** (len(shape.multipliers) - 1)
         if self.size % coarsest:
             raise RecipeError(
-                f"size is {self.size}: {file.name} works on images of a multiple of {coarsest} "
-                "pixels."
+                f"`size` is {self.size}. {file.name} needs a multiple of {coarsest} pixels."
             )
         network = ImprovedUNet(shape)
         fill(network, tensors, file)
@@ -224,23 +228,26 @@ class ImprovedFiles:
             network.compile()
         scale = 1000 / TRAINED if self.is_rescaled else 1.0
 
-        def unet(x: Tensor, time: Tensor, class_labels: Tensor | None) -> SimpleNamespace:
+        def unet(
+            x: Tensor,
+            time: Tensor,
+            class_labels: Tensor | None,
+        ) -> SimpleNamespace:
             return SimpleNamespace(
                 sample=network(x, (time.float() * scale).expand(len(x)), class_labels)
             )
 
-        parts: tuple[Any, Any] = (
-            unet,
-            CosineDDIM(self.spacing),
-        )  # called as diffusers' networks and schedulers are
+        # both have the call of diffusers' networks and schedulers
+        parts: tuple[Any, Any] = (unet, CosineDDIM(self.spacing))
         return PixelModel(
             *parts, (3, self.size, self.size), device, dtype, shape.classes, afresh=False
         )
 
 
 def is_improved(model: str) -> bool:
-    """Return true if a checkpoint is of improved diffusion, by its published name, the ending .pt,
-    or its tensors.
+    """Return true if a model is a checkpoint of improved diffusion.
+
+    This is told by its published name, the ending .pt, or its tensors.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -265,9 +272,9 @@ class ImprovedDiffusion(ImprovedFiles, OfClasses):
 
     Images are drawn at 64×64×3 (or `size`). At degree v the parent is noised to the timestep where
     the last ⌊v·steps⌋ DDIM steps start, and these steps are run: the paper's "timestep 98 of 100"
-    is degree 0.98. Degree 0 is the parent itself. At degree 1, too, the parent is noised, to the
-    start of all steps: spacing `ends` leaves only its class; `stride` leaves a trace of the parent,
-    which guides the paper's Camelyon17 run at its "timestep 10 of 10".
+    is degree 0.98. Degree 0 is the parent itself. Degree 1 also noises the parent, to the start of
+    all steps: with spacing `ends` only its class remains, with `stride` a trace of the parent
+    remains. The paper's Camelyon17 run uses that trace at its "timestep 10 of 10".
 
     Conditions, for a network with classes: `api_class`, int64, drawn by each sample's seed;
     variations inherit it. If `image_size` is not `size`, also `drawn`: each sample as the network
@@ -275,18 +282,18 @@ class ImprovedDiffusion(ImprovedFiles, OfClasses):
 
     Args:
         model: imagenet64_cond_270M_250K, imagenet64_uncond_100M_1500K, or a checkpoint's file (.pt,
-            .safetensors) of a network trained with 4,000 timesteps on the cosine schedule, from the
-            current folder.
-        steps: DDIM steps, 2 … 4,000; or a list with one number for each iteration, of which new
-            samples take the first.
-        spacing: which of the 4,000 timesteps the steps take: `ends`, evenly from the first to the
+            .safetensors), relative to the current folder. The network must have been trained with
+            4,000 timesteps on the cosine schedule.
+        steps: DDIM steps, 2 … 4,000, or a list with one number per iteration. New samples use the
+            first number.
+        spacing: which of the 4,000 timesteps the steps use: `ends`, evenly from the first to the
             last (the paper's CIFAR-10), or `stride`, a whole number apart (the paper's Camelyon17).
-        rescaled: whether the network was trained with `rescale_timesteps`; None: it was if the
-            published checkpoint of the model's name was.
+        rescaled: whether the network was trained with `rescale_timesteps`. None: as the published
+            checkpoint of that name.
         size: height and width in pixels that the network was trained on.
-        image_size: height and width of the samples in pixels, for the embedding and for the result;
-            what the network draws is resized to it (bicubic). Give the private images' size if it
-            is not `size`. None: `size`.
+        image_size: height and width of the samples in pixels, for the embedding and for the result.
+            The network's images are resized to it (bicubic). Set it to the private images' size if
+            that is not `size`. None: `size`.
 
     Raises:
         RecipeError: a setting is out of range.
@@ -300,10 +307,15 @@ class ImprovedDiffusion(ImprovedFiles, OfClasses):
         side = self.size if self.image_size is None else self.image_size
         network_size = (self.size, self.size)
         drawn_size = None if side == self.size else network_size
-        self.info = replace(self.info, shape=(side, side, 3), drawn=network_size, kept=drawn_size)
+        self.info = replace(
+            self.info,
+            shape=(side, side, 3),
+            drawn=network_size,
+            kept=drawn_size,
+        )
         for steps in numbers_of(self.steps):
             check_steps(steps, self.spacing)  # refused now, not at the first sample
-        self._side, self._look_up = side, cache(self.class_count)
+        self._side = side
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
@@ -314,30 +326,20 @@ class ImprovedDiffusion(ImprovedFiles, OfClasses):
     def _load(self, device: torch.device) -> PixelModel:
         return self.load(device, self.precision, self.compile)
 
-    def _job(self, degree: float | None, iteration: int) -> Job:
-        return Job(of_iteration("steps", self.steps, iteration), degree)
-
+    @property
     def _shape(self) -> ImageShape:
         return self.size, self.size, 3
 
-    def _class_count(self) -> int | None:
-        with self._lock:
-            return self._look_up()
-
-    def _draw(self, labels: Sequence[str], seeds: Seeds) -> Labels | None:
-        count = self._class_count()
-        return (
-            None
-            if count is None
-            else ((seeds >> np.uint64(16)) % np.uint64(count)).astype(np.int64)
-        )
+    @cached_property
+    def _classes(self) -> Classes:
+        return Classes(self.model, self.class_count(), ())
 
     def _answer(
-        self, job: Job, seeds: Seeds, images: Sequence[Pixels | None], classes: Labels | None
+        self, job: Job, seeds: Seeds, images: Sequence[Pixels | None], classes: Int64Array | None
     ) -> Answer:
         """Return samples of `image_size`.
 
-        If `size` differs, the condition `drawn` holds the images as drawn.
+        If that is not `size`, the condition `drawn` holds the images as drawn.
         """
         answer = super()._answer(job, seeds, images, classes)
         if self._side == self.size:

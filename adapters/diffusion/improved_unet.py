@@ -1,16 +1,15 @@
-"""The network of "Improved Denoising Diffusion Probabilistic Models" (Nichol & Dhariwal 2021), for
-its checkpoints.
+"""The network of improved diffusion, for its published checkpoints.
 
-It predicts the noise ε in an image and, in three more channels, a step's variance, which DDIM does
-not need. Two things differ from diffusers' UNet2DModel: the number of heads is the same at every
-width, and the rows of `qkv` lie head by head, within each head first q, then k, then v. Modules are
-named as the checkpoints name their tensors.
+Nichol & Dhariwal, "Improved Denoising Diffusion Probabilistic Models" (2021). It predicts the noise
+ε in an image and, in three more channels, a step's variance, which DDIM does not need. Two things
+differ from diffusers' UNet2DModel: the number of heads is the same at every width, and the rows of
+`qkv` are ordered by head, within each head first q, then k, then v. Modules are named as the
+checkpoints name their tensors.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,24 +33,23 @@ class Shape:
     # resolutions with attention, 0 being the full one; the coarsest has it in the middle anyway
     attention: tuple[int, ...]
     classes: int | None  # number of classes; None: the network takes none
-    outputs: int = 6  # output channels: 3, or 6 with the variance
+    outputs: int = 6  # 3 output channels, or 6 with the variance
 
 
 def shape_of(tensors: Mapping[str, Tensor]) -> Shape:
-    """Return the shape of a state dict's network.
+    """Return the shape of the network that a state dict belongs to.
 
-    Raise RecipeError if the weights are of another kind.
+    Raises:
+        RecipeError: the weights are of another kind.
     """
+    # A state dict has no settings, so they are read from the names and shapes of its tensors.
     try:
         channels = tensors["time_embed.0.weight"].shape[1]
         outputs = tensors["out.2.weight"].shape[0]
-        places = {
-            int(match[1]) for name in tensors if (match := re.match(r"input_blocks\.(\d+)\.", name))
-        }
-        halvings = sorted(
-            place for place in places if f"input_blocks.{place}.0.op.weight" in tensors
-        )
-        blocks = halvings[0] - 1 if halvings else max(places)
+        places = range(len(tensors))
+        halvings = [i for i in places if f"input_blocks.{i}.0.op.weight" in tensors]
+        residuals = [i for i in places if f"input_blocks.{i}.0.in_layers.2.weight" in tensors]
+        blocks = halvings[0] - 1 if halvings else residuals[-1]
         firsts = [1, *(place + 1 for place in halvings)]
         widths = [
             tensors[f"input_blocks.{first}.0.in_layers.2.weight"].shape[0] for first in firsts
@@ -63,9 +61,9 @@ def shape_of(tensors: Mapping[str, Tensor]) -> Shape:
         )
     except (KeyError, IndexError, ValueError) as error:
         raise RecipeError(
-            "The weights are not of an improved-diffusion network: give "
-            "imagenet64_cond_270M_250K.pt, imagenet64_uncond_100M_1500K.pt or another of that "
-            "code's."
+            "The weights are not those of an improved-diffusion network. Use "
+            "imagenet64_cond_270M_250K.pt, imagenet64_uncond_100M_1500K.pt or another "
+            "checkpoint of that code."
         ) from error
     labels = tensors.get("label_emb.weight")
     classes = None if labels is None else int(labels.shape[0])
@@ -75,7 +73,7 @@ def shape_of(tensors: Mapping[str, Tensor]) -> Shape:
 
 
 class ImprovedUNet(nn.Module):
-    """Predict ε from a noised image and its time.
+    """A network that predicts ε from a noised image and its time.
 
     Weights with six outputs also predict the step's variance.
     """
@@ -85,7 +83,11 @@ class ImprovedUNet(nn.Module):
         self.shape = shape
         width = shape.channels
         time = 4 * width
-        self.time_embed = nn.Sequential(nn.Linear(width, time), nn.SiLU(), nn.Linear(time, time))
+        self.time_embed = nn.Sequential(
+            nn.Linear(width, time),
+            nn.SiLU(),
+            nn.Linear(time, time),
+        )
         if shape.classes is not None:
             self.label_emb = nn.Embedding(shape.classes, time)
         self.input_blocks = nn.ModuleList([_Stage(nn.Conv2d(3, width, 3, padding=1))])
@@ -95,7 +97,13 @@ class ImprovedUNet(nn.Module):
                 self.input_blocks.append(_Stage(_halve(width)))
                 skips.append(width)
             for _ in range(shape.blocks):
-                stage, width = _stage(shape, level, width, multiplier * shape.channels, time)
+                stage, width = _stage(
+                    shape,
+                    level,
+                    width,
+                    multiplier * shape.channels,
+                    time,
+                )
                 self.input_blocks.append(_Stage(*stage))
                 skips.append(width)
         self.middle_block = _Stage(
@@ -114,9 +122,15 @@ class ImprovedUNet(nn.Module):
             _norm(width), nn.SiLU(), nn.Conv2d(width, shape.outputs, 3, padding=1)
         )
 
-    def forward(self, x: Tensor, times: Tensor, classes: Tensor | None = None) -> Tensor:
-        """Return n×outputs×h×w for noised images x, n×3×h×w in about [−1, 1], at times (n,) in the
-        trained scale.
+    def forward(
+        self,
+        x: Tensor,
+        times: Tensor,
+        classes: Tensor | None = None,
+    ) -> Tensor:
+        """Return n×outputs×h×w for noised images x, n×3×h×w in about [−1, 1].
+
+        `times` (n,) are in the scale of the training.
         """
         time = self.time_embed(waves(times, self.shape.channels).to(x.dtype))
         if self.shape.classes is not None:
@@ -133,8 +147,9 @@ class ImprovedUNet(nn.Module):
 
 
 def waves(times: Tensor, width: int) -> Tensor:
-    """Return float32, n×width: cosines, then sines, of the times at frequencies from 1 down to
-    about 1/10,000.
+    """Return the cosines, then the sines, of the times, float32 n×width.
+
+    The frequencies go from 1 down to about 1/10,000.
     """
     half = width // 2
     frequencies = torch.exp(
@@ -145,7 +160,7 @@ def waves(times: Tensor, width: int) -> Tensor:
 
 
 class _Stage(nn.ModuleList):
-    """Modules one after the other. Residual blocks take the time (and the class), too."""
+    """Modules that run one after the other, of which residual blocks also take the time."""
 
     def __init__(self, *modules: nn.Module) -> None:
         super().__init__(modules)
@@ -159,9 +174,7 @@ class _Stage(nn.ModuleList):
 def _stage(
     shape: Shape, level: int, inputs: int, outputs: int, time: int
 ) -> tuple[list[nn.Module], int]:
-    """Return a residual block, attention at the levels that have it, and the channels that come
-    out.
-    """
+    """Return a residual block, attention at the levels that have it, and the output channels."""
     block: list[nn.Module] = [_Residual(inputs, outputs, time)]
     return block + ([_Attention(outputs)] if level in shape.attention else []), outputs
 
@@ -173,7 +186,7 @@ def _norm(channels: int) -> nn.GroupNorm:
 class _Residual(nn.Module):
     """Two convolutions and a skip connection.
 
-    The embedding of time and class scales and shifts what lies between.
+    The embedding of time and class scales and shifts the values between the convolutions.
     """
 
     def __init__(self, inputs: int, outputs: int, time: int) -> None:
@@ -195,7 +208,7 @@ class _Residual(nn.Module):
 
 
 class _Attention(nn.Module):
-    """Every place of an image attends to every other, in four heads."""
+    """Attention in four heads between all places of an image."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -206,10 +219,15 @@ class _Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         n, channels, height, width = x.shape
         flat = x.reshape(n, channels, height * width)
-        heads = self.qkv(self.norm(flat)).reshape(n, HEADS, 3, channels // HEADS, height * width)
-        q, k, v = (
-            part.transpose(2, 3).contiguous() for part in heads.unbind(dim=2)
-        )  # else no fused kernel is used
+        heads = self.qkv(self.norm(flat)).reshape(
+            n,
+            HEADS,
+            3,
+            channels // HEADS,
+            height * width,
+        )
+        # contiguous, because torch uses no fused kernel otherwise
+        q, k, v = (part.transpose(2, 3).contiguous() for part in heads.unbind(dim=2))
         values = functional.scaled_dot_product_attention(q, k, v).transpose(2, 3)
         out: Tensor = flat + self.proj_out(values.reshape(n, channels, height * width))
         return out.reshape(x.shape)
@@ -221,9 +239,7 @@ def _halve(channels: int) -> nn.Module:
 
 
 def _double(channels: int) -> nn.Module:
-    """Return layers that double the resolution: each pixel is repeated, then a convolution
-    follows.
-    """
+    """Return layers that double the resolution: repeat each pixel, then convolve."""
     return nn.Sequential(
         OrderedDict(
             up=nn.Upsample(scale_factor=2.0), conv=nn.Conv2d(channels, channels, 3, padding=1)

@@ -1,6 +1,4 @@
-"""The items that a diffusion model makes, their jobs and seeds, and the number of steps that a
-degree runs.
-"""
+"""The items that a diffusion model makes, their jobs, seeds and numbers of steps."""
 
 from __future__ import annotations
 
@@ -24,12 +22,13 @@ Pixels = UInt8Array
 Outcome = Pixels | Refused | Failed
 Number = TypeVar("Number", int, float)
 
-_HEADER = (
-    24  # bytes before the words in the state of torch's Mersenne Twister: seed, left, seeded, next
-)
+GRID = 8  # pixels per side that a latent of a text-to-image model stands for
+
+# bytes before the words in the state of torch's Mersenne Twister: seed, left, seeded, next
+_HEADER = 24
 _WORDS = 624
 _LOST = Failed(
-    "the model's image holds values that are no numbers (precision fp32 or bf16 may heal it)"
+    "the model's image has values that are not numbers (`precision: fp32` or `bf16` may help)"
 )
 
 
@@ -46,8 +45,12 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """One image to make: its seed (uint64), the parent to vary if any (uint8 h×w×c), and the prompt
-    or class.
+    """One image to make.
+
+    Attributes:
+        seed: uint64.
+        image: the parent to vary, uint8 h×w×c; None: draw a new image.
+        api_class: the model's class, for a model with classes.
     """
 
     job: Job
@@ -56,6 +59,11 @@ class Item:
     prompt: str = ""
     negative_prompt: str = ""
     api_class: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Height, width and channels of the parent, or nothing without a parent."""
+        return () if self.image is None else self.image.shape
 
 
 def tensors(images: Pixels, device: torch.device) -> torch.Tensor:
@@ -68,13 +76,12 @@ def tensors(images: Pixels, device: torch.device) -> torch.Tensor:
 def outcomes_of(images: torch.Tensor) -> list[Outcome]:
     """Return the pixels of images, n×h×w×c in [0, 1].
 
-    Failed for one that holds values that are no numbers.
+    An image that holds NaN or infinity becomes Failed.
     """
     finite = images.isfinite().flatten(1).all(dim=1).tolist()
+    # to bytes before they leave the GPU, so that less is copied
     levels = (images.nan_to_num() * 255).round().clamp(0, 255).byte()
-    pixels: Pixels = (
-        levels.contiguous().cpu().numpy()
-    )  # as bytes, so that less is copied from a GPU
+    pixels: Pixels = levels.contiguous().cpu().numpy()
     return [image if good else _LOST for image, good in zip(pixels, finite, strict=True)]
 
 
@@ -88,22 +95,23 @@ class Model(Protocol):
     def vary(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
         """Noise the items' images to `job.degree`, in (0, 1], and denoise them.
 
-        One outcome per item.
+        Return one outcome per item.
         """
         ...
 
 
 def of_iteration(name: str, setting: Number | list[Number], iteration: int) -> Number:
-    """Return a setting's value in an iteration, from 1 on.
+    """Return a setting's value in an iteration, counted from 1.
 
-    Raise RecipeError if its list has no such entry.
+    Raises:
+        RecipeError: the list has no entry for the iteration.
     """
     if not isinstance(setting, list):
         return setting
     if not 1 <= iteration <= len(setting):
         raise RecipeError(
-            f"{name} has {len(setting)} entries, and none for iteration {iteration}: give {name} "
-            "one number, or one for each iteration."
+            f"`{name}` has {len(setting)} entries, but iteration {iteration} needs one more. "
+            f"Give `{name}` one number, or one per iteration."
         )
     return setting[iteration - 1]
 
@@ -116,54 +124,50 @@ def numbers_of(setting: Number | list[Number]) -> list[Number]:
 def steps_run(steps: int, degree: float) -> int:
     """Return ⌊steps·degree⌋, the denoising steps of a degree in (0, 1].
 
-    Raise APIError if there are none.
+    Raises:
+        APIError: no step is left.
     """
-    run = _share(steps, degree)
+    run = math.floor(steps * degree + 1e-9)  # 100·0.58 is 57.99… in floating point
     if run < 1:
         raise APIError(
-            f"Degree {degree:g} of {steps} steps leaves no denoising step to run: {_remedy(steps)}"
+            f"Degree {degree:g} of {steps} steps leaves no denoising step to run. Take a degree "
+            f"of at least {1 / steps:.3g}, or more steps."
         )
     return run
 
 
 def describe_steps(steps: int, degree: float) -> str:
-    """Describe a degree in [0, 1] for `pe plan`. Raise RecipeError if it leaves no step to run."""
+    """Describe a degree in [0, 1] for `pe plan`.
+
+    Raises:
+        RecipeError: the degree leaves no step to run.
+    """
     if degree == 0:
         return "the parent itself"
     if degree == 1:
         return f"a new sample of the parent's condition, all {steps} steps"
-    run = _share(steps, degree)
-    if not run:
-        raise RecipeError(
-            f"evolution.degree is {degree:g}, and of {steps} steps that leaves none to run: "
-            f"{_remedy(steps)}"
-        )
+    try:
+        run = steps_run(steps, degree)
+    except APIError as error:
+        raise RecipeError(f"`evolution.degree`: {error}") from error
     return f"noised and denoised, the last {run} of {steps} steps"
-
-
-def _share(steps: int, degree: float) -> int:
-    return math.floor(steps * degree + 1e-9)  # 100·0.58 is 57.99… in floating point
-
-
-def _remedy(steps: int) -> str:
-    return f"take a degree of at least {1 / steps:.3g}, or more steps."
 
 
 def torch_rng(seed: int) -> torch.Generator:
     """Return a generator on the CPU for a seed of 64 bits, whatever the model's device.
 
-    torch's `manual_seed` heeds the lower 32 bits alone, so that among 100,000 items one or two
-    would be made from the noise of another; the state is filled from all 64 instead.
+    torch's `manual_seed` uses only the lower 32 bits, so one or two of 100,000 items would share
+    the noise of another. Here all 64 bits fill the state.
 
     Raises:
-        PluginError: this version of torch keeps the state in another form.
+        PluginError: this version of torch keeps its state in another form.
     """
     _check_form()
     return _fill(np.random.Philox(key=seed).random_raw(_WORDS) >> np.uint64(32))
 
 
 def normals(shape: Sequence[int], generators: Sequence[torch.Generator]) -> torch.Tensor:
-    """Draw standard normals, float32 n×shape on the CPU. Row i comes from generator i."""
+    """Draw standard normals, float32 n×shape on the CPU, row i from generator i."""
     import torch
 
     return torch.stack(
@@ -184,9 +188,7 @@ def _fill(words: UInt64Array) -> torch.Generator:
 
 @cache
 def _check_form() -> None:
-    """Raise PluginError unless torch draws from a state of `_fill` as NumPy's Mersenne Twister
-    does.
-    """
+    """Raise PluginError unless torch draws from the state of `_fill` as NumPy does."""
     import torch
 
     words = np.arange(1, _WORDS + 1, dtype=np.uint64)
@@ -199,7 +201,7 @@ def _check_form() -> None:
     draws = torch.empty(_WORDS, dtype=torch.int64).random_(0, bound, generator=_fill(words)).numpy()
     if not np.array_equal(draws, twister.random_raw(_WORDS) % bound):
         raise PluginError(
-            f"torch {torch.__version__} keeps the state of its random numbers in a form that is "
-            "not known here, so seeds would not be obeyed: install the version of torch that "
+            f"torch {torch.__version__} keeps the state of its random numbers in an unknown "
+            "form, so seeds would have no effect. Install the version of torch that "
             "constraints.txt names."
         )

@@ -1,25 +1,21 @@
-"""A text-to-image model: its settings, and its weights, found, described by their index, and loaded
-as one pipeline.
-"""
+"""A text-to-image model's settings and files, and how they are loaded as one pipeline."""
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
 
 from adapters.diffusion.description import Description, Way, describe_pipeline, pipeline_class
 from adapters.diffusion.vary import Sampler
 from adapters.diffusion.weights import (
     add_lora,
-    cached_model,
-    local_model,
-    lora_of,
     model_folder,
+    model_here,
     read_config,
     require_diffusers,
 )
@@ -37,8 +33,7 @@ GGUF = ".gguf"
 Offload = Literal["none", "model", "sequential", "group"]
 MEMORY_SETTINGS = ("vae_slicing", "vae_tiling", "offload")
 Dtypes = dict[str, "torch.dtype"]
-"""Part of a pipeline → type of its tensors; the key `default` is for all parts that are not
-named."""
+"""Part of a pipeline → type of its tensors, with the key `default` for all other parts."""
 
 
 @plugin
@@ -46,43 +41,43 @@ class TextSettings:
     """A text-to-image model of diffusers.
 
     Args:
-        model: a folder in diffusers' format (from the current folder, if relative), or a repository
-            of the Hugging Face hub (OWNER/NAME).
-        arguments: more inputs of the pipeline's call, named as in diffusers, such as
+        model: a folder in diffusers' format (relative to the current folder), or a repository of
+            the Hugging Face hub (OWNER/NAME).
+        arguments: more inputs of the pipeline's call, with diffusers' names, such as
             max_sequence_length, true_cfg_scale or image_guidance_scale.
-        vary: noise (img2img; strength = degree), instruction (editing, told in words), meaning (an
-            image prompt, whose scale is 1 − degree) or structure (a ControlNet, whose scale is 1 −
-            degree); None: the way that `wordings`, `ip_adapter` or `controlnet` is given for, else
+        vary: noise (img2img, strength = degree), instruction (editing, told in words), meaning (an
+            image prompt with the scale 1 − degree) or structure (a ControlNet with the scale 1 −
+            degree). None: the way that `wordings`, `ip_adapter` or `controlnet` belongs to, else
             the first that the model can do.
-        variation_model: another model, for variations only: a folder or a repository.
-        wordings: for vary: instruction: degree → text; a degree is put in the text of the first
-            entry at or above it, in which `{prompt}` becomes the sample's own prompt. None: the
-            shipped ones.
-        ip_adapter: for vary: meaning: the arguments of diffusers' load_ip_adapter:
+        variation_model: another model for variations only: a folder or a repository.
+        wordings: for `vary: instruction`: degree → text. A degree uses the text of the first entry
+            at or above it, in which `{prompt}` becomes the sample's own prompt. None: the shipped
+            texts.
+        ip_adapter: for `vary: meaning`: the arguments of diffusers' load_ip_adapter:
             pretrained_model_name_or_path_or_dict, subfolder, weight_name, image_encoder_folder.
-        controlnet: for vary: structure: a folder or a repository.
-        control: what the ControlNet is shown of a parent: image (the parent), canny (its edges), or
+        controlnet: for `vary: structure`: a folder or a repository.
+        control: what the ControlNet sees of a parent: image (the parent), canny (its edges), or
             module:function, which takes and returns a PIL image.
         sampler: own (the model's), ddim, euler, euler_ancestral, dpm_solver or lcm.
-        safety_checker: keep the model's safety checker, if it has one; images that it finds unsafe
+        safety_checker: keep the model's safety checker, if it has one. Images that it finds unsafe
             count as refused.
-        pipeline: a class of pipelines of your own, as module:Class, in place of the one that the
-            model names.
-        single_file: a checkpoint in one .safetensors file; `model` then needs to hold
-            configurations only.
+        pipeline: your own class of pipelines, as module:Class, in place of the one that the model
+            names.
+        single_file: a checkpoint in one .safetensors file. `model` then needs only the
+            configurations.
         components: part → a folder, a repository, or a .safetensors or .gguf file in place of the
             model's part.
         lora: a .safetensors file, a folder, or a repository (OWNER/NAME or OWNER/NAME/FILE); a list
             of these; or each with its weight.
         quantization: the arguments of diffusers' PipelineQuantizationConfig: quant_backend,
             quant_kwargs and components_to_quantize.
-        precision_of: part → the part's precision, where it differs from `precision`.
+        precision_of: part → the part's precision, if it is not `precision`.
         vae_slicing: decode images one at a time, which saves memory. None: only in batches of more
             than 4.
         vae_tiling: decode an image tile by tile, which saves memory.
-        offload: what is on the card at once: all (none), a part (model), a few blocks (group), or
-            layers (sequential).
-        revision: commit, tag or branch of the repository `model`; None: the newest.
+        offload: what is on the GPU at the same time: everything (none), one part (model), a few
+            blocks (group), or single layers (sequential).
+        revision: commit, tag or branch of the repository `model`. None: the newest.
         variant: which variant of the weight files to read, such as fp16.
         offline: fetch nothing.
 
@@ -121,9 +116,10 @@ class TextFiles:
     config: TextSettings
 
     def folder(self) -> Path:
-        """Return the folder with the model, fetched if need be.
+        """Return the folder with the model, and fetch it if need be.
 
-        RecipeError if that fails, or it holds no pipeline.
+        Raises:
+            RecipeError: it cannot be fetched, or it holds no pipeline.
         """
         require_diffusers("diffusers")
         return self._check(
@@ -131,16 +127,15 @@ class TextFiles:
         )
 
     def description(self) -> Description | None:
-        """Describe the model by its index alone. None: it is not on this machine yet."""
-        folder = local_model(self.config.model) or cached_model(
-            self.config.model, self.config.revision
-        )
+        """Describe the model by its index alone, or return None if it is not here yet."""
+        folder = model_here(self.config.model, self.config.revision)
         return None if folder is None else describe_pipeline(self._kind(self._check(folder)))
 
     def load(self, dtypes: Dtypes) -> Any:
-        """Return the pipeline on the CPU, with all its parts.
+        """Return the pipeline with all its parts on the CPU.
 
-        Raise RecipeError if a file is missing or damaged.
+        Raises:
+            RecipeError: a file is missing or damaged.
         """
         from safetensors import SafetensorError
 
@@ -149,6 +144,7 @@ class TextFiles:
         components = config.components or {}
         kind: Any = self._kind(folder)
         index = read_config(folder / INDEX)
+        # Diffusers would ask for parts that the model was published without.
         parts: dict[str, Any] = {
             name: None for name, classes in index.items() if classes == [None, None]
         }
@@ -161,23 +157,25 @@ class TextFiles:
                     for name, place in components.items()
                 }
                 pipeline = self._pipeline(kind, folder, dtypes, parts)
-                add_lora(pipeline, lora_of(config.lora), config.model, config.offline)
+                if config.lora:
+                    add_lora(pipeline, config.lora, config.model, config.offline)
         except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
             for place in (*components.values(), config.single_file or folder):
                 check_whole(place)
-            is_fetched = local_model(config.model) is None
-            remedy = (
-                "fetch it anew with all its .safetensors files"
-                if is_fetched
-                else "put the whole model there"
-            )
             raise RecipeError(
-                f"The model {config.model} in {folder} cannot be loaded ({words_of_error(error)}): "
-                f"{remedy}."
+                f"The model {config.model} in {folder} cannot be loaded "
+                f"({words_of_error(error)}). Put the whole model there, with all its "
+                ".safetensors files."
             ) from error
         return pipeline
 
-    def _pipeline(self, kind: Any, folder: Path, dtypes: Dtypes, parts: dict[str, Any]) -> Any:
+    def _pipeline(
+        self,
+        kind: Any,
+        folder: Path,
+        dtypes: Dtypes,
+        parts: dict[str, Any],
+    ) -> Any:
         from diffusers import PipelineQuantizationConfig
         from diffusers.loaders.single_file_utils import SingleFileComponentError
 
@@ -185,10 +183,16 @@ class TextFiles:
         if self.config.single_file is not None:
             file = _existing(self.config.single_file, "single_file", SAFETENSORS)
             try:
-                return kind.from_single_file(str(file), config=str(folder), **common, **parts)
+                return kind.from_single_file(
+                    str(file),
+                    config=str(folder),
+                    **common,
+                    **parts,
+                )
             except SingleFileComponentError as error:
                 raise RecipeError(
-                    f"single_file: '{file}' lacks a part: name its place under components."
+                    f"`single_file`: '{file}' lacks a part of the model. Name a place for that "
+                    "part in `components`."
                 ) from error
         if self.config.quantization is not None:
             parts = parts | {
@@ -198,11 +202,18 @@ class TextFiles:
             str(folder), use_safetensors=True, variant=self.config.variant, **common, **parts
         )
 
-    def _part(self, name: str, place: str, index: Mapping[str, Any], dtypes: Dtypes) -> Any:
+    def _part(
+        self,
+        name: str,
+        place: str,
+        index: Mapping[str, Any],
+        dtypes: Dtypes,
+    ) -> Any:
         """Return the pipeline's part `name`, loaded from `place` instead of the model's folder."""
         import diffusers
         import transformers
 
+        # The index tells the part's class. Names from a file are looked up in two libraries alone.
         library, kind_name = index.get(name) or ("", "")
         kind = getattr(
             {"diffusers": diffusers, "transformers": transformers}.get(str(library)),
@@ -210,9 +221,7 @@ class TextFiles:
             None,
         )
         if kind is None:
-            raise RecipeError(
-                f"components: '{self.config.model}' has no part {name} that could be replaced."
-            )
+            raise RecipeError(f"`components`: '{self.config.model}' has no part {name} to replace.")
         dtype = dtypes.get(name, dtypes["default"])
         options: dict[str, Any] = {"dtype": dtype, "local_files_only": self.config.offline}
         if Path(place).suffix not in (SAFETENSORS, GGUF):
@@ -230,31 +239,30 @@ class TextFiles:
                 str(read_config(folder / INDEX).get("_class_name")), self.config.model
             )
         place = self.config.pipeline
-        module, _, name = place.partition(":")
         try:
-            kind = getattr(importlib.import_module(module), name, None)
-        except ImportError as error:
+            kind: type = resolve_name(place)
+        except (ImportError, AttributeError, ValueError) as error:
             raise RecipeError(
-                f"pipeline: {module} cannot be imported ({error}): write module:Class."
+                f"`pipeline`: '{place}' cannot be imported ({error}). Write module:Class."
             ) from error
-        if not isinstance(kind, type) or not callable(getattr(kind, "from_pretrained", None)):
+        if not hasattr(kind, "from_pretrained"):
             raise RecipeError(
-                f"pipeline: '{place}' is no class of pipelines (with from_pretrained): write "
-                "module:Class."
+                f"`pipeline`: '{place}' is not a class of pipelines (with from_pretrained). "
+                "Write module:Class."
             )
         return kind
 
     def _check(self, folder: Path) -> Path:
         if (folder / INDEX).is_file():
             return folder
-        hint = (
-            "; a checkpoint in one file goes under single_file, beside a model with its "
-            "configurations"
-        )
-        where, hint = ("file", hint) if folder.is_file() else ("folder", "")
+        if folder.is_file():
+            raise RecipeError(
+                f"`model`: '{self.config.model}' is a file. Put it in `single_file`, and set "
+                "`model` to a model that has its configurations."
+            )
         raise RecipeError(
-            f"model: the {where} '{self.config.model}' is no pipeline in diffusers' format (no "
-            f"{INDEX}){hint}."
+            f"`model`: the folder '{self.config.model}' has no {INDEX}, so it is not a pipeline "
+            "in diffusers' format."
         )
 
     def _fetch(self) -> str:
@@ -270,9 +278,7 @@ class TextFiles:
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Switch off the libraries' progress bars, which would garble the run's output, in a block.
-
-    One thread at a time.
+    """Switch off the libraries' progress bars in a block, one thread at a time.
 
     The safety checker's warnings are switched off for good: an unsafe image is an outcome, which
     the run counts.
@@ -282,11 +288,8 @@ def quiet_loading() -> Iterator[None]:
 
     logging.getLogger("diffusers.models.modeling_utils").addFilter(_names_modules)
     logging.getLogger("diffusers.pipelines.stable_diffusion.safety_checker").setLevel(logging.ERROR)
-    bars = [
-        library
-        for library in (diffusers_bars, transformers_bars)
-        if library.is_progress_bar_enabled()
-    ]
+    libraries = (diffusers_bars, transformers_bars)
+    bars = [library for library in libraries if library.is_progress_bar_enabled()]
     for library in bars:
         library.disable_progress_bar()
     try:
@@ -297,18 +300,16 @@ def quiet_loading() -> Iterator[None]:
 
 
 def _names_modules(record: logging.LogRecord) -> bool:
-    """Return false, which drops the record, for SDXL's repeated warning about float32 modules that
-    names no module.
-    """
+    """Return false, which drops the record, for a warning of SDXL that names no modules."""
     return "should be kept in float32: []" not in record.getMessage()
 
 
 def _existing(path: str, setting: str, *endings: str) -> Path:
     if Path(path).suffix not in endings:
         raise RecipeError(
-            f"{setting} is '{path}': {' or '.join(endings)} is read, since other files may hold "
-            "code."
+            f"`{setting}` is '{path}'. Only {' and '.join(endings)} files are read, because "
+            "others may contain code."
         )
     if not Path(path).is_file():
-        raise RecipeError(f"{setting}: there is no file '{path}'.")
+        raise RecipeError(f"`{setting}`: there is no file '{path}'.")
     return Path(path)

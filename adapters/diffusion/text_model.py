@@ -1,6 +1,4 @@
-"""A text-to-image model: how it is loaded and set up on a device, and how its pipelines are
-called.
-"""
+"""A text-to-image model: how it is set up on a device, and how its pipelines are called."""
 
 from __future__ import annotations
 
@@ -40,13 +38,14 @@ if TYPE_CHECKING:
     import torch
 
 TRUE = "true_cfg_scale"
-"""Input for classifier-free guidance of a model whose `guidance_scale` is lacking, or distilled
-into the network."""
+"""Input for classifier-free guidance where `guidance_scale` is missing, or distilled into the
+network."""
 
 _PLAIN = "guidance_scale"
 _NEGATIVE = "negative_prompt"
+# A negative prompt that says nothing, for `true_cfg_scale`, which has no effect without one
 _NOTHING = " "
-"""A negative prompt that says nothing: without a negative prompt `true_cfg_scale` has no effect."""
+# inputs of a call that the adapter sets itself, so `arguments` may not name them
 _OURS = {
     "prompt",
     "negative_prompt",
@@ -57,13 +56,12 @@ _OURS = {
     "width",
     "image",
 }
-"""Inputs of a call that the adapter sets itself, so `arguments` may not name them."""
 
-# most images decoded at once: the autoencoder works at full size, and needs more memory than the
+# most images decoded at once: the autoencoder works at full size, and takes more memory than the
 # network
 _WHOLE = 4
 
-_UNSAFE = Refused("the model's safety checker took the image for unsafe")
+_UNSAFE = Refused("the model's safety checker found the image unsafe")
 
 
 class TextLoader:
@@ -91,16 +89,13 @@ class TextLoader:
     def way(self) -> Way:
         """The way to vary, by the recipe and the model's index.
 
-        If no index is here, the recipe's way or noise.
+        Without an index on this machine it is the recipe's way, or noise.
         """
         description = self._varying.description()
         return self._stated_way or "noise" if description is None else self._settle(description)
 
     def describe_degree(self, degree: float) -> str | None:
-        """Describe a degree of `way`.
-
-        None for 0, for 1, and for noise, whose degree is a number of steps.
-        """
+        """Describe a degree of `way`, or return None if it is 0, 1, or a number of steps."""
         way = self.way
         if way == "noise" or degree in (0, 1):
             return None
@@ -109,30 +104,29 @@ class TextLoader:
         )
 
     def check(self) -> None:
-        """Raise RecipeError if the models cannot do what the recipe wants, as far as indices on
-        this machine tell.
+        """Raise RecipeError if the models cannot do what the recipe wants.
+
+        Only indices that are on this machine are read.
         """
         drawing = self._files.description()
         varying = self._varying.description()
         if drawing is not None and drawing.text is None:
             raise RecipeError(
-                f"model: '{self._config.model}' ({drawing.kind.__name__}) makes no images from "
-                "text: name one that does, and this one under variation_model if it is to vary "
-                "them."
+                f"`model`: '{self._config.model}' ({drawing.kind.__name__}) cannot generate "
+                "images from text. Use a text-to-image model there, and put this one in "
+                "`variation_model` if it is to vary them."
             )
-        way = None if varying is None else self._settle(varying)
-        if (
-            drawing is not None
-            and drawing.text is not None
-            and varying is not None
-            and way is not None
-        ):
+        if varying is None:
+            return
+        way = self._settle(varying)
+        if drawing is not None and drawing.text is not None:
             self._check_arguments([drawing.text, varying.of(way)])
 
     def load(self, device: torch.device) -> TextModel:
         """Return the model on a device.
 
-        RecipeError if a file is damaged, or the model cannot do what is asked.
+        Raises:
+            RecipeError: a file is damaged, or the model cannot do what is asked.
         """
         require_diffusers("diffusers")
         self.check()
@@ -141,9 +135,9 @@ class TextLoader:
         self.check()  # again, of what was fetched
         if self.way != default_way:
             raise RecipeError(
-                f"model: '{self._varying.config.model}' varies by {self.way}, as its index tells "
-                f"now that it was fetched, and the plan was made for {default_way}: start again, "
-                f"or write vary: {self.way}."
+                f"`model`: '{self._varying.config.model}' varies images by {self.way}, but the "
+                f"plan assumed {default_way} before its index was fetched. Start again, or set "
+                f"`vary: {self.way}`."
             )
         dtypes = {part: dtype_on(device, each) for part, each in self._precisions.items()}
         base = self._load_parts(self._files, dtypes)
@@ -152,18 +146,14 @@ class TextLoader:
         varies = base if self._varying is self._files else self._load_parts(self._varying, dtypes)
         vary = self._set_up(varies, dtypes)
         text = vary.pipeline if type(vary.pipeline) is kind and varies is base else over(kind, base)
-        pipelines: list[Any] = list(
-            {id(each): each for each in (base, varies, text, vary.pipeline)}.values()
-        )
+        pipelines = _distinct([base, varies, text, vary.pipeline])
         for pipeline in pipelines:
             pipeline.set_progress_bar_config(disable=True)
         place(pipelines, device, self._config)
         if self._compile:
-            networks = [
-                getattr(each, "unet", None) or getattr(each, "transformer", None)
-                for each in pipelines
-            ]
-            for network in {id(each): each for each in networks if each is not None}.values():
+            networks = [getattr(each, "unet", None) for each in pipelines]
+            networks += [getattr(each, "transformer", None) for each in pipelines]
+            for network in _distinct(networks):
                 network.compile()
         return TextModel(text, vary, device, self._config)
 
@@ -174,7 +164,7 @@ class TextLoader:
 
     @property
     def _stated_way(self) -> Way | None:
-        """The way that the recipe names, or has a setting for. None: the recipe leaves it open."""
+        """The way that the recipe names or has a setting for, or None if it leaves it open."""
         config = self._config
         settings: dict[str, tuple[Way, object]] = {
             "wordings": ("instruction", config.wordings),
@@ -183,70 +173,70 @@ class TextLoader:
         }
         answer = config.vary
         for setting, (way, value) in settings.items():
-            if value is not None and way != (answer := answer or way):
+            if value is None:
+                continue
+            answer = answer or way
+            if way != answer:
                 raise RecipeError(
-                    f"{setting} is for vary: {way}, and vary is '{answer}': drop one."
+                    f"`{setting}` is for `vary: {way}`, but `vary` is '{answer}'. Remove one of "
+                    "them."
                 )
         return answer
 
     def _settle(self, description: Description) -> Way:
         """Return the way to vary.
 
-        RecipeError if the model cannot, or the recipe lacks a setting that the way needs.
+        Raises:
+            RecipeError: the model cannot vary so, or the recipe lacks a setting that the way needs.
         """
+        config = self._config
         able = description.ways
-        model = self._varying.config.model
-        name = description.kind.__name__
-        weights = str((self._config.ip_adapter or {}).get("weight_name", SAFETENSORS))
+        model = f"'{self._varying.config.model}' ({description.kind.__name__})"
+        weights = str((config.ip_adapter or {}).get("weight_name", SAFETENSORS))
         if not weights.endswith(SAFETENSORS):
             raise RecipeError(
-                f"ip_adapter.weight_name is '{weights}': only {SAFETENSORS} files are read, since "
-                "others may hold code."
+                f"`ip_adapter.weight_name` is '{weights}'. Only {SAFETENSORS} files are read, "
+                "because others may contain code."
             )
-        way = self._stated_way or next(
-            (each for each in able if not self._lack(each, description)), None
-        )
+        # What a way needs and the recipe lacks. Such a way is never chosen, but a recipe can ask
+        # for it, and then the message says what to add.
+        lacks: dict[Way, str] = {}
+        if config.controlnet is None:
+            lacks["structure"] = "a ControlNet. Set `controlnet`"
+        if config.ip_adapter is None and description.meaning is description.prompted_by_images:
+            lacks["meaning"] = "an IP-Adapter. Set `ip_adapter`"
+        way = self._stated_way or next((each for each in able if each not in lacks), None)
         if way is None or way not in able:
             cannot = "cannot answer VARIATION_API" if way is None else f"cannot vary by {way}"
             can = f"vary by {' or '.join(able)}" if able else "only draw"
             raise RecipeError(
-                f"model: '{model}' ({name}) {cannot}: in diffusers it can {can}, so name another "
-                "model under variation_model, or another way under vary."
+                f"`model`: {model} {cannot}. In diffusers it can {can}. Set `variation_model` "
+                "to another model, or `vary` to another way."
             )
-        if lack := self._lack(way, description):
-            raise RecipeError(f"vary: {way} with '{model}' ({name}) needs {lack}.")
+        if way in lacks:
+            raise RecipeError(f"`vary: {way}` with {model} needs {lacks[way]}.")
         if way == "structure":
-            control_of(self._config.control)
+            control_of(config.control)
         return way
 
-    def _lack(self, way: Way, description: Description) -> str | None:
-        """Return words for the setting that this way needs and the recipe lacks.
-
-        None: it lacks none.
-        """
-        config = self._config
-        if way == "structure" and config.controlnet is None:
-            return "a ControlNet: name one under controlnet"
-        if (
-            way == "meaning"
-            and config.ip_adapter is None
-            and description.meaning is description.prompted_by_images
-        ):
-            return "an IP-Adapter: name one under ip_adapter"
-        return None
-
     def _set_up(self, pipeline: Any, dtypes: Dtypes) -> Vary:
-        """Return the way to vary by a loaded pipeline, with the ControlNet, wordings or IP-Adapter
-        that it needs.
-        """
+        """Return the way to vary by a loaded pipeline, with all that it needs."""
+        from diffusers import AutoModel
         from safetensors import SafetensorError
 
+        # A pipeline class of the user's own is known only now, so the way is settled once more.
         description = describe_pipeline(type(pipeline))
         way = self._settle(description)
         kind = description.of(way)
         try:
             if way == "structure":
-                net = self._controlnet(dtypes["default"])
+                with quiet_loading():
+                    net = AutoModel.from_pretrained(
+                        self._config.controlnet,
+                        dtype=dtypes["default"],
+                        use_safetensors=True,
+                        local_files_only=self._config.offline,
+                    )
                 return ByStructure(
                     over(kind, pipeline, controlnet=net), control_of(self._config.control)
                 )
@@ -265,32 +255,19 @@ class TextLoader:
             adapter = (self._config.ip_adapter or {}).get("pretrained_model_name_or_path_or_dict")
             check_whole(self._config.controlnet or adapter or self._varying.config.model)
             raise RecipeError(
-                f"vary: {way} cannot be set up for '{self._varying.config.model}' "
+                f"`vary: {way}` cannot be set up for '{self._varying.config.model}' "
                 f"({words_of_error(error)})."
             ) from error
-
-    def _controlnet(self, dtype: Any) -> Any:
-        from diffusers import AutoModel
-
-        with quiet_loading():
-            return AutoModel.from_pretrained(
-                self._config.controlnet,
-                dtype=dtype,
-                use_safetensors=True,
-                local_files_only=self._config.offline,
-            )
 
     def _check_arguments(self, kinds: Sequence[type]) -> None:
         inputs = {name for kind in kinds for name in inputs_of(kind)}
         for name in self._arguments:
             if name in _OURS:
-                raise RecipeError(
-                    f"arguments: {name} is set by the adapter itself, so leave it out."
-                )
+                raise RecipeError(f"`arguments`: the adapter sets {name} itself. Remove it.")
             if name not in inputs:
                 classes = " or ".join(dict.fromkeys(kind.__name__ for kind in kinds))
                 raise RecipeError(
-                    f"arguments: {classes} takes no {name}; it takes "
+                    f"`arguments`: {classes} takes no {name}. It takes "
                     f"{', '.join(sorted(inputs - _OURS))}."
                 )
 
@@ -298,34 +275,45 @@ class TextLoader:
 class TextModel:
     """A pipeline that draws new images and one that varies images, on a device.
 
-    They may share weights, or be one.
-
-    Each call gets those of `arguments` that its pipeline takes.
+    They may share weights, or be the same. Each call gets those of `arguments` that its pipeline
+    takes.
     """
 
-    def __init__(self, text: Any, vary: Vary, device: torch.device, config: TextSettings) -> None:
+    def __init__(
+        self,
+        text: Any,
+        vary: Vary,
+        device: torch.device,
+        config: TextSettings,
+    ) -> None:
         self._text = text
         self._vary = vary
         self._device = device
         self._config = config
         self._more = config.arguments or {}
         self._is_engaged: Any = None
-        parts = (getattr(pipeline, "vae", None) for pipeline in (text, vary.pipeline))
-        self._autoencoders = [(part, _dtypes(part)) for part in parts if part is not None]
+        parts = _distinct([getattr(each, "vae", None) for each in (text, vary.pipeline)])
+        self._autoencoders = [(part, part.dtype) for part in parts]
 
     @property
     def heeds_negative_prompts(self) -> bool:
-        """True if a negative prompt has an effect, on new images and on variations."""
+        """True if a negative prompt has an effect on new images and on variations."""
         kinds = (type(self._text), type(self._vary.pipeline))
         return all(heeds_negative_prompts(inputs_of(kind), self._more) for kind in kinds)
 
     def sample(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
         """Draw new images of the items' prompts."""
-        return self._run(self._text, job, items, self._vary.arguments_of_new(len(items)))
+        return self._run(
+            self._text,
+            job,
+            items,
+            self._vary.arguments_of_new(len(items)),
+        )
 
     def vary(self, job: Job, items: Sequence[Item]) -> Sequence[Outcome]:
-        """Vary the items' images; at degree 1, where the parent would still leave a trace, draw new
-        ones.
+        """Vary the items' images.
+
+        At degree 1, where the parent would still leave a trace, draw new images.
         """
         assert job.degree is not None
         if job.degree == 1:
@@ -340,6 +328,7 @@ class TextModel:
     def _run(
         self, pipeline: Any, job: Job, items: Sequence[Item], more: Mapping[str, Any]
     ) -> Sequence[Outcome]:
+        # Pipelines share weights, so what one of them offloads must move when the other is called.
         if self._is_engaged is not pipeline:
             self._engage(pipeline)
             self._is_engaged = pipeline
@@ -349,7 +338,7 @@ class TextModel:
         negative = [item.negative_prompt for item in items]
         if any(negative) and not heeds_negative_prompts(inputs, self._more):
             raise RecipeError(
-                f"negative_prompt: {type(pipeline).__name__} has no use for one, so leave it out."
+                f"`negative_prompt` has no effect on {type(pipeline).__name__}. Remove it."
             )
         arguments = {
             "prompt": [item.prompt for item in items],
@@ -376,29 +365,24 @@ class TextModel:
             pipeline.enable_sequential_cpu_offload(device=self._device)
 
     def _slice(self, pipeline: Any, count: int) -> None:
-        """Set the next call to decode images one at a time (VAE slicing) if `count` > 4, unless the
-        recipe decides.
-        """
+        """Decode images one at a time (VAE slicing) if `count` > 4, unless the recipe decides."""
         autoencoder: Any = getattr(pipeline, "vae", None)
         if self._config.vae_slicing is None and hasattr(autoencoder, "use_slicing"):
             (autoencoder.enable_slicing if count > _WHOLE else autoencoder.disable_slicing)()
 
     def _restore(self) -> None:
-        """Give autoencoders their types back: Stable Diffusion XL decodes in float32, and a failure
-        leaves them so.
+        """Give autoencoders their types back after a failed call.
+
+        Stable Diffusion XL decodes in float32, and a failure leaves the autoencoder so.
         """
-        for autoencoder, dtypes in self._autoencoders:
-            if _dtypes(autoencoder) != dtypes:
-                for tensor, dtype in zip(_tensors(autoencoder), dtypes, strict=True):
-                    tensor.data = tensor.data.to(dtype)
+        for autoencoder, dtype in self._autoencoders:
+            if autoencoder.dtype != dtype:
+                autoencoder.to(dtype=dtype)
 
 
-def _tensors(network: Any) -> Sequence[torch.Tensor]:
-    return [*network.parameters(), *network.buffers()]
-
-
-def _dtypes(network: Any) -> Sequence[torch.dtype]:
-    return [tensor.dtype for tensor in _tensors(network)]
+def _distinct(objects: Sequence[Any]) -> list[Any]:
+    """Return each object once, without None."""
+    return list({id(each): each for each in objects if each is not None}.values())
 
 
 def _outcomes(answer: Any) -> Sequence[Outcome]:
@@ -419,8 +403,9 @@ def _outcomes(answer: Any) -> Sequence[Outcome]:
 
 
 def guidance_input(inputs: Inputs) -> str | None:
-    """Return `true_cfg_scale` if it is on by default, else `guidance_scale` if the pipeline has
-    that, else None.
+    """Return the name of the input for classifier-free guidance, or None.
+
+    It is `true_cfg_scale` if that is on by default, else `guidance_scale`.
     """
     true = inputs.get(TRUE)
     if true is not None and isinstance(true.default, int | float) and true.default > 1:
@@ -434,8 +419,9 @@ def guidance_of(
     negative: Sequence[str],
     arguments: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return a call's arguments for guidance (None: the pipeline's own scale) and for the negative
-    prompts.
+    """Return a call's arguments for guidance and negative prompts.
+
+    If `guidance` is None, the pipeline keeps its own scale.
     """
     name = guidance_input(inputs)
     values: dict[str, Any] = {} if guidance is None or name is None else {name: guidance}
@@ -455,16 +441,22 @@ def heeds_negative_prompts(inputs: Inputs, arguments: Mapping[str, Any]) -> bool
     return TRUE not in inputs or arguments.get(TRUE, inputs[TRUE].default) > 1
 
 
-def place(pipelines: Sequence[Any], device: torch.device, config: TextSettings) -> None:
-    """Put weights on the device or set up their offloading.
+def place(
+    pipelines: Sequence[Any],
+    device: torch.device,
+    config: TextSettings,
+) -> None:
+    """Put weights on the device, or set up their offloading.
 
-    Raise RecipeError if device or pipeline cannot do it.
+    Raises:
+        RecipeError: the device or the pipeline cannot do it.
     """
     offload = config.offload
     if offload != "none" and device.type == "cpu":
         raise RecipeError(
-            f"offload is '{offload}', but the model runs on the CPU already: leave it as none."
+            f"`offload` is '{offload}', but the model runs on the CPU. Set `offload: none`."
         )
+    # Pipelines share parts, and group offloading must be set up for a part only once.
     on_demand: list[Any] = []
     for pipeline in pipelines:
         if config.vae_slicing:
@@ -486,6 +478,7 @@ def _autoencoder(pipeline: Any, setting: str, switch: str) -> Any:
     autoencoder = getattr(pipeline, "vae", None)
     if not hasattr(autoencoder, switch):
         raise RecipeError(
-            f"{setting}: {type(pipeline).__name__} has no autoencoder that can, so leave it out."
+            f"`{setting}`: the autoencoder of {type(pipeline).__name__} cannot do this. Remove "
+            f"`{setting}`."
         )
     return autoencoder

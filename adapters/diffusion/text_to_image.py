@@ -1,5 +1,6 @@
-"""Local text-to-image models as generators: RANDOM_API draws from a prompt, VARIATION_API varies in
-four ways.
+"""Local text-to-image models as generators.
+
+RANDOM_API draws from a prompt, and VARIATION_API varies in four ways.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 from adapters.diffusion.description import degree_of
 from adapters.diffusion.engine import Engine, LocalDiffusion, answer_of_outcomes, parents_of
-from adapters.diffusion.items import Item, Job, Outcome, Pixels, numbers_of, of_iteration
+from adapters.diffusion.items import GRID, Item, Job, Outcome, Pixels, numbers_of, of_iteration
 from adapters.diffusion.text_files import MEMORY_SETTINGS, TextSettings
 from adapters.diffusion.text_model import TextLoader
 from adapters.prompts import PROMPT, Prompts, TextByLabel, Texts, prompts_of
@@ -30,32 +31,30 @@ from pe.plugins.protocols import (
 from pe.plugins.settings import Count
 from pe.plugins.specs import plugin
 
-_GRID = 8  # pixels per side that a latent stands for
-
 
 @plugin
 class TextToImage(TextSettings, LocalDiffusion):
-    """Text-to-image models on this machine: Stable Diffusion, SDXL, Flux, Qwen-Image, with LoRA
-    weights or without.
+    """Text-to-image models on this machine, such as Stable Diffusion, SDXL, Flux and Qwen-Image.
 
-    What a pipeline takes and how it can vary an image is read from its class; docs/diffusion.md has
-    a table. The model is loaded at the first request, once on each device. Degree 0 is the parent
-    itself, degree 1 a new image of the parent's prompt.
+    LoRA weights can be added. What a pipeline takes and how it can vary an image is read from its
+    class; docs/diffusion.md has a table. The model is loaded at the first request, once on each
+    device. Degree 0 is the parent itself, degree 1 a new image of the parent's prompt.
 
     Conditions: `prompt`, drawn for each new sample; variations inherit it.
 
     Args:
-        prompts: a text, a list to draw from, or either for each label; `{label}` in a text becomes
+        prompts: a text, a list to draw from, or either for each label. `{label}` in a text becomes
             the label.
-        negative_prompt: what images should not be like; or a text for each label.
-        steps: denoising steps of a new image; a variation by noise of degree v runs the last
-            ⌊v·steps⌋ of them. Or a list with one number for each iteration, of which new samples
-            take the first.
-        guidance: classifier-free guidance scale; or a list, as `steps`. None: the pipeline's own.
-        size: height and width at which the model draws, or one number for both; None: the model's
+        negative_prompt: what images should not be like, or a text for each label.
+        steps: denoising steps of a new image. A variation by noise of degree v runs the last
+            ⌊v·steps⌋ of them. Or a list with one number per iteration; new samples use the first.
+        guidance: scale of classifier-free guidance, or a list, as in `steps`. None: the pipeline's
             own.
-        image_size: height and width of the samples; what is drawn is resized to it. None: as drawn.
-        resize: how an image is brought to `image_size`.
+        size: height and width at which the model draws, or one number for both. None: the model's
+            own.
+        image_size: height and width of the samples, to which the drawn images are resized. None: as
+            drawn.
+        resize: how an image gets `image_size`.
         channels: 3, or 1 for grey samples.
 
     Raises:
@@ -91,28 +90,27 @@ class TextToImage(TextSettings, LocalDiffusion):
     chunk: Count = 64
 
     def __post_init__(self) -> None:
-        self._size, self._image_size = _pair(self.size), _pair(self.image_size)
-        if self._size is not None and any(side < _GRID or side % _GRID for side in self._size):
+        self._size = _pair(self.size)
+        self._image_size = _pair(self.image_size)
+        if self._size is not None and any(side < GRID or side % GRID for side in self._size):
             raise RecipeError(
-                f"size is {self._size}: a model draws multiples of {_GRID} pixels; see image_size, "
-                "too."
+                f"`size` is {self._size}, but a model draws multiples of {GRID} pixels. "
+                "`image_size` can be any size."
             )
         if self._image_size is not None and self._size is None:
             raise RecipeError(
-                "image_size is given, so give size, too: that at which the model draws."
+                "`image_size` needs `size`, the size at which the model draws. Set both."
             )
-        low = [
-            number
-            for number in ([] if self.guidance is None else numbers_of(self.guidance))
-            if number <= 1
-        ]
+        # Pipelines ignore negative prompts unless guided, and `arguments` may guide them otherwise.
+        scales = [] if self.guidance is None else numbers_of(self.guidance)
+        low = [scale for scale in scales if scale <= 1]
         self._negative = Prompts.negative(self.negative_prompt)
         setting = self.negative_prompt
         texts = [setting] if isinstance(setting, str) else setting.values()
         if any(texts) and low and not self.arguments:
             raise RecipeError(
-                f"negative_prompt has no effect at guidance {low[0]}: take one above 1, or leave "
-                "it out."
+                f"`negative_prompt` has no effect at guidance {low[0]}. Use a guidance above 1, "
+                "or remove it."
             )
         self._prompts = Prompts.of(self.prompts)
         self.info = replace(self.info, by_label=self._prompts.by_label)
@@ -127,23 +125,23 @@ class TextToImage(TextSettings, LocalDiffusion):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The capabilities of every local model, with degree `wording` where the model is told the
-        degree in words.
+        """The capabilities of every local model.
+
+        The degree is `wording` if the model is told the degree in words.
         """
         return replace(super().capabilities, degree=degree_of(self._loader.way))
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator.
 
-        Raise RecipeError if the model cannot vary as asked.
+        Raises:
+            RecipeError: the model cannot vary as asked.
         """
         words = self._loader.describe_degree(degree)
         return super().describe_degree(degree, iteration) if words is None else words
 
     def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise RecipeError if a label has no prompt, or none in a `negative_prompt` that is given
-        by label.
-        """
+        """Raise RecipeError if a label has no entry in `prompts` or `negative_prompt`."""
         self._prompts.check(labels)
         self._negative.check(labels)
 
@@ -154,9 +152,10 @@ class TextToImage(TextSettings, LocalDiffusion):
     def random_api(self, request: RandomRequest) -> Answer:
         """Draw new images of the items' prompts.
 
-        Raise RecipeError if the model cannot draw or vary as asked.
+        `DeviceEngine.make` lists more errors.
 
-        See `DeviceEngine.make` for the other errors.
+        Raises:
+            RecipeError: the model cannot draw or vary as asked.
         """
         return self._answer(request, self._job(None, 1), [None] * len(request))
 
@@ -171,7 +170,11 @@ class TextToImage(TextSettings, LocalDiffusion):
         images = [
             decode_image(image, size=self._size, resize=rule, channels=3) for image in parents
         ]
-        return self._answer(request, self._job(request.degree, request.iteration), images)
+        return self._answer(
+            request,
+            self._job(request.degree, request.iteration),
+            images,
+        )
 
     def _job(self, degree: float | None, iteration: int) -> Job:
         steps = of_iteration("steps", self.steps, iteration)
@@ -181,10 +184,7 @@ class TextToImage(TextSettings, LocalDiffusion):
         return Job(steps, degree, guidance, self._size)
 
     def _with_prompts(self, request: RandomRequest | VariationRequest) -> Conditions:
-        """Return the prompts that the request carries.
-
-        If it carries none, draw them by the seeds.
-        """
+        """Return the prompts that the request carries, or else prompts drawn by the seeds."""
         conditions = request.conditions
         return (
             conditions

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -32,10 +32,10 @@ _SCHEDULERS: dict[Sampler, str] = {
     "dpm_solver": "DPMSolverMultistepScheduler",
     "lcm": "LCMScheduler",
 }
+# prefix of the inputs that a combined pipeline hands to its prior
 _PRIOR = "prior_"
-"""Prefix of the inputs that a combined pipeline hands to its prior."""
+# the seed of the prior's noise is an item's seed XOR this
 _PRIORS_NOISE = 0x9E3779B97F4A7C15
-"""XOR with an item's seed gives the seed of the prior's noise."""
 
 
 @dataclass
@@ -51,9 +51,15 @@ class Vary:
     pipeline: Any
     alone: ClassVar[bool] = False
 
-    def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
-        """Return the arguments that this way adds to a call: the parents, how far to go from them,
-        changed prompts.
+    def arguments(
+        self,
+        job: Job,
+        degree: float,
+        items: Sequence[Item],
+    ) -> Mapping[str, Any]:
+        """Return the arguments that this way adds to a call.
+
+        They hold the parents, how far to go from them, and changed prompts.
 
         Raises:
             APIError: the degree cannot be obeyed.
@@ -61,8 +67,9 @@ class Vary:
         raise NotImplementedError
 
     def arguments_of_new(self, count: int) -> Mapping[str, Any]:
-        """Return the arguments that a call for `count` new images needs, if this way changed the
-        drawing pipeline.
+        """Return more arguments for a call that draws `count` new images.
+
+        Only a way that changed the drawing pipeline needs them.
         """
         return {}
 
@@ -75,57 +82,57 @@ def pictures_of(items: Sequence[Item]) -> list[Image.Image]:
 class ByNoise(Vary):
     """Img2img noises the parent part of the way and denoises it again (SDEdit).
 
-    Strength = degree.
+    The strength is the degree.
     """
 
-    def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
+    def arguments(
+        self,
+        job: Job,
+        degree: float,
+        items: Sequence[Item],
+    ) -> Mapping[str, Any]:
         """Return the parents, and the strength at which ⌊steps·degree⌋ steps run.
 
-        APIError if these are too few.
+        Raises:
+            APIError: these are too few.
         """
         scheduler = self.pipeline.scheduler
-        steps = job.steps
-        if "original_inference_steps" not in inputs_of(type(self.pipeline)):
-            strength = exact_strength(steps_run(steps, degree), steps, is_flow(scheduler))
-            return {"image": pictures_of(items), "strength": strength}
         # Latent consistency models run all steps, on the last part of the schedule they were
         # distilled on.
-        whole = int(scheduler.config.original_inference_steps)
-        if steps_run(whole, degree) < steps:
+        is_lcm = "original_inference_steps" in inputs_of(type(self.pipeline))
+        steps = int(scheduler.config.original_inference_steps) if is_lcm else job.steps
+        run = steps_run(steps, degree)
+        if is_lcm and run < job.steps:
             raise APIError(
-                f"Degree {degree:g} leaves {steps_run(whole, degree)} of the {whole} steps that "
-                f"this latent consistency model was distilled on, fewer than its {steps}: take a "
-                "larger degree, or fewer steps."
+                f"Degree {degree:g} leaves {run} of the {steps} steps that this latent "
+                f"consistency model was distilled on, fewer than the {job.steps} steps to run. "
+                "Use a larger degree, or fewer steps."
             )
-        return {
-            "image": pictures_of(items),
-            "strength": exact_strength(steps_run(whole, degree), whole, flow=False),
-        }
-
-
-def exact_strength(run: int, steps: int, flow: bool) -> float:
-    """Return a strength with which a pipeline runs `run` of `steps` steps; with run/steps it may
-    run one more or less.
-
-    Flow pipelines round down the steps left out, ⌊steps − steps·strength⌋; all others the steps
-    run, ⌊steps·strength⌋.
-    """
-    return min(1.0, (run + (-1e-6 if flow else 1e-6)) / steps)
+        # With run/steps a pipeline may run one step more or less: flow pipelines round down the
+        # steps left out, ⌊steps − steps·strength⌋, all others the steps run, ⌊steps·strength⌋.
+        margin = -1e-6 if is_flow(scheduler) else 1e-6
+        return {"image": pictures_of(items), "strength": min(1.0, (run + margin) / steps)}
 
 
 @dataclass
 class Instruction(Vary):
-    """An editing pipeline gets the degree in words.
+    """An editing pipeline that is told the degree in words.
 
-    `pe probe --ladder` measures how far they lead.
+    `pe probe --ladder` measures how far the wordings lead.
     """
 
     ladder: Ladder
     alone: ClassVar[bool] = True
 
-    def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
-        """Return the parent, which the pipeline must not resize if the job has a size, and the
-        degree's wording.
+    def arguments(
+        self,
+        job: Job,
+        degree: float,
+        items: Sequence[Item],
+    ) -> Mapping[str, Any]:
+        """Return the parent and the degree's wording.
+
+        If the job has a size, the pipeline must not resize the parent.
         """
         resizes = job.size is not None and "_auto_resize" in inputs_of(type(self.pipeline))
         return {
@@ -136,10 +143,10 @@ class Instruction(Vary):
 
 
 def vary_by_meaning(pipeline: Any, arguments: Mapping[str, Any]) -> Vary:
-    """Return the way to draw from a parent's meaning: at degree v its embedding weighs 1 − v, the
-    prompt has the rest.
+    """Return the way to draw from a parent's meaning.
 
-    The pipeline has an IP-Adapter or a prior, or takes an image in place of a prompt.
+    At degree v the parent's embedding weighs 1 − v and the prompt has the rest. The pipeline has an
+    IP-Adapter or a prior, or takes an image in place of a prompt.
     """
     if has_prior(type(pipeline)):
         return Mixture(pipeline, arguments)
@@ -147,9 +154,9 @@ def vary_by_meaning(pipeline: Any, arguments: Mapping[str, Any]) -> Vary:
 
 
 class ImagePrompt(Vary):
-    """An IP-Adapter over a text-to-image pipeline. Its scale is 1 − degree.
+    """An IP-Adapter over a text-to-image pipeline, with the scale 1 − degree.
 
-    With the adapter loaded, new images need an image prompt, too: one of scale 0.
+    Once the adapter is loaded, new images need an image prompt too: one of scale 0.
     """
 
     def __init__(self, pipeline: Any) -> None:
@@ -157,7 +164,12 @@ class ImagePrompt(Vary):
         self._prepare = pipeline.prepare_ip_adapter_image_embeds
         pipeline.prepare_ip_adapter_image_embeds = self._embed
 
-    def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
+    def arguments(
+        self,
+        job: Job,
+        degree: float,
+        items: Sequence[Item],
+    ) -> Mapping[str, Any]:
         """Return the parents as image prompts."""
         self.pipeline.set_ip_adapter_scale(1 - degree)
         return {"ip_adapter_image": pictures_of(items)}
@@ -175,19 +187,17 @@ class ImagePrompt(Vary):
         _count: int,
         *_flags: bool,
     ) -> list[Tensor]:
-        """Return one tensor (n, 1, …), an embedding per item; with guidance (2·n, 1, …), the first
-        n of no image.
+        """Return one tensor (n, 1, …) with an embedding per item.
 
-        The pipeline's own method, which this one replaces, would show every image to every item.
+        With guidance it is (2·n, 1, …), and the first n stand for no image. The pipeline's own
+        method, which this one replaces, would show every image to every item.
         """
         (embeddings,) = self._prepare([ip_adapter_image], None, device, 1, *_flags)
         return [embeddings.flatten(0, 1).unsqueeze(1)]
 
 
 class Mixture(Vary):
-    """Mixes the parent's embedding with the image embedding that a prior makes from the text
-    (Kandinsky 2.2).
-    """
+    """Mixes the parent's embedding with one that a prior makes from the text (Kandinsky 2.2)."""
 
     def __init__(self, pipeline: Any, arguments: Mapping[str, Any]) -> None:
         super().__init__(pipeline.decoder_pipe)
@@ -198,14 +208,22 @@ class Mixture(Vary):
             if name.startswith(_PRIOR)
         }
 
-    def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
-        """Return embeddings (n, d), at degree v the sum of 1 − v times the parent's and v times the
-        prompt's.
-        """
+    def arguments(
+        self,
+        job: Job,
+        degree: float,
+        items: Sequence[Item],
+    ) -> Mapping[str, Any]:
+        """Return embeddings (n, d): 1 − v times the parent's plus v times the prompt's."""
         prior = self._prior
         generators = [torch_rng(item.seed ^ _PRIORS_NOISE) for item in items]
         prompts = [item.prompt for item in items]
-        prior_output = prior(prompts, generator=generators, output_type="pt", **self._more)
+        prior_output = prior(
+            prompts,
+            generator=generators,
+            output_type="pt",
+            **self._more,
+        )
         pixels = prior.image_processor(pictures_of(items), return_tensors="pt").pixel_values
         encoder = prior.image_encoder
         own = encoder(pixels.to(device=prior._execution_device, dtype=encoder.dtype)).image_embeds
@@ -217,8 +235,9 @@ class Mixture(Vary):
 
 
 class ImageAlone(Vary):
-    """An image in place of a prompt; at degree v the image's embedding is multiplied by 1 − v, and
-    0 means no image.
+    """An image in place of a prompt, whose embedding is multiplied by 1 − v at degree v.
+
+    An embedding of 0 means no image.
     """
 
     def __init__(self, pipeline: Any) -> None:
@@ -226,12 +245,22 @@ class ImageAlone(Vary):
         self._weight = 1.0
         pipeline.image_encoder.register_forward_hook(self._shrink)
 
-    def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
+    def arguments(
+        self,
+        job: Job,
+        degree: float,
+        items: Sequence[Item],
+    ) -> Mapping[str, Any]:
         """Return the parents."""
         self._weight = 1 - degree
         return {"image": pictures_of(items)}
 
-    def _shrink(self, _module: nn.Module, _inputs: tuple[Tensor, ...], output: Any) -> Any:
+    def _shrink(
+        self,
+        _module: nn.Module,
+        _inputs: tuple[Tensor, ...],
+        output: Any,
+    ) -> Any:
         return type(output)(**dict(output) | {"image_embeds": output.image_embeds * self._weight})
 
 
@@ -244,8 +273,13 @@ class ByStructure(Vary):
 
     control: Control
 
-    def arguments(self, job: Job, degree: float, items: Sequence[Item]) -> Mapping[str, Any]:
-        """Return what the ControlNet is shown of each parent, and the weight of the ControlNet."""
+    def arguments(
+        self,
+        job: Job,
+        degree: float,
+        items: Sequence[Item],
+    ) -> Mapping[str, Any]:
+        """Return what the ControlNet is shown of each parent, and the ControlNet's weight."""
         own = [self._show(parent) for parent in pictures_of(items)]
         name = "control_image" if "control_image" in inputs_of(type(self.pipeline)) else "image"
         return {name: own, "controlnet_conditioning_scale": 1 - degree}
@@ -254,8 +288,8 @@ class ByStructure(Vary):
         image = self.control(parent)
         if not isinstance(image, Image.Image) or image.size != parent.size:
             raise ContractError(
-                f"control made {image!r} of a parent of {parent.size}: an image of that size is "
-                "wanted."
+                f"`control` made {image!r} of a parent of {parent.size}. It must return an "
+                "image of that size."
             )
         return image.convert("RGB")
 
@@ -263,17 +297,17 @@ class ByStructure(Vary):
 def control_of(setting: str) -> Control:
     """Return the function that `control` names: image, canny or module:function.
 
-    Raise RecipeError if there is none.
+    Raises:
+        RecipeError: there is no such function.
     """
     if setting == "image":
         return lambda parent: parent
     if setting == "canny":
         return _canny()
-    module, _, name = setting.partition(":")
-    wrong = f"control is '{setting}': it must be image, canny or module:function"
+    wrong = f"`control` is '{setting}'. It must be image, canny or module:function"
     try:
-        control = getattr(importlib.import_module(module), name, None)
-    except (ImportError, ValueError) as error:
+        control = resolve_name(setting)
+    except (ImportError, AttributeError, ValueError) as error:
         raise RecipeError(f"{wrong} ({error}).") from error
     if not callable(control):
         raise RecipeError(f"{wrong}.")
@@ -281,8 +315,9 @@ def control_of(setting: str) -> Control:
 
 
 def _canny() -> Control:
-    """Return a function that draws Canny's edges, white on black, by the thresholds of published
-    ControlNets.
+    """Return a function that draws Canny's edges, white on black.
+
+    The thresholds are those of published ControlNets.
     """
     cv2 = import_library("cv2", "control", "control: canny")
     return lambda parent: Image.fromarray(cv2.Canny(np.array(parent), 100, 200)).convert("RGB")
@@ -291,7 +326,8 @@ def _canny() -> Control:
 def set_sampler(pipeline: Any, sampler: Sampler) -> None:
     """Give a pipeline this scheduler, on the model's own noise schedule.
 
-    Raise RecipeError if the model is a flow.
+    Raises:
+        RecipeError: the model is a flow.
     """
     import diffusers
 
@@ -300,14 +336,13 @@ def set_sampler(pipeline: Any, sampler: Sampler) -> None:
         return
     if is_flow(own):
         raise RecipeError(
-            f"sampler is '{sampler}', but the model has a flow ({type(own).__name__}): leave it as "
-            "own."
+            f"`sampler` is '{sampler}', but the model has a flow ({type(own).__name__}). Set "
+            "`sampler: own`."
         )
     kind = getattr(diffusers, _SCHEDULERS[sampler])
+    # only pixels lie in [−1, 1], and latents must not be cut to it
     latents = {"clip_sample": False} if "clip_sample" in inspect.signature(kind).parameters else {}
-    pipeline.register_modules(
-        scheduler=kind.from_config(own.config, **latents)
-    )  # only pixels lie in [-1, 1]
+    pipeline.register_modules(scheduler=kind.from_config(own.config, **latents))
 
 
 def is_flow(scheduler: Any) -> bool:

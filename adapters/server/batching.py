@@ -1,8 +1,8 @@
 """Batches across requests: images of one job and shape share a forward pass, whoever asked.
 
-Ray's `@serve.batch` forms a batch while the engine is busy with another: requests that come one by
-one would be made one by one. Here items wait until the engine is free, and the next batch takes all
-that can share it.
+Ray's `@serve.batch` forms a batch while the engine is busy with another, so requests that come one
+by one would be made one by one. Here items wait until the engine is free, and the next batch takes
+all that can share it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pe.plugins.protocols import Failed
 
 log = logging.getLogger("ray.serve")
 
+# batches in a row that an engine breaks on before it is given up
 _HOPELESS = 10
-"""An engine that broke on this many batches in a row will not recover."""
 
-_BROKEN = Failed("the engine broke down on this image")
+_BROKEN = Failed("the engine failed on this image")
 
+# seconds that an idle engine waits for more items before it starts a batch that is not full
 _WAIT = 0.004
-"""Seconds that an idle engine waits for more items before it starts a batch that is not full."""
 
 BatchObserver = Callable[[int, float, float], object]
 """Takes the number of images in a batch, the seconds its oldest item had waited, and the seconds
@@ -35,7 +35,10 @@ the batch took."""
 
 @dataclass(eq=False)
 class QueuedItem:
-    """An item that a request waits for. Its outcome is cancelled when the client goes away."""
+    """An item that a request waits for.
+
+    Its outcome is cancelled when the client goes away.
+    """
 
     item: Item
     kind: object  # items of equal kind can share a batch
@@ -54,19 +57,17 @@ class Batcher:
         self._observe = observe
         self._queue: list[QueuedItem] = []
         self._worker: asyncio.Task[None] | None = None
-        self._began: float | None = (
-            None  # time at which the engine began its present batch; None: idle
-        )
-        self.failures = 0  # batches that broke the engine, in a row
+        # time at which the engine began its present batch; None: it is idle
+        self._began: float | None = None
+        self.failures = 0  # batches in a row that broke the engine
 
     async def make(self, items: Sequence[Item]) -> list[Outcome]:
         """Return the outcome of each item, all of one job and shape.
 
-        If cancelled, drop the items that still wait.
+        If this is cancelled, the items that still wait are dropped.
         """
         loop = asyncio.get_running_loop()
-        image = items[0].image
-        kind = items[0].job, None if image is None else image.shape
+        kind = items[0].job, items[0].shape
         queued = [QueuedItem(item, kind, loop.create_future()) for item in items]
         self._queue += queued
         if self._worker is None or self._worker.done():
@@ -74,11 +75,13 @@ class Batcher:
         return await asyncio.gather(*(each.outcome for each in queued))
 
     def check_health(self, longest: float) -> None:
-        """Raise RuntimeError if the last batches all broke the engine, or the present one took
-        `longest` seconds.
+        """Raise RuntimeError if the engine is broken.
+
+        It is if it broke on all of the last batches, or has been at one batch for `longest`
+        seconds.
         """
         if self.failures >= _HOPELESS:
-            raise RuntimeError("the engine breaks down over every batch")
+            raise RuntimeError("the engine fails on every batch")
         if self._began is not None and time.monotonic() - self._began >= longest:
             raise RuntimeError(
                 f"the engine has been at one batch for more than {longest:g} seconds"
@@ -94,7 +97,7 @@ class Batcher:
                 await self._make(batch)
 
     def _next_batch(self) -> list[QueuedItem]:
-        """Take from the queue the items that can be made together with the oldest one.
+        """Take the oldest item and those that can be made with it from the queue.
 
         Cancelled items are dropped.
         """
@@ -121,7 +124,7 @@ class Batcher:
     async def _outcomes(self, items: list[Item]) -> list[Outcome]:
         """Run the engine.
 
-        If it breaks down over a batch, run each item alone, so that one spoils no other.
+        If it breaks on a batch, run each item alone, so that one spoils no other.
         """
         try:
             outcomes = await asyncio.to_thread(self._engine, items)
@@ -133,9 +136,8 @@ class Batcher:
             return outcomes
         except (Exception, SystemExit) as error:  # a library that exits must not end the event loop
             self.failures += 1
-            frame = traceback.extract_tb(error.__traceback__)[
-                -1
-            ]  # not the message, which may hold a prompt
+            # The log tells where, but not the message, which may hold a prompt.
+            frame = traceback.extract_tb(error.__traceback__)[-1]
             log.error(
                 "engine broke",
                 extra={"error": type(error).__name__, "at": f"{frame.name}:{frame.lineno}"},

@@ -1,6 +1,4 @@
-"""What is sent to the routes: bodies, read within limits and never written to disk, and the fields
-of OpenAI's form.
-"""
+"""Bodies of requests, read within limits and never written to disk, and OpenAI's fields in them."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ import asyncio
 import io
 import json
 import secrets
+from collections.abc import AsyncGenerator
 from typing import Any, Literal
 
 import numpy as np
@@ -16,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartParser
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Message
 
-from adapters.server.checks import GRID, ModelDescription
+from adapters.diffusion.items import GRID
+from adapters.server.checks import ModelDescription
 from adapters.server.errors import Refusal
 from adapters.server.formats import BatchRequest, Degree, Guidance, Pixels
 from pe.data.decoding import FORMATS, decode_image
@@ -34,21 +33,22 @@ _SILENCE = 30.0  # seconds between two pieces of a body
 _PATIENCE = 20.0  # seconds for a body
 _PACE = 2**14  # bytes of a body that buy a second more
 
-MultiPartParser.spool_max_size = (
-    2**40
-)  # files of a form stay in memory; `read_body` has counted their bytes
+# files of a form stay in memory, because `read_body` has counted their bytes
+MultiPartParser.spool_max_size = 2**40
 
 
 async def read_body(request: Request, kind: str, most: int) -> bytes:
-    """Return the body.
+    """Return the body of a request.
 
-    Refuse one of another content type, too large, or so slow that it holds others up.
+    Raises:
+        Refusal: it has another content type, is too large, or comes too slowly.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
         raise Refusal(415, f"Send the body as {kind}.")
     too_large = Refusal(413, f"The body is larger than {most} bytes.")
     if int(request.headers.get("content-length", 0)) > most:
         raise too_large
+    # A body may take longer the more of it has come, so that nobody can hold a connection for free.
     clock = asyncio.get_running_loop().time
     began = clock()
     pieces = []
@@ -62,48 +62,53 @@ async def read_body(request: Request, kind: str, most: int) -> bytes:
                     raise too_large
                 deadline.reschedule(min(clock() + _SILENCE, began + _PATIENCE + size / _PACE))
     except (TimeoutError, ClientDisconnect) as error:
-        raise Refusal(408, "The body did not come to its end in time.", wait=1) from error
+        raise Refusal(408, "The body did not arrive in time.", wait=1) from error
     return b"".join(pieces)
 
 
 async def read_json_body(request: Request) -> Any:
-    """Return the JSON of a body. Refuse a body without any."""
+    """Return the JSON value in a body.
+
+    Raises:
+        Refusal: the body is not JSON.
+    """
     try:
         return json.loads(await read_body(request, JSON, MOST_OF_FIELDS))
     except (ValueError, RecursionError) as error:
-        raise Refusal(400, "The body is no JSON.") from error
+        raise Refusal(400, "The body is not JSON.") from error
 
 
 async def read_form(request: Request, most: int) -> dict[str, Any]:
-    """Return a form's fields and the bytes of its file `image`.
+    """Return a form's fields, and the bytes of its file as `image`.
 
-    Refuse a form in which one comes twice.
+    Raises:
+        Refusal: a field comes twice, or the form is malformed.
     """
     body = await read_body(request, FORM, most)
 
-    async def receive() -> Message:
-        return {"type": "http.request", "body": body}
+    async def stream() -> AsyncGenerator[bytes]:
+        yield body
 
-    whole = Request(request.scope, receive)
+    parser = MultiPartParser(request.headers, stream(), max_part_size=MOST_OF_FIELDS)
     try:
-        async with whole.form(max_part_size=MOST_OF_FIELDS) as form:
-            parts = [
-                ("image" if name == "image[]" else name, value)
-                for name, value in form.multi_items()
-            ]
-            fields: dict[str, Any] = dict(parts)
-            image = fields.pop("image", None)
-            is_once = len(fields) == len(parts) - 1 and all(
-                isinstance(value, str) for value in fields.values()
-            )
-            if is_once and isinstance(image, UploadFile):
-                return fields | {"image": await image.read()}
+        form = await parser.parse()
+        parts = form.multi_items()
+        fields: dict[str, Any] = dict(parts)
+        image = fields.pop("image[]", None) or fields.pop("image", None)
+        data = await image.read() if isinstance(image, UploadFile) else None
+        await form.close()
+        is_once = len(fields) == len(parts) - 1
+        is_text = all(isinstance(value, str) for value in fields.values())
+        if is_once and is_text and data is not None:
+            return fields | {"image": data}
     except Exception as error:  # the parser lets almost any exception out of malformed forms
         raise Refusal(400, "The form cannot be read.") from error
     raise Refusal(
         400,
-        "Send one image as 'image' and no mask (all of it is varied), and every other field once, "
-        "as text.",
+        (
+            "Send one image as 'image', no mask (all of the image is varied), and every other "
+            "field once, as text."
+        ),
         "image",
     )
 
@@ -111,8 +116,9 @@ async def read_form(request: Request, most: int) -> dict[str, Any]:
 def pixels_of(
     data: bytes, shape: tuple[int, int, int] | None, size: tuple[int, int] | None, most: int
 ) -> Pixels:
-    """Return an image file's pixels, scaled and cut to the model's `shape`, else to `size`, else to
-    multiples of GRID.
+    """Return the pixels of an image file, scaled and cut.
+
+    The size is the model's `shape`, else `size`, else the image's own, cut to multiples of GRID.
 
     Raises:
         Refusal: the file is no image, or its header, read before any pixel, states too few or too
@@ -123,7 +129,7 @@ def pixels_of(
             width, height = image.size
     except Exception as error:  # Pillow's parsers let almost any exception out of a malformed file
         raise Refusal(
-            400, "The file is no PNG, JPEG, WebP, BMP, GIF or TIFF image.", "image"
+            400, "The file is not a PNG, JPEG, WebP, BMP, GIF or TIFF image.", "image"
         ) from error
     if width * height > most:
         raise Refusal(400, f"The image has more than {most} pixels.", "image")
@@ -131,7 +137,7 @@ def pixels_of(
     if 0 in sides or sides[0] * sides[1] > most:
         raise Refusal(
             400,
-            f"An image has sides of {GRID} pixels at least, and {most} pixels at the most.",
+            f"An image needs sides of at least {GRID} pixels, and at most {most} pixels in all.",
             "size",
         )
     try:
@@ -143,7 +149,7 @@ def pixels_of(
 
 
 class ImageFields(BaseModel):
-    """The fields of every request in OpenAI's form, and our scalar extensions."""
+    """The fields that all requests in OpenAI's form have, with our extensions."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -175,7 +181,7 @@ class ImageFields(BaseModel):
 
     @property
     def sides(self) -> tuple[int, int] | None:
-        """Height and width. None means the model's own, or the image's."""
+        """Height and width, or None for the model's own or the image's."""
         width, x, height = (self.size or "").partition("x")
         return (int(height), int(width)) if x else None
 
@@ -186,11 +192,14 @@ class ImageFields(BaseModel):
         image: Pixels | None = None,
         degree: float | None = None,
     ) -> BatchRequest:
-        """Return the request that these fields make: for new images, or for variations of `image`
-        to `degree`.
+        """Return the request that these fields make.
+
+        It is for new images, or for variations of `image` to `degree`.
         """
         if self.n > most:
-            raise Refusal(400, f"n lies from 1 to {most}; POST /v1/batch/images takes more.", "n")
+            raise Refusal(
+                400, f"`n` must be from 1 to {most}. POST /v1/batch/images takes more.", "n"
+            )
         first = secrets.randbits(64) if self.seed is None else self.seed
         label = self.class_label
         # A client of OpenAI's can name a class by the prompt alone. Other words would be lost, so
@@ -199,13 +208,14 @@ class ImageFields(BaseModel):
             if self.prompt not in model.classes:
                 raise Refusal(
                     400,
-                    "The model knows no words: name a class by prompt or class_label.",
+                    "The model takes no words. Name a class in `prompt` or `class_label`.",
                     "prompt",
                 )
             if label is None:
                 label = self.prompt
         return BatchRequest(
-            np.array([(first + i) % 2**64 for i in range(self.n)], dtype=np.uint64),
+            # wraps at 2^64
+            np.uint64(first) + np.arange(self.n, dtype=np.uint64),
             degree=degree,
             steps=self.num_inference_steps,
             guidance=self.guidance_scale,

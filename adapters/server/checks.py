@@ -10,18 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from adapters.diffusion.description import Way, degree_of
+from adapters.diffusion.items import GRID
+from adapters.prompts import Classes
 from adapters.server.errors import Refusal
 from adapters.server.formats import BatchRequest, Guidance
 from pe.plugins.devices import Precision
-
-Count = Annotated[int, Field(ge=1)]
-
-GRID = 8
-"""Pixels per side that a latent of a text-to-image model stands for."""
+from pe.plugins.settings import Count, Settings
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -29,8 +26,10 @@ Rule = tuple[bool, str, str]
 """Whether a request breaks the rule, the field that does, and what to do."""
 
 
-class RequestLimits(BaseModel):
-    """Limits of requests. `body`, `pixels` and `requests` are checked before an image is decoded.
+class RequestLimits(Settings):
+    """Limits of requests.
+
+    `body`, `pixels` and `requests` are checked before an image is decoded.
 
     Attributes:
         body: bytes of a request's body.
@@ -39,12 +38,10 @@ class RequestLimits(BaseModel):
         n: images in a request in OpenAI's form.
         steps: denoising steps of an image.
         prompt: characters of a prompt.
-        requests: requests of one key that are under way at once, at each replica.
-        waiting: images of all keys that are under way at once, at each replica.
+        requests: requests of one key at the same time, at each replica.
+        waiting: images of all keys at the same time, at each replica.
         seconds: seconds that a replica may take over a request.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     body: Count = 2**28
     pixels: Count = 2**22
@@ -57,36 +54,35 @@ class RequestLimits(BaseModel):
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 900.0
 
 
-class ServeSettings(BaseModel):
+class ServeSettings(Settings):
     """A server's settings.
 
     As JSON they are the arguments of the application in a file for `serve deploy`.
 
     Attributes:
         model: `small`, a folder, a checkpoint's file, or a repository of the Hugging Face hub.
-        precision: of the network's arithmetic; auto: bf16 on a GPU that computes in it, else fp32.
-        generator: further settings of the local generator for the model: `diffusion`,
+        precision: precision of the network's arithmetic. auto: bf16 on a GPU that computes in it,
+            else fp32.
+        generator: more settings of the local generator for the model: `diffusion`,
             `pixel_diffusion` or `improved_diffusion`.
         steps: denoising steps for a request that names none.
-        guidance: scale for a request that names none; None: the pipeline's own, or no guidance for
+        guidance: scale for a request that names none. None: the pipeline's own, or no guidance for
             a model with classes. Any number, even 1, says that such a model's last class means "no
             class", which guidance needs.
-        max_batch: most images per forward pass; None: what suits the kind of model. Memory may make
-            it fewer.
-        replicas: copies of the engine; None: more with the load, at least 1, while the cluster has
+        max_batch: most images per forward pass. None: what suits the kind of model. Memory may
+            allow fewer.
+        replicas: copies of the engine. None: more with the load, at least 1, while the cluster has
             room.
-        gpus_per_replica: below 1, a share of a GPU and of its memory; 0: the CPU; None: 1 where
-            there are GPUs, else 0.
-        key_digests: SHA-256 of each API key; without any, only connections from the machine itself
+        gpus_per_replica: below 1, a share of a GPU and of its memory. 0: the CPU. None: 1 if there
+            are GPUs, else 0.
+        key_digests: SHA-256 of each API key. Without any, only connections from the machine itself
             are answered.
         limits: see `RequestLimits`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     model: str
     precision: Precision = "auto"
-    generator: dict[str, Any] = {}
+    generator: dict[str, Any] = Field({})
     steps: Count = 50
     guidance: Guidance | None = None
     max_batch: Count | None = None
@@ -102,8 +98,9 @@ def digest_of(key: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return true if a host is localhost or a loopback address, which only this machine can
-    reach.
+    """Return true if a host is localhost or a loopback address.
+
+    Only this machine can reach such a host.
     """
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -114,7 +111,7 @@ def is_loopback(host: str) -> bool:
 def names_loopback(url: str) -> bool:
     """Return true if a URL's host is localhost or a loopback address.
 
-    Other names may be a foreign site's.
+    Any other name may belong to a foreign site.
     """
     try:
         return is_loopback(urlsplit(url).hostname or "")
@@ -145,20 +142,19 @@ class ModelDescription:
     def class_of(self, label: int | str) -> int:
         """Return the number of the class with this number or name.
 
-        Refuse a class that the model lacks.
+        Raises:
+            Refusal: the model has no such class.
         """
         numbers = {str(number): number for number in range(self.class_count or 0)}
-        names = (
-            {}
-            if isinstance(label, int)
-            else {name: number for number, name in enumerate(self.classes)}
-        )
-        number = (numbers | names).get(str(label))
-        if number is None:
+        if isinstance(label, str):
+            numbers |= {name: number for number, name in enumerate(self.classes)}
+        if str(label) not in numbers:
             raise Refusal(
-                400, f"The model has {len(numbers)} classes, and none is that.", "class_label"
+                400,
+                f"The model has {self.class_count or 0} classes, and this is none of them.",
+                "class_label",
             )
-        return number
+        return numbers[str(label)]
 
 
 def check_request(
@@ -166,20 +162,27 @@ def check_request(
 ) -> BatchRequest:
     """Return the request with the server's values filled in.
 
-    Refuse what the model or the limits do not allow.
+    Raises:
+        Refusal: the model or the limits do not allow it.
     """
     if request.model not in (None, model.name):
         raise Refusal(404, f"The model served here is '{model.name}'.", "model", "model_not_found")
     classes = request.classes
-    if (
-        classes is None and model.class_count is not None
-    ):  # drawn by the seeds, as local adapters do
-        classes = ((request.seeds >> np.uint64(16)) % np.uint64(model.class_count)).astype(np.int64)
+    if classes is None:
+        # drawn by the seeds, as local adapters do
+        known = Classes(model.name, model.class_count, model.classes)
+        classes = known.draw([""] * len(request), request.seeds, None)
     guidance = settings.guidance if request.guidance is None else request.guidance
     if guidance is None and not model.prompts:
         guidance = 1.0
     steps = settings.steps if request.steps is None else request.steps
-    checked = replace(request, model=model.name, steps=steps, guidance=guidance, classes=classes)
+    checked = replace(
+        request,
+        model=model.name,
+        steps=steps,
+        guidance=guidance,
+        classes=classes,
+    )
     for is_wrong, field, message in [
         *_rules(checked, model, settings.limits),
         *_rules_of_sizes(checked, model, settings.limits),
@@ -189,7 +192,11 @@ def check_request(
     return replace(checked, size=None if model.shape else request.size)
 
 
-def _rules(request: BatchRequest, model: ModelDescription, limits: RequestLimits) -> list[Rule]:
+def _rules(
+    request: BatchRequest,
+    model: ModelDescription,
+    limits: RequestLimits,
+) -> list[Rule]:
     """Return the rules for all fields but sizes."""
     steps = request.steps or 0
     guidance = request.guidance
@@ -202,29 +209,28 @@ def _rules(request: BatchRequest, model: ModelDescription, limits: RequestLimits
         (
             request.vary not in (None, model.vary),
             "vary",
-            f"The server varies images by {model.vary}, not by {str(request.vary)[:20]}: put "
-            f"`vary: {model.vary}` in the recipe, or ask another server.",
+            (
+                f"The server varies images by {model.vary}, not by {str(request.vary)[:20]}. Set "
+                f"`vary: {model.vary}` in the recipe, or ask another server."
+            ),
         ),
-        (not 1 <= len(request) <= limits.images, "n", f"n lies from 1 to {limits.images}."),
+        (not 1 <= len(request) <= limits.images, "n", f"`n` must be from 1 to {limits.images}."),
         (
             not 1 <= steps <= limits.steps,
             "num_inference_steps",
-            f"num_inference_steps lies from 1 to {limits.steps}.",
+            f"`num_inference_steps` must be from 1 to {limits.steps}.",
         ),
         (
             (request.degree is None) != (request.images is None),
             "strength",
-            "Images are varied by a degree: send both, or neither for new images.",
+            "Variations need both images and a degree. Send both, or neither for new images.",
         ),
         (
-            model.prompts and prompts is None,
+            model.prompts == (prompts is None),
             "prompt",
-            "The model takes prompts: send one for each image.",
-        ),
-        (
-            not model.prompts and prompts is not None,
-            "prompt",
-            "The model knows no words: send classes instead of prompts.",
+            "The model takes prompts. Send one for each image."
+            if model.prompts
+            else "The model takes no words. Send classes instead of prompts.",
         ),
         (
             any(len(text) > limits.prompt for text in texts),
@@ -234,29 +240,25 @@ def _rules(request: BatchRequest, model: ModelDescription, limits: RequestLimits
         (
             any(map(_SURROGATE.search, texts)),
             "prompt",
-            "A prompt holds half of a surrogate pair, which is no text.",
+            "A prompt has half of a surrogate pair, which is not text.",
         ),
         (
             not model.guidance and guidance not in (None, 1),
             "guidance_scale",
-            "The model has no guidance: leave it out.",
+            "The model takes no guidance. Leave it out.",
         ),
         (
             any(negative) and not (model.negative_prompts and is_guided),
             "negative_prompt",
-            "A negative prompt has no effect here: leave it out, or take a guidance above 1 if the "
-            "model has one.",
+            (
+                "A negative prompt has no effect here. Leave it out, or send a guidance above 1 if "
+                "the model takes one."
+            ),
         ),
         (
-            model.class_count is None and classes is not None,
+            classes is not None and not {*classes.tolist()} <= {*range(model.class_count or 0)},
             "class_label",
-            "The model has no classes: leave them out.",
-        ),
-        (
-            classes is not None
-            and bool(((classes < 0) | (classes >= (model.class_count or 0))).any()),
-            "class_label",
-            f"The model has {model.class_count} classes, from 0 on.",
+            f"The model has {model.class_count or 0} classes, counted from 0.",
         ),
     ]
 
@@ -264,7 +266,8 @@ def _rules(request: BatchRequest, model: ModelDescription, limits: RequestLimits
 def _rules_of_sizes(
     request: BatchRequest, model: ModelDescription, limits: RequestLimits
 ) -> Iterator[Rule]:
-    """Yield the rules for the size of new images and of images to vary."""
+    """Yield the rules for the sizes of new images and of images to vary."""
+    # A model of one shape makes nothing else. Others work on a grid, in colour, up to a limit.
     shape = None if request.images is None else request.images.shape[1:]
     for field, sides in (("size", request.size), ("image", shape)):
         if sides is None:
@@ -272,18 +275,16 @@ def _rules_of_sizes(
         if model.shape is not None:
             whole = "×".join(map(str, model.shape))
             message = (
-                f"The model makes and varies images of {whole} (height, width, channels) alone."
+                f"The model makes and varies only images of {whole} (height, width, channels)."
             )
             yield tuple(sides) != model.shape[: len(sides)], field, message
             continue
-        off_grid = any(side < GRID or side % GRID for side in sides[:2])
+        height, width, *channels = sides
+        off_grid = min(height, width) < GRID or height % GRID or width % GRID
         message = (
-            f"The sides are multiples of {GRID} pixels, and an image has {limits.pixels} at the "
-            "most."
+            f"The sides must be multiples of {GRID} pixels, and the image may have "
+            f"{limits.pixels} pixels at most."
         )
-        yield off_grid or sides[0] * sides[1] > limits.pixels, field, message
-        yield (
-            len(sides) == 3 and sides[2] != 3,
-            field,
-            "The model varies images of 3 channels, red, green and blue.",
-        )
+        yield bool(off_grid) or height * width > limits.pixels, field, message
+        message = "The model varies images of 3 channels: red, green and blue."
+        yield channels not in ([], [3]), field, message

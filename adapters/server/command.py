@@ -17,12 +17,11 @@ from pe.plugins.devices import Precision
 if TYPE_CHECKING:
     from adapters.server.checks import ServeSettings
 
+# settings that hold paths or repositories of models; in a `lora` with weights they are the keys
 _PLACES = (
     *("model", "variation_model", "controlnet", "single_file", "components", "lora"),
     "pretrained_model_name_or_path_or_dict",  # in ip_adapter
 )
-"""Settings that hold paths or repositories of models; in a `lora` with weights they are the
-keys."""
 
 
 @click.command()
@@ -105,8 +104,7 @@ def serve(
     digests = _digests(api_key_env)
     if not digests and not is_loopback(host):
         raise RecipeError(
-            f"--host {host} lets others in, so name the variable that holds a key: --api-key-env "
-            "NAME."
+            f"--host {host} lets others in. Name the variable that has a key: --api-key-env NAME."
         )
     content = options | {
         "model": model if model == SMALL else _absolute("model", model),
@@ -147,12 +145,11 @@ def _digests(name: str | None) -> list[str]:
     keys = [key.strip() for key in os.environ.get(name, "").split(",") if key.strip()]
     if not keys:
         raise RecipeError(
-            f"--api-key-env: the environment variable {name} is not set: export a key in it."
+            f"--api-key-env: the environment variable {name} is not set. Export a key in it."
         )
-    if short := [key for key in keys if len(key) < 16]:
+    if any(len(key) < 16 for key in keys):
         raise RecipeError(
-            f"{name} holds a key of {len(short[0])} characters: take at least 16 that nobody "
-            "guesses."
+            f"{name} has a key of fewer than 16 characters. Use a longer one that nobody can guess."
         )
     return [digest_of(key) for key in keys]
 
@@ -188,8 +185,9 @@ def _config(settings: ServeSettings, host: str, port: int) -> str:
 
 
 def _generator(changes: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of `--set NAME=VALUE`, with absolute paths, since replicas run in other
-    folders.
+    """Return the settings of `--set NAME=VALUE`.
+
+    Paths become absolute, because replicas run in other folders.
     """
     import yaml
 
@@ -197,20 +195,18 @@ def _generator(changes: Sequence[str]) -> dict[str, Any]:
     for text in changes:
         name, value = _pair("--set", text, "NAME=VALUE, as vary=meaning")
         if name in settings:
-            raise RecipeError(f"--set {name} is given twice: drop one.")
+            raise RecipeError(f"--set {name} is given twice. Remove one.")
         try:
             settings[name] = _absolute(name, yaml.safe_load(value))
         except (yaml.YAMLError, RecursionError) as error:
             raise RecipeError(
-                f"--set {name}: '{value}' is no YAML; put texts with : or # in quotes."
+                f"--set {name}: '{value}' is not YAML. Put quotes around a text with : or #."
             ) from error
     return settings
 
 
 def _absolute(name: str, value: Any) -> Any:
-    """Return the value of setting `name`, in which paths that exist on this machine are
-    absolute.
-    """
+    """Return the value of setting `name`, with existing paths made absolute."""
     if isinstance(value, list):
         return [_absolute(name, each) for each in value]
     if isinstance(value, dict):

@@ -1,6 +1,4 @@
-"""The Ray Serve application: one deployment with its replicas, on a Ray started here or on a
-running cluster.
-"""
+"""The Ray Serve application: one deployment and its replicas, here or on a running cluster."""
 
 from __future__ import annotations
 
@@ -24,29 +22,32 @@ IMPORT_PATH = "adapters.server.deploy:build"
 MIDDLEWARES = "adapters.server.errors:middlewares"
 LOGGING = {"encoding": "JSON", "enable_access_log": False}
 
+# environment of Ray's processes, if they are started here
 _START = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": MIDDLEWARES,
     "RAY_SERVE_LOG_TO_STDERR": "0",
     # of each of 3 checks before Ray kills a proxy; 5 by default
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "100",
 }
-"""Environment of Ray's processes, if they are started here."""
 
+# seconds for Ray's first HTTP proxy to come up
 _PATIENCE = 300.0
-"""Seconds for Ray's first HTTP proxy to come up."""
 
 _CLASS = re.compile(r"^[\w.]*Error: ")
 
+# requests that Ray hands to one replica at once: more than `RequestLimits` allows, so that those
+# apply first
 _ONGOING = 4096
-"""Requests that Ray hands to one replica at once: more than `RequestLimits` allows, so that those
-apply first."""
 
+# average requests under way at a replica, above which Ray should start another one
 _BUSY = 2.0
-"""Requests under way at a replica, on average, beyond which Ray should start another replica."""
 
 
 def build(settings: ServeSettings | Mapping[str, Any]) -> Application:
-    """Return the application. Ray passes the `args` of a file for `serve deploy`, unchecked."""
+    """Return the application.
+
+    Ray passes the unchecked `args` of a file for `serve deploy`.
+    """
     import ray
     from ray import serve
 
@@ -73,9 +74,7 @@ def build(settings: ServeSettings | Mapping[str, Any]) -> Application:
 
 
 def room_for(settings: ServeSettings, resources: Mapping[str, float]) -> tuple[float, float, int]:
-    """Return a replica's GPUs and cores, and the most replicas that a cluster with these resources
-    has room for.
-    """
+    """Return a replica's GPUs and cores, and the most replicas that the cluster has room for."""
     cards = resources.get("GPU", 0.0)
     cores = max(1.0, resources.get("CPU", 1.0) - 1)  # one for Ray
     gpus = min(1.0, cards) if settings.gpus_per_replica is None else settings.gpus_per_replica
@@ -85,21 +84,25 @@ def room_for(settings: ServeSettings, resources: Mapping[str, float]) -> tuple[f
 
 
 def start(address: str | None, host: str, port: int) -> None:
-    """Start Ray on this machine, or join the cluster at `address`.
+    """Start Ray on this machine or join the cluster at `address`, and start Serve.
 
-    Then start Serve on `host` and `port`.
+    Serve listens on `host` and `port`.
     """
     if address is None:
         try:
-            with socket.create_server(
-                (host, port)
-            ):  # Ray's own words for a port that is taken fill a page
+            # Ray's own words for a port that is taken fill a page.
+            with socket.create_server((host, port)):
                 pass
         except OSError as error:
             raise RecipeError(
-                f"{host}:{port} cannot be listened on ({error.strerror}): take another --port."
+                f"{host}:{port} cannot be used ({error.strerror}): take another --port."
             ) from error
-    start_ray(address, extra="server", purpose="A diffusion server", environment=_START)
+    start_ray(
+        address,
+        extra="server",
+        purpose="A diffusion server",
+        environment=_START,
+    )
     try:
         from ray import serve
     except ImportError as error:  # Ray is there without it
@@ -107,17 +110,16 @@ def start(address: str | None, host: str, port: int) -> None:
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     options = {"host": host, "port": port}
     place = "HeadOnly" if address is None else "EveryNode"
-    with (
-        ray_errors(),
-        suppress(TimeoutError),
-    ):  # Serve waits for its proxies for a minute; `deploy` waits longer
+    # Serve waits a minute for its proxies, and `deploy` waits longer.
+    with ray_errors(), suppress(TimeoutError):
         serve.start(proxy_location=place, http_options=options, logging_config=LOGGING)
 
 
 def deploy(settings: ServeSettings) -> None:
     """Return when all replicas, and a proxy of Ray's, can answer.
 
-    Raise RecipeError with the reason if they cannot.
+    Raises:
+        RecipeError: they cannot, with the reason.
     """
     from ray import serve
 
@@ -126,20 +128,20 @@ def deploy(settings: ServeSettings) -> None:
     except RuntimeError as error:
         raise RecipeError(f"The server cannot start: {_reason() or error}.") from error
     deadline = time.monotonic() + _PATIENCE
-    while (
-        "HEALTHY" not in serve.status().proxies.values()
-    ):  # others, of hosts without a replica, are drained
+    # one is enough: on hosts without a replica, proxies are drained
+    while "HEALTHY" not in serve.status().proxies.values():
         if time.monotonic() > deadline:
             raise RecipeError(
-                f"The server cannot start: Ray's HTTP proxy did not come up within {_PATIENCE:g} "
-                "seconds; try again when the machine has less to do."
+                "The server cannot start: Ray's HTTP proxy did not come up within "
+                f"{_PATIENCE:g} seconds. Try again when the machine is less busy."
             )
         time.sleep(0.2)
 
 
 def stop(patience: float) -> None:
-    """Take no more requests, wait at most `patience` seconds for those under way, and end Ray or
-    leave its cluster.
+    """Take no more requests, let those under way finish, then end Ray or leave its cluster.
+
+    The wait takes at most `patience` seconds.
     """
     import ray
     from ray import serve

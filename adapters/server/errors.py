@@ -68,7 +68,11 @@ class Refusal(HTTPException):
         code: str = "",
         wait: int | None = None,
     ) -> None:
-        super().__init__(status, message, {} if wait is None else {"Retry-After": str(wait)})
+        super().__init__(
+            status,
+            message,
+            {} if wait is None else {"Retry-After": str(wait)},
+        )
         kind, usual = CODES[status]
         self._error = Error(
             error=Detail(message=message, type=kind, param=param, code=code or usual)
@@ -79,9 +83,9 @@ class Refusal(HTTPException):
         return JSONResponse(self._error.model_dump(), self.status_code, self.headers)
 
 
-def unavailable(why: str, wait: int = 2) -> Refusal:
-    """Return a 503 error, for which the request is not to blame. Asking again may help."""
-    return Refusal(503, f"{why}: ask again in {wait} s.", wait=wait)
+def unavailable(why: str) -> Refusal:
+    """Return a 503 error, for a failure that the request did not cause."""
+    return Refusal(503, f"{why}: ask again in 2 s.", wait=2)
 
 
 def refusal_of(error: Exception) -> Refusal:
@@ -94,28 +98,32 @@ def refusal_of(error: Exception) -> Refusal:
     if isinstance(error, ValidationError):
         fault = error.errors()[0]
         name = "".join(map(str, fault["loc"][:1]))[:40].encode("ascii", "replace").decode()
-        return Refusal(400, f"{name or 'The body'}: {fault['msg'][:200]}.", name or None)
+        return Refusal(
+            400,
+            f"{name or 'The body'}: {fault['msg'][:200]}.",
+            name or None,
+        )
     if isinstance(error, HTTPException) and error.status_code in _WORDS:
         return Refusal(error.status_code, _WORDS[error.status_code])
-    log.error(
-        "server broke", extra={"error": type(error).__name__}
-    )  # the message may hold a prompt
+    # only the class, because the message may hold a prompt
+    log.error("server broke", extra={"error": type(error).__name__})
     return unavailable("The server failed on this request")
 
 
 def middlewares() -> list[Middleware]:
-    """Return the middleware of Ray's proxies, which load it by
-    RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH.
+    """Return the middleware of Ray's proxies.
+
+    They load it by RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH.
     """
     return [Middleware(ProxyMiddleware)]
 
 
 class ProxyMiddleware:
-    """Passes on only the headers that this server reads, and replaces errors of Ray's proxy by a
-    Refusal.
+    """Middleware around Ray's proxy, which passes on only the headers that this server reads.
 
-    The proxy acts on other headers of anybody's request (deadlines, routing), fails on bytes that
-    are no text, and answers in its own words, or not at all, when a replica has died.
+    The proxy acts on other headers of anybody's request (deadlines, routing) and fails on bytes
+    that are not text. When a replica has died it answers in its own words, or not at all; those
+    answers become a Refusal.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -126,6 +134,7 @@ class ProxyMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        # stays false for an error that the server did not word, and for no answer at all
         passes = False
 
         async def answer(message: Message) -> None:

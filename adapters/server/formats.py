@@ -1,7 +1,7 @@
 """Many images in one body: safetensors files, in which texts and numbers are JSON in the metadata.
 
-A file holds plain arrays and text: nothing in it is run, and nothing is decompressed.
-docs/server.md lists the arrays and the keys.
+A file holds plain arrays and text: nothing in it is executed or decompressed. docs/server.md lists
+the arrays and the keys.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Text = TypeVar("Text", bound=BaseModel)
 Degree = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Guidance = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 
+# array → type and number of dimensions
 _REQUEST = {"seeds": ("u8", 1), "images": ("u1", 4), "classes": ("i8", 1)}
-"""Array → type and number of dimensions."""
 _ANSWER = {"images": ("u1", 4), "places": ("i8", 1)}
+# fields with one row for each seed
 _COLUMNS = ("images", "classes", "prompts", "negative_prompts")
-"""Fields with one row for each seed."""
 
 
 class FormatError(ValueError):
-    """A body is not what it should be. The message says what is wrong, in one sentence."""
+    """A body that is not what it should be, described by one sentence."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,14 +65,12 @@ _TYPES = get_type_hints(BatchRequest, include_extras=True)
 _KEYS: dict[str, Any] = {
     name: (kind, None) for name, kind in _TYPES.items() if name not in _REQUEST
 }
+# the JSON of a request: the fields of `BatchRequest` that are no arrays
 _Job = create_model("_Job", __config__=_STRICT, **_KEYS)
-"""The JSON of a request: the fields of `BatchRequest` that are no arrays."""
 
 
 class _Misses(BaseModel):
-    """The JSON of an answer: place, reason, refused and retryable of each image that was
-    not made.
-    """
+    """The JSON of an answer: place, reason, refused and retryable of each missing image."""
 
     model_config = _STRICT
 
@@ -85,9 +83,8 @@ class BatchAnswer:
 
     images: Pixels  # uint8 m×h×w×c
     places: Int64Array  # int64 (m,): their places in the request
-    missing: Mapping[int, Refused | Failed] = field(
-        default_factory=dict
-    )  # place → why there is no image
+    # place → why there is no image
+    missing: Mapping[int, Refused | Failed] = field(default_factory=dict)
 
 
 def pack_request(request: BatchRequest) -> bytes:
@@ -99,19 +96,19 @@ def pack_request(request: BatchRequest) -> bytes:
 def read_request(data: bytes) -> BatchRequest:
     """Return the request in a body, not checked against a model.
 
-    Raise FormatError if there is none.
+    Raises:
+        FormatError: the body holds none.
     """
     arrays, job = _read(data, _REQUEST, _Job)
     if "seeds" not in arrays:
-        raise FormatError(
-            "The array 'seeds' is missing: send a uint64 for each image that is wanted."
-        )
+        raise FormatError("The array 'seeds' is missing. Send a uint64 for each image.")
     fields: dict[str, Any] = arrays | job.model_dump(exclude_none=True)
     count = len(arrays["seeds"])
     for name in _COLUMNS:
         if name in fields and len(fields[name]) != count:
             raise FormatError(
-                f"There are {len(fields[name])} {name.replace('_', ' ')} for {count} seeds."
+                f"There are {len(fields[name])} {name.replace('_', ' ')} for {count} seeds. "
+                "Send one for each seed."
             )
     return BatchRequest(**fields)
 
@@ -135,11 +132,12 @@ def pack_answer(outcomes: Sequence[Pixels | Refused | Failed]) -> bytes:
 def read_answer(data: bytes, count: int) -> BatchAnswer:
     """Return the answer to a request for `count` images.
 
-    Raise FormatError if `data` is no such answer.
+    Raises:
+        FormatError: `data` is no such answer.
     """
     arrays, misses = _read(data, _ANSWER, _Misses)
     if len(arrays) < len(_ANSWER):
-        raise FormatError(f"An array is missing: an answer holds {' and '.join(_ANSWER)}.")
+        raise FormatError(f"An array is missing: an answer has {' and '.join(_ANSWER)}.")
     missing: dict[int, Refused | Failed] = {
         place: Refused(reason) if is_refused else Failed(reason, is_retryable)
         for place, reason, is_refused, is_retryable in misses.missing
@@ -147,9 +145,7 @@ def read_answer(data: bytes, count: int) -> BatchAnswer:
     images = arrays["images"]
     places = arrays["places"]
     if sorted([*places.tolist(), *missing]) != list(range(count)) or len(places) != len(images):
-        raise FormatError(
-            f"The answer does not hold each of {count} images, or why there is none, once."
-        )
+        raise FormatError(f"The answer does not account for each of {count} images once.")
     return BatchAnswer(images, places, missing)
 
 
@@ -168,9 +164,10 @@ def _write(
 def _read(
     data: bytes, kinds: Mapping[str, tuple[str, int]], model: type[Text]
 ) -> tuple[dict[str, Array], Text]:
-    """Return a file's arrays and its JSON as a `model`.
+    """Return a file's arrays, and its JSON as a `model`.
 
-    Raise FormatError if they are of other kinds.
+    Raises:
+        FormatError: they are of other kinds.
     """
     try:
         arrays = load(data)
@@ -180,9 +177,7 @@ def _read(
         raise FormatError("The body is not a whole safetensors file.") from error
     for name, array in arrays.items():
         if kinds.get(name) != (array.dtype.str[1:], array.ndim):
-            raise FormatError(
-                f"The arrays must be these, with their types and dimensions: {dict(kinds)}."
-            )
+            raise FormatError(f"The arrays must have these types and dimensions: {dict(kinds)}.")
     try:
         return arrays, model.model_validate_json(text)
     except ValidationError as error:

@@ -1,6 +1,6 @@
 """The engine's metrics.
 
-Ray exports them on each node beside its own of requests, and /metrics gathers both.
+On each node Ray exports them beside its own; /metrics gathers both.
 """
 
 from __future__ import annotations

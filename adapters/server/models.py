@@ -5,17 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from adapters.diffusion.engine import Engine
 from adapters.diffusion.improved import ImprovedFiles, check_steps, is_improved
 from adapters.diffusion.items import Model
-from adapters.diffusion.pixel import PixelFiles, PixelModel, Sampler
+from adapters.diffusion.pixel import PixelFiles, PixelSettings
 from adapters.diffusion.text_files import INDEX, TextSettings
 from adapters.diffusion.text_model import TextLoader, TextModel
-from adapters.diffusion.weights import cached_model, local_model, model_folder, read_config
+from adapters.diffusion.weights import model_folder, model_here, read_config
 from adapters.server.checks import ModelDescription, ServeSettings
 from pe.errors import RecipeError
 from pe.plugins.devices import choose_devices
@@ -42,35 +40,19 @@ class ServedModel:
     most_on_cpu: int = 64
 
 
-class PixelModelSettings(BaseModel):
-    """Settings of `pixel_diffusion`, but for those that a request or another option names."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    sampler: Sampler = "ddim"
-    eta: Annotated[float, Field(ge=0, le=1)] = 0.0
-    revision: str | None = None
-    offline: bool = False
-
-
 def load_served_model(settings: ServeSettings) -> tuple[Engine, ModelDescription]:
     """Load the model on its devices, and describe it.
 
-    Raise RecipeError if it cannot obey the settings.
+    Raises:
+        RecipeError: the model cannot obey the settings.
     """
     model = find_model(settings)
     device = "cpu" if settings.gpus_per_replica == 0 else "auto"  # Ray then hides no GPU
     devices = choose_devices(device)
     _limit_memory(devices, settings.gpus_per_replica)
     most = settings.max_batch or (model.most_on_cpu if devices[0].type == "cpu" else model.most)
-    loaded: list[Model] = []
-
-    def load_on(device: torch.device) -> Model:
-        loaded.append(model.load(device))
-        return loaded[-1]
-
-    engine = Engine(load_on, device=device, most=most, most_on_cpu=most)
-    engine.load()
+    engine = Engine(model.load, device=device, most=most, most_on_cpu=most)
+    loaded = engine.load()
     description = replace(model.describe(loaded[0]), batch=most * len(devices))
     log.info(
         "ready", extra={"devices": [str(device) for device in devices], "batch": description.batch}
@@ -79,9 +61,10 @@ def load_served_model(settings: ServeSettings) -> tuple[Engine, ModelDescription
 
 
 def find_model(settings: ServeSettings) -> ServedModel:
-    """Find the model, and its kind by its index, fetched if need be.
+    """Find the model, fetched if need be, and its kind by its index.
 
-    Raise RecipeError if a setting is wrong.
+    Raises:
+        RecipeError: a setting is wrong.
     """
     from huggingface_hub import snapshot_download
 
@@ -105,14 +88,14 @@ def find_model(settings: ServeSettings) -> ServedModel:
 
 
 def check_model(settings: ServeSettings) -> None:
-    """Check the settings of a model that is on this machine, before anything is started or fetched.
+    """Check the settings of a model that is on this machine, before anything is started.
 
     Raises:
         RecipeError: there is no such model, or it cannot obey the settings.
     """
     model = settings.model
-    is_known = model == SMALL or is_improved(model) or local_model(model) is not None
-    if is_known or cached_model(model, settings.generator.get("revision")) is not None:
+    revision = settings.generator.get("revision")
+    if model == SMALL or is_improved(model) or model_here(model, revision) is not None:
         find_model(
             settings.model_copy(update={"generator": settings.generator | {"offline": True}})
         )
@@ -120,14 +103,17 @@ def check_model(settings: ServeSettings) -> None:
 
 def _pixel(settings: ServeSettings) -> ServedModel:
     """Return a UNet2DModel in pixel space, with or without classes."""
-    config = read_settings(PixelModelSettings, settings.generator, _SET)
-    files = PixelFiles.find(settings.model, config.revision, config.offline)
+    # Guidance needs a class for "no class", and a name for every class leaves none over.
+    config = _settings(PixelSettings, settings)
+    files = PixelFiles.find(config.model, config.revision, config.offline)
     is_guided = settings.guidance is not None
     count = files.class_count(with_guidance=is_guided)
     if is_guided and count is None:
         raise _no_guidance(settings, "has no classes")
     if is_guided and len(files.classes) > (count or 0):
-        raise _no_guidance(settings, "has a name for each of its classes, and none for no class")
+        raise _no_guidance(
+            settings, 'has a name for every class, so that no class means "no class"'
+        )
     channels, height, width = files.shape
     description = ModelDescription(
         settings.model,
@@ -137,12 +123,10 @@ def _pixel(settings: ServeSettings) -> ServedModel:
         guidance=count is not None and count < int(files.unet["num_class_embeds"]),
     )
 
-    def load_on(device: torch.device) -> PixelModel:
-        return files.load(
-            device, settings.precision, sampler=config.sampler, eta=config.eta, classes=count
-        )
-
-    return ServedModel(load_on, lambda _: description)
+    return ServedModel(
+        lambda device: files.load(device, settings.precision, config, count),
+        lambda _: description,
+    )
 
 
 def _improved(settings: ServeSettings) -> ServedModel:
@@ -175,22 +159,27 @@ def _text_to_image(settings: ServeSettings) -> ServedModel:
 
 
 def _settings(model: type[Config], settings: ServeSettings) -> Config:
-    """Return the settings of `--set`. Raise RecipeError if one is wrong."""
+    """Return the settings of `--set`.
+
+    Raises:
+        RecipeError: one is wrong.
+    """
     if "model" in settings.generator:
-        raise RecipeError(f"{_SET}: model is the argument MODEL itself, so leave it out.")
+        raise RecipeError(f"{_SET}: `model` is the argument MODEL. Remove it from {_SET}.")
     return read_settings(model, {"model": settings.model, **settings.generator}, _SET)
 
 
 def _no_guidance(settings: ServeSettings, why: str) -> RecipeError:
     return RecipeError(
-        f"--guidance is {settings.guidance:g}, but the model '{settings.model}' {why}: leave it "
-        "out."
+        f"--guidance is {settings.guidance:g}, but the model '{settings.model}' {why}. "
+        "Leave it out."
     )
 
 
 def _limit_memory(devices: Sequence[torch.device], share: float | None) -> None:
-    """Limit this replica to its share of a GPU's memory, all of which it would fill in search of a
-    batch size.
+    """Limit this replica to its share of a GPU's memory.
+
+    Without a limit it would fill all of it in search of a batch size.
     """
     if share is None or share >= 1 or devices[0].type != "cuda":
         return

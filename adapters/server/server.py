@@ -1,7 +1,6 @@
-"""The one Ray Serve deployment: a replica answers over HTTP, and makes images with its own copy of
-the model.
+"""The Ray Serve deployment: each replica answers over HTTP with its own copy of the model.
 
-The log says of a request its path, status, number of images, seconds and shortened key digest,
+Of a request the log holds its path, status, number of images, seconds and shortened key digest, and
 nothing more.
 """
 
@@ -10,20 +9,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import hmac
-import io
 import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Depends, FastAPI, Request, Security
 from fastapi.responses import PlainTextResponse, Response
-from fastapi.security import HTTPBearer
-from PIL import Image
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
@@ -61,11 +58,16 @@ from adapters.server.formats import (
 )
 from adapters.server.metrics import Metrics, exported
 from adapters.server.models import load_served_model
+from pe.data.images import Images
 from pe.plugins.protocols import Failed, Refused
 from pe.version import __version__
 
 log = logging.getLogger("ray.serve")
 
+Bearer = Annotated[
+    HTTPAuthorizationCredentials | None,
+    Security(HTTPBearer(auto_error=False, scheme_name="key")),
+]
 _FILE = {"schema": {"type": "string", "format": "binary"}}
 _GIVES_FILE: dict[int | str, dict[str, Any]] = {200: {"content": {ARRAYS: _FILE}}}
 
@@ -84,7 +86,7 @@ class ImagesAnswer(BaseModel):
 
 
 class Server:
-    """Answers over HTTP. Every refusal has the body `errors.Error`."""
+    """The application, in which every refusal has the body `errors.Error`."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         _keep_prompts_out_of_logs()
@@ -96,9 +98,7 @@ class Server:
         self._images = 0  # images under way
 
     def check_health(self) -> None:
-        """Raise RuntimeError if the engine is broken (see `Batcher.check_health`): Ray then
-        replaces the replica.
-        """
+        """Raise RuntimeError if the engine is broken, so that Ray replaces the replica."""
         self._batcher.check_health(self._settings.limits.seconds)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
@@ -114,7 +114,7 @@ class Server:
         )
         # The routes read their bodies themselves: FastAPI would read them before `_admit` has
         # checked the key.
-        routes = APIRouter(dependencies=[Depends(self._admit), _KEY_IN_OPENAPI])
+        routes = APIRouter(dependencies=[Depends(self._admit)])
         routes.post("/v1/images/generations", **_takes(JSON, GenerationFields))(self.generations)
         routes.post("/v1/images/edits", **_takes(FORM, EditFields))(self.edits)
         routes.post("/v1/images/variations", **_takes(FORM, VariationFields))(self.variations)
@@ -145,7 +145,7 @@ class Server:
         return await self._varied(request, VariationFields)
 
     async def batch(self, request: Request) -> Response:
-        """Make many images of one job: a safetensors file each way.
+        """Make many images of one job, with a safetensors file each way.
 
         Arrays for n images: seeds uint64 (n,), and as needed images uint8 (n,h,w,c) and classes
         int64 (n,). The key `job` of the metadata holds JSON, all keys as needed: degree of
@@ -184,17 +184,14 @@ class Server:
         """Answer that a replica is ready."""
         return {"status": "ok"}
 
-    async def _admit(self, request: Request) -> AsyncIterator[None]:
-        """Check the key and how many of its requests are under way, before a body is read.
-
-        Log the answer.
-        """
+    async def _admit(self, request: Request, bearer: Bearer) -> AsyncIterator[None]:
+        """Check the key and its number of requests before a body is read, and log the answer."""
         began = time.monotonic()
         status = 499  # the client went away
         key = ""
         request.state.images = 0
         try:
-            key = self._key_of(request)
+            key = self._key_of(request, bearer.credentials if bearer else "")
             with self._counted(key) if request.method == "POST" else nullcontext():
                 yield
             status = 200
@@ -213,11 +210,11 @@ class Server:
 
     @contextmanager
     def _counted(self, key: str) -> Iterator[None]:
-        """Count a request while it is under way. Refuse it (429) at the key's limit."""
+        """Count a request while it is under way, and refuse it (429) at the key's limit."""
         if self._requests[key] >= self._settings.limits.requests:
             why = (
-                f"This key has {self._requests[key]} requests under way, as many as it may: wait "
-                "for one."
+                f"This key has {self._requests[key]} requests under way, which is its limit. "
+                "Wait for one to finish."
             )
             raise Refusal(429, why, wait=1)
         self._requests[key] += 1
@@ -226,36 +223,35 @@ class Server:
         finally:
             self._requests[key] -= 1
 
-    def _key_of(self, request: Request) -> str:
+    def _key_of(self, request: Request, key: str) -> str:
         """Return eight hex digits of the key's digest, or "local" on a server without keys.
 
-        Refuse strangers (401).
+        Strangers are refused (401).
         """
         digests = self._settings.key_digests
         if not digests:
             if not is_loopback((request.scope.get("server") or ("",))[0]):
                 raise Refusal(
-                    401, "This server has no API keys, so it answers its own machine alone."
+                    401, "This server has no API keys, so it answers only its own machine."
                 )
             addresses = (
                 f"//{request.headers.get('host', '')}",
                 request.headers.get("origin", "//localhost"),
             )
-            if not all(
-                map(names_loopback, addresses)
-            ):  # else a page of another site could ask, in a browser here
+            # otherwise a page of another site could ask, in a browser on this machine
+            if not all(map(names_loopback, addresses)):
                 raise Refusal(
                     401,
-                    "This server has no API keys, so call it 127.0.0.1 or localhost, from no other "
-                    "site.",
+                    (
+                        "This server has no API keys. Call it as 127.0.0.1 or localhost, and from "
+                        "no other site."
+                    ),
                 )
             return "local"
-        kind, _, key = request.headers.get("authorization", "").partition(" ")
         digest = digest_of(key.strip())
-        matches = [
-            hmac.compare_digest(digest, each) for each in digests
-        ]  # all of them, so that the time tells nothing
-        if kind.lower() != "bearer" or not any(matches):
+        # compared with all of them, so that the time tells nothing
+        matches = [hmac.compare_digest(digest, each) for each in digests]
+        if not key or not any(matches):
             raise Refusal(401, "Send an API key of this server: Authorization: Bearer KEY.")
         return digest[:8]
 
@@ -280,15 +276,15 @@ class Server:
         images = [outcome for outcome in outcomes if isinstance(outcome, np.ndarray)]
         if not images:
             raise _refusal_of_image(outcomes[0])
-        texts = await asyncio.to_thread(lambda: [_png(pixels) for pixels in images])
-        return ImagesAnswer(
-            created=int(time.time()), data=[EncodedImage(b64_json=text) for text in texts]
-        )
+        files = await asyncio.to_thread(lambda: [*Images(np.stack(images)).files()])
+        encoded = [EncodedImage(b64_json=base64.b64encode(file).decode()) for file in files]
+        return ImagesAnswer(created=int(time.time()), data=encoded)
 
     async def _make(self, request: Request, wanted: BatchRequest) -> list[Outcome]:
-        """Make the images, or say of each why not.
+        """Make the images, or return for each why it was not made.
 
-        Refuse the request if there is no room or it takes too long.
+        Raises:
+            Refusal: there is no room, or it takes too long.
         """
         limits = self._settings.limits
         wanted = check_request(wanted, self._model, self._settings)
@@ -299,18 +295,15 @@ class Server:
             async with asyncio.timeout(limits.seconds):
                 outcomes = await self._batcher.make(_items(wanted))
         except TimeoutError as error:
-            raise unavailable("The images were not done in time") from error
+            raise unavailable("The images were not finished in time") from error
         finally:
             self._images -= len(wanted)
         request.state.images = sum(isinstance(outcome, np.ndarray) for outcome in outcomes)
         return outcomes
 
 
-_KEY_IN_OPENAPI = Security(HTTPBearer(auto_error=False, scheme_name="key"))
-
-
 def _entry(model: ModelDescription, settings: ServeSettings) -> dict[str, Any]:
-    """Return what /v1/models says of the model: OpenAI's fields, and ours under `pe`."""
+    """Return what /v1/models tells of the model: OpenAI's fields, and ours under `pe`."""
     defaults = {
         "steps": settings.steps,
         "guidance_scale": settings.guidance,
@@ -327,8 +320,9 @@ def _entry(model: ModelDescription, settings: ServeSettings) -> dict[str, Any]:
 
 
 def _takes(kind: str, fields: type[BaseModel] | None = None) -> dict[str, Any]:
-    """Return what OpenAPI says of a body that the route reads itself: JSON or a form of these
-    fields, or a file.
+    """Return the OpenAPI entry of a body that the route reads itself.
+
+    The body is JSON or a form of these fields, or a file.
     """
     content = {"schema": fields.model_json_schema()} if fields else _FILE
     return {"openapi_extra": {"requestBody": {"required": True, "content": {kind: content}}}}
@@ -338,21 +332,24 @@ def _items(wanted: BatchRequest) -> list[Item]:
     """Return the items of a checked request."""
     assert wanted.steps is not None
     job = Job(wanted.steps, wanted.degree, wanted.guidance, wanted.size)
-    columns = {
-        "image": wanted.images,
-        "prompt": wanted.prompts,
-        "negative_prompt": wanted.negative_prompts,
-        "api_class": None if wanted.classes is None else wanted.classes.tolist(),
-    }
-    given: dict[str, Any] = {name: column for name, column in columns.items() if column is not None}
-    return [
-        Item(job, seed, **{name: column[i] for name, column in given.items()})
-        for i, seed in enumerate(wanted.seeds.tolist())
-    ]
+    none = [None] * len(wanted)
+    images: Any = none if wanted.images is None else wanted.images
+    classes: Any = none if wanted.classes is None else wanted.classes.tolist()
+    prompts = wanted.prompts or [""] * len(wanted)
+    negative = wanted.negative_prompts or [""] * len(wanted)
+    columns = zip(
+        wanted.seeds.tolist(),
+        images,
+        prompts,
+        negative,
+        classes,
+        strict=True,
+    )
+    return [Item(job, *column) for column in columns]
 
 
 def _refusal_of_image(miss: Outcome) -> Refusal:
-    """Return the refusal that says why none of a request's images was made."""
+    """Return the refusal that tells why none of a request's images was made."""
     if isinstance(miss, Failed):
         return (
             unavailable(miss.reason)
@@ -361,14 +358,6 @@ def _refusal_of_image(miss: Outcome) -> Refusal:
         )
     assert isinstance(miss, Refused)
     return Refusal(400, f"{miss.reason}.", code="content_policy_violation")
-
-
-def _png(pixels: Pixels) -> str:
-    buffer = io.BytesIO()
-    Image.fromarray(np.squeeze(pixels, 2) if pixels.shape[2] == 1 else pixels).save(
-        buffer, "PNG", compress_level=1
-    )
-    return base64.b64encode(buffer.getvalue()).decode()
 
 
 async def _answer_error(_request: Request, error: Exception) -> Response:

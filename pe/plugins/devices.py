@@ -1,6 +1,4 @@
-"""Find, by name, the devices on which torch may compute on this machine, and the precision to
-compute in.
-"""
+"""The devices on which torch may compute on this machine, and the precision to compute in."""
 
 from __future__ import annotations
 
@@ -41,6 +39,8 @@ log = logging.getLogger(__name__)
 # of malloc.h
 _MMAP_THRESHOLD = -3
 _TRIM_THRESHOLD = -1
+# Parts of the messages, in lower case, of errors that lack of memory causes. The last three can
+# have other causes
 _REFUSALS = (
     "out of memory",
     "can't allocate memory",
@@ -53,8 +53,6 @@ _REFUSALS = (
     "cudnn_status_not_initialized",
     "unable to find an engine",  # cuDNN, where none of its ways finds room for its workspace
 )
-"""Parts, in lower case, of the messages of errors that lack of memory causes; the last three can
-have other causes."""
 
 
 def import_library(name: str, extra: str, purpose: str) -> Any:
@@ -73,13 +71,15 @@ def import_library(name: str, extra: str, purpose: str) -> Any:
 def require_torch(extra: str, purpose: str) -> None:
     """Raise MissingDependency if torch is not installed.
 
-    `extra` and `purpose` are as in `import_library`.
+    `import_library` explains `extra` and `purpose`.
     """
     import_library("torch", extra, purpose)
 
 
 def find_device(name: str) -> torch.device:
-    """Return the device of this name. Auto is the first of cuda, mps and cpu that there is.
+    """Return the device of this name.
+
+    `auto` is the first of cuda, mps and cpu that there is.
 
     Raises:
         RecipeError: this machine lacks it, CUDA_VISIBLE_DEVICES hides it, or torch sees none of the
@@ -94,11 +94,11 @@ def find_device(name: str) -> torch.device:
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= cards:
         raise RecipeError(
-            f"device is '{name}', and this machine has {cards} CUDA devices to use "
-            "(CUDA_VISIBLE_DEVICES hides others): give one that is there, or auto."
+            f"`device` is '{name}', but this machine has {cards} CUDA devices to use "
+            "(CUDA_VISIBLE_DEVICES hides others). Use one of them, or auto."
         )
     if device.type == "mps" and not mps:
-        raise RecipeError("device is 'mps', and this machine has none: give cpu, or auto.")
+        raise RecipeError("`device` is 'mps', but this machine has no MPS. Use cpu or auto.")
     if device.type == "cpu":
         keep_memory()
     return device
@@ -107,9 +107,10 @@ def find_device(name: str) -> torch.device:
 def choose_devices(
     device: Devices, extra: str = "diffusion", purpose: str = "A local diffusion model"
 ) -> list[torch.device]:
-    """Return the devices of these names (for auto all GPUs, or else mps or cpu).
+    """Return the devices of these names, and for `auto` all GPUs, or else mps or the CPU.
 
-    RecipeError if one is missing.
+    Raises:
+        RecipeError: one is missing.
     """
     require_torch(extra, purpose)
     if device == "auto":
@@ -121,7 +122,7 @@ def choose_devices(
 def describe_precision(device: Devices, precision: Precision) -> str:
     """Describe the precision on this machine for the plan.
 
-    Torch is loaded only where there may be GPUs.
+    Torch is loaded only if there may be GPUs.
     """
     names = [device] if isinstance(device, str) else device
     if not has_driver() and {*names} <= {"auto", "cpu"}:
@@ -137,7 +138,7 @@ def describe_precision(device: Devices, precision: Precision) -> str:
 def dtype_on(device: torch.device, precision: Precision) -> torch.dtype:
     """Return torch's type for a precision.
 
-    Auto is bf16 on a GPU that computes in it, elsewhere fp32, and is logged.
+    `auto` is bf16 on a GPU that computes in it, elsewhere fp32; the choice is logged.
     """
     import torch
 
@@ -157,9 +158,7 @@ def _usual_precision(device: torch.device) -> Precision:
 
 
 def free_memory(device: torch.device) -> None:
-    """Give back the memory that the allocator keeps for later, so that a smaller batch finds room
-    in one piece.
-    """
+    """Give back the memory that the allocator keeps, so that a smaller batch fits in one piece."""
     import torch
 
     gc.collect()
@@ -168,20 +167,22 @@ def free_memory(device: torch.device) -> None:
             torch.cuda.empty_cache()
     elif device.type == "mps":
         torch.mps.empty_cache()
-    elif trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc's
-        trim(0)
+    elif hasattr(ctypes.CDLL(None), "malloc_trim"):  # glibc's
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @cache
 def keep_memory() -> None:
-    """Let this process keep a layer's memory for the next layer; to be called before torch computes
-    on the CPU.
+    """Let this process keep one layer's memory for the next layer.
 
     The C library of most Linux systems returns large blocks to the system at once, which clears
-    them anew for the next layer: that can take longer than the arithmetic. On other systems this
-    does nothing.
+    them anew for the next layer: that can take longer than the arithmetic. Call this before torch
+    computes on the CPU. On other systems it does nothing.
     """
-    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
+    if sys.platform != "linux":
+        return
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):
         library.mallopt(_MMAP_THRESHOLD, 1 << 30)
         library.mallopt(_TRIM_THRESHOLD, (1 << 31) - 1)
 
@@ -189,18 +190,17 @@ def keep_memory() -> None:
 def find_cards(instead: str) -> int:
     """Return how many GPUs torch sees.
 
-    If it sees none of the driver's GPUs, raise RecipeError, proposing `instead`.
+    Raises:
+        RecipeError: it sees none of the driver's GPUs; the message proposes `instead`.
     """
-    if fault := unseen_cards():
+    fault = unseen_cards()
+    if fault:
         raise RecipeError(f"{fault[:1].upper()}{fault[1:]}: {FITTING_TORCH}, or set {instead}.")
     return count_cards()
 
 
 def unseen_cards() -> str:
-    """Describe the fault if torch sees none of the driver's GPUs.
-
-    Empty if there is no such fault.
-    """
+    """Describe the fault that torch sees none of the driver's GPUs, or return an empty text."""
     cards = listed_cards()
     if not cards or count_cards():
         return ""
@@ -211,9 +211,9 @@ def unseen_cards() -> str:
 
 
 def listed_cards() -> int:
-    """Number of GPUs of NVIDIA's driver on Linux, whatever torch sees.
+    """Return the number of GPUs of NVIDIA's driver on Linux, whatever torch sees.
 
-    0 if CUDA_VISIBLE_DEVICES hides all of them.
+    It is 0 if CUDA_VISIBLE_DEVICES hides all of them.
     """
     count = len(list(DRIVER.glob("nvidia[0-9]*")))
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
@@ -222,8 +222,9 @@ def listed_cards() -> int:
 
 
 def has_driver() -> bool:
-    """True if NVIDIA's driver is here; without it there is no need to load torch, which is slow, to
-    look for GPUs.
+    """Return true if NVIDIA's driver is here.
+
+    Without it nobody need load torch, which is slow, to look for GPUs.
     """
     try:
         ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
@@ -245,10 +246,10 @@ def count_cards() -> int:
 
 
 def check_memory(needed: float, what: str, remedy: str) -> None:
-    """Raise RecipeError if this process can take fewer bytes: of the machine, its container or its
-    own limit.
+    """Raise RecipeError if this process can take fewer than `needed` bytes.
 
-    Linux tells them; elsewhere nothing is refused.
+    The machine, its container and the process itself have limits. Linux tells them; elsewhere
+    nothing is refused.
     """
     held = told_bytes(STATUS, "VmRSS:")
     available = min(
@@ -259,15 +260,15 @@ def check_memory(needed: float, what: str, remedy: str) -> None:
     )
     if needed > available:
         sizes = (
-            f"about {needed / 1e9:,.1f} GB of memory, and {available / 1e9:,.1f} GB are free here"
+            f"about {needed / 1e9:,.1f} GB of memory, but {available / 1e9:,.1f} GB are free here"
         )
         raise RecipeError(f"{what} takes {sizes}: {remedy}.")
 
 
 def told_bytes(file: str, name: str = "") -> float:
-    """Return the bytes that one of Linux's files tells after a name.
+    """Return the bytes that one of Linux's files states after a name.
 
-    Infinite if it tells none, or is not there.
+    If the file is missing or states none, they are infinite.
     """
     try:
         found = re.search(rf"{name}\s*(\d+)( kB)?", Path(file).read_text())
@@ -277,7 +278,7 @@ def told_bytes(file: str, name: str = "") -> float:
 
 
 def memory_refused(error: Exception) -> bool:
-    """True if the error's words say that the device lacked memory.
+    """Return true if the error's words say that the device lacked memory.
 
     Some of these words can have other causes.
     """
@@ -292,8 +293,9 @@ def memory_refused(error: Exception) -> bool:
 
 @contextmanager
 def with_attributes(*changes: tuple[Any, str, Any]) -> Iterator[None]:
-    """Set attributes, each given by its object, name and value, for the time of the block; then
-    restore them.
+    """Set attributes for the time of a block, then restore them.
+
+    Each change is an object, the attribute's name and its value.
     """
     before = [(place, name, getattr(place, name)) for place, name, _ in changes]
     for place, name, value in changes:
@@ -307,7 +309,7 @@ def with_attributes(*changes: tuple[Any, str, Any]) -> Iterator[None]:
 
 @contextmanager
 def raising_for_memory(refusal: PEError) -> Iterator[None]:
-    """Raise `refusal` in place of an error of the block that `memory_refused` is true of."""
+    """Raise `refusal` in place of an error of the block if `memory_refused` is true of it."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -317,7 +319,5 @@ def raising_for_memory(refusal: PEError) -> Iterator[None]:
 
 
 def words_of_error(error: Exception) -> str:
-    """Return the first 200 characters of an error's message, on one line, to be quoted as the cause
-    of another.
-    """
+    """Return the first 200 characters of an error's message on one line, to quote as a cause."""
     return (" ".join(str(error).split())[:200] or type(error).__name__).rstrip(".")

@@ -16,22 +16,22 @@ from typing import Any
 from pe.errors import RecipeError
 from pe.plugins.devices import import_library
 
+# environment variables for a Ray that is started here; a cluster that is joined has its own
 _OWN = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AUTH_MODE": "token",
     "RAY_worker_niceness": "0",  # else 15: whatever else the machine does would come first
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # a node of its own, on loopback, on any system
 }
-"""Environment variables for a Ray that is started here; a cluster that is joined has other ones."""
 
+# Thread limits of this process, hidden from Ray while it starts. Ray itself gives a worker of one
+# core one thread
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Thread limits of this process, hidden from Ray while it starts: it gives a worker of one core one
-thread itself."""
 
 _LOOPBACK = ("127.0.0.1", "localhost")
 
+# seconds within which the head of a cluster must answer
 _PATIENCE = 10.0
-"""Seconds within which the head of a cluster must answer."""
 
 
 def start_ray(
@@ -42,13 +42,11 @@ def start_ray(
     environment: Mapping[str, str] | None = None,
     **own: Any,
 ) -> None:
-    """Join the cluster at `address`.
+    """Start Ray on this machine, or join the cluster at `address`.
 
-    If it is None, start Ray here, on loopback, for holders of this process's token.
-
-    A Ray that is started has no dashboard; its processes get the variables in `environment`, too,
-    and `ray.init` the arguments `own`. If Ray is missing, the error says that `extra` brings it and
-    that `purpose` needs it.
+    A Ray that is started listens on loopback, for holders of this process's token, and has no
+    dashboard; its processes also get the variables in `environment`, and `ray.init` the arguments
+    `own`. If Ray is missing, the error says that `extra` brings it and that `purpose` needs it.
     """
     if address is not None:
         _check_there(address)
@@ -80,8 +78,9 @@ def _without_threads() -> Iterator[None]:
 
 
 def _check_there(address: str) -> None:
-    """Refuse HOST:PORT where nothing listens: Ray would wait for it for minutes, and say so on the
-    console.
+    """Raise RecipeError if nothing listens at HOST:PORT.
+
+    Ray would wait for it for minutes, and fill the console.
     """
     host, _, port = address.rpartition(":")
     if not port.isdigit() or "/" in host:
@@ -91,14 +90,15 @@ def _check_there(address: str) -> None:
             pass
     except (OSError, OverflowError) as error:
         raise RecipeError(
-            f"No Ray cluster answers at {address} ({error}): name the HOST:PORT that `ray start "
+            f"No Ray cluster answers at {address} ({error}). Use the HOST:PORT that `ray start "
             "--head` printed."
         ) from error
 
 
 def _keep_loopback(address: str) -> None:
-    """Let Ray reach on loopback a cluster that listens only there: Ray would replace loopback by
-    another address.
+    """Let Ray reach a cluster that listens only on loopback.
+
+    Ray would replace loopback by another address.
     """
     from ray._private import ray_constants, services
 
@@ -110,8 +110,9 @@ def _keep_loopback(address: str) -> None:
 
 
 def _read_environment() -> None:
-    """Make Ray read its variables again: it reads them only at its first import, which may precede
-    this call.
+    """Make Ray read its variables again.
+
+    It reads them only at its first import, which may come before this call.
     """
     import ray
     from ray._private import ray_constants
@@ -130,7 +131,7 @@ def _read_environment() -> None:
 
 @cache
 def _token() -> str:
-    """The token of this process, the same at every call, because Ray reads it once."""
+    """Return the token of this process, the same at every call, because Ray reads it once."""
     return secrets.token_hex(16)
 
 
@@ -139,8 +140,7 @@ def ray_errors() -> Iterator[None]:
     """Turn any error of the block, in which Ray is started or joined, into a RecipeError."""
     try:
         yield
-    except (
-        Exception
-    ) as error:  # where a machine is too busy to start it in time, Ray raises just that
+    # On a machine that is too busy to start it in time, Ray raises Exception itself.
+    except Exception as error:
         why = " ".join(str(error).split())[:200].rstrip(".")
         raise RecipeError(f"Ray cannot be started or joined: {why}.") from error

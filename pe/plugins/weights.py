@@ -1,6 +1,4 @@
-"""Weight files: found or fetched, their hashes checked, and read without running code that is in
-them.
-"""
+"""Weight files: found or fetched, checked by hash, and read without running code in them."""
 
 from __future__ import annotations
 
@@ -15,6 +13,7 @@ from urllib.error import URLError
 from zipfile import is_zipfile
 
 from pe.errors import MissingDependency, RecipeError
+from pe.plugins.devices import words_of_error
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -24,7 +23,7 @@ SAFETENSORS = ".safetensors"
 
 @dataclass(frozen=True)
 class Packaged:
-    """A file that a package of the package index carries. The package is not imported."""
+    """A file that a package of the package index carries, found without importing the package."""
 
     package: str  # its import name
     name: str  # of the file, from the package's folder
@@ -38,7 +37,11 @@ class Packaged:
     def find(self, purpose: str) -> Path:
         """Return the file.
 
-        MissingDependency, which `purpose` begins, without the package. RecipeError by its hash.
+        `purpose` begins the message if the package is missing.
+
+        Raises:
+            MissingDependency: the package is not installed.
+            RecipeError: the file has another hash.
         """
         spec = find_spec(self.package)
         if spec is None or spec.origin is None:
@@ -56,16 +59,20 @@ class Published:
     url: str
     sha256: str | None  # SHA-256 of its bytes, hexadecimal; None if nobody has published it
     aliases: tuple[str, ...] = ()  # other names of the same file
-    setting: str = "weights"  # the recipe's key under which another place of the file can be named
+    setting: str = "weights"  # the recipe's key for another place of the file
 
 
 def find_published(weights: Published, offline: bool) -> Path:
-    """Return the file in torch.hub's checkpoints, fetched if missing (RecipeError if `offline`).
+    """Return the file in torch.hub's folder of checkpoints, fetched if missing.
 
-    Check a known hash.
+    A known hash is checked.
+
+    Raises:
+        RecipeError: the file is missing and `offline`, cannot be fetched, or has another hash.
     """
     import torch
 
+    # torch.hub's own folder, so that other programs' downloads serve too
     folder = Path(torch.hub.get_dir()) / "checkpoints"
     for name in (weights.name, *weights.aliases):
         if (folder / name).is_file():
@@ -73,11 +80,12 @@ def find_published(weights: Published, offline: bool) -> Path:
                 check_hash(folder / name, weights.sha256)
             return folder / name
     remedy = (
-        f"get it from {weights.url} and put it in {folder}, or name its place under "
-        f"{weights.setting}"
+        f"get it from {weights.url} and put it in {folder}, or set `{weights.setting}` to its place"
     )
     if offline:
-        raise RecipeError(f"The weights {weights.name} are not here and offline is true: {remedy}.")
+        raise RecipeError(
+            f"The weights {weights.name} are not here, and `offline` is true: {remedy}."
+        )
     folder.mkdir(parents=True, exist_ok=True)
     try:
         torch.hub.download_url_to_file(
@@ -89,17 +97,21 @@ def find_published(weights: Published, offline: bool) -> Path:
         ) from error
     except RuntimeError as error:
         raise RecipeError(
-            f"What {weights.url} gives is not the published {weights.name} (its SHA-256 differs): "
+            f"{weights.url} does not give the published {weights.name} (its SHA-256 differs): "
             f"{remedy}."
         ) from error
     return folder / weights.name
 
 
-def cached_file(repository: str, names: Sequence[str], revision: str | None = None) -> Path | None:
-    """The first of these files that the Hugging Face cache holds. Nothing is asked of the network.
+def cached_file(
+    repository: str,
+    names: Sequence[str],
+    revision: str | None = None,
+) -> Path | None:
+    """Return the first of these files that the Hugging Face cache holds, without the network.
 
-    (With `local_files_only` alone, huggingface_hub would still ask its server which programs are
-    known to it.)
+    With `local_files_only` alone, huggingface_hub would still ask its server which programs are
+    known to it.
     """
     from huggingface_hub import try_to_load_from_cache
 
@@ -108,8 +120,9 @@ def cached_file(repository: str, names: Sequence[str], revision: str | None = No
 
 
 def hub_file(repository: str, names: Sequence[str]) -> Path | None:
-    """Fetch the first of these files that the Hugging Face hub has; without a network, take the
-    first in the cache.
+    """Fetch the first of these files that the Hugging Face hub has.
+
+    Without a network, return the first that is in the cache.
     """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
@@ -126,27 +139,29 @@ def hub_file(repository: str, names: Sequence[str]) -> Path | None:
     return cached_file(repository, names)
 
 
-def given_file(place: str, sha256: str | None, hashes: Mapping[str, str], offline: bool) -> Path:
-    """The weight file that `embedding.weights` names by a path or a URL.
+def given_file(
+    place: str,
+    sha256: str | None,
+    hashes: Mapping[str, str],
+    offline: bool,
+) -> Path:
+    """Return the weight file that `embedding.weights` names by a path or a URL.
 
-    Torch.hub keeps a file that is fetched.
-
-    Its hash must be `sha256`, or else the hash under its name in `hashes`, if there is one; a URL
-    needs one.
+    A file that is fetched is kept in torch.hub's folder. The hash must be `sha256`, or else the one
+    that `hashes` has for the file's name, if any. A URL needs a hash.
     """
     name = place.rpartition("/")[2]
     digest = sha256 or hashes.get(name)
     if place.startswith(("https://", "http://")):
         if digest is None:
             raise RecipeError(
-                f"embedding.weights is fetched from {place}: say under embedding.sha256 what it "
-                "must be."
+                f"`embedding.weights` is fetched from {place}. Set `embedding.sha256` to its hash."
             )
         return find_published(Published(name, place, digest), offline)
     file = Path(place).expanduser()
     if not file.is_file():
         raise RecipeError(
-            f"embedding.weights: there is no file '{place}'; put the weights there, or name "
+            f"`embedding.weights`: there is no file '{place}'. Put the weights there, or name "
             "another place."
         )
     if digest is not None:
@@ -155,10 +170,10 @@ def given_file(place: str, sha256: str | None, hashes: Mapping[str, str], offlin
 
 
 def check_whole(place: Path | str) -> None:
-    """Raise RecipeError for a file, or a .safetensors in a folder, that is empty, cut, a web page
-    or a Git LFS pointer.
+    """Raise RecipeError if a file, or a .safetensors file in a folder, cannot be weights.
 
-    For use when a library could not read the weights there: its words seldom tell.
+    Such files are empty, cut, a web page or a Git LFS pointer. Call this when a library could not
+    read the weights, because its own words seldom tell.
     """
     path = Path(place).expanduser()
     with suppress(OSError):  # as the library has told
@@ -168,7 +183,7 @@ def check_whole(place: Path | str) -> None:
 
 
 def _flaw(file: Path) -> str:
-    """Return what a file is in place of weights. Empty if nothing is found."""
+    """Return what a file is in place of weights, or an empty text if nothing is found."""
     with file.open("rb") as stream:
         head = stream.read(64).lstrip()
     if not head:
@@ -196,13 +211,13 @@ def check_hash(file: Path, sha256: str) -> None:
     if digest != sha256.lower():
         check_whole(file)
         raise RecipeError(
-            f"{file} is not the file it should be: its SHA-256 is {digest[:12]}…, not "
-            f"{sha256[:12].lower()}…; fetch it anew."
+            f"{file} is not the right file: its SHA-256 is {digest[:12]}…, not "
+            f"{sha256[:12].lower()}…. Fetch it again."
         )
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """The tensors of a .safetensors file, or of a torch file, no code of which is run.
+    """Load the tensors of a .safetensors or torch file, and never execute code from it.
 
     A `state_dict` inside, and the prefix `module.` of parallel training, are unwrapped.
     """
@@ -218,7 +233,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     except Exception as error:  # whatever a reader makes of a broken or foreign file
         check_whole(file)
         raise RecipeError(
-            f"{file} is cut, or holds no plain weights, and code in files is never run: give a "
+            f"{file} is cut, or it is not plain weights. Code in files is never run: use a "
             ".safetensors file, or a torch file of tensors alone."
         ) from error
     if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
@@ -226,33 +241,25 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     if not isinstance(content, dict) or not all(
         isinstance(value, torch.Tensor) for value in content.values()
     ):
-        raise RecipeError(f"{file} holds no table of tensors: give the network's state_dict.")
+        raise RecipeError(f"{file} is not a table of tensors. Use the network's state_dict.")
     return {name.removeprefix("module."): tensor for name, tensor in content.items()}
 
 
 def fill(module: nn.Module, tensors: Mapping[str, Tensor], file: Path | str) -> None:
     """Load all tensors into the module.
 
-    RecipeError names the first that is missing, left over or of another shape.
+    Raises:
+        RecipeError: a tensor is missing, left over or of another shape; the first is named.
     """
-    state = module.state_dict()
-    for name, tensor in state.items():
-        if name not in tensors:
-            if name.endswith(
-                ".num_batches_tracked"
-            ):  # counted in training only, and not by all versions of torch
-                continue
-            raise RecipeError(
-                f"{file} lacks '{name}', so it is not of this network: give the weights that "
-                "belong."
-            )
-        if tensors[name].shape != tensor.shape:
-            raise RecipeError(
-                f"'{name}' of {file} has the shape {tuple(tensors[name].shape)}, not "
-                f"{tuple(tensor.shape)}: give the weights that belong to this network."
-            )
-    if extra := next((name for name in tensors if name not in state), None):
+    try:
+        lacking, extra = module.load_state_dict(dict(tensors), strict=False)
+    except RuntimeError as error:  # of the shapes
         raise RecipeError(
-            f"{file} has '{extra}', which this network has not: give the weights that belong."
+            f"{file} does not fit this network ({words_of_error(error)}). Use the weights that "
+            "belong to it."
+        ) from error
+    if lacking or extra:
+        fault = f"lacks '{lacking[0]}'" if lacking else f"has '{extra[0]}'"
+        raise RecipeError(
+            f"{file} {fault}, unlike this network. Use the weights that belong to it."
         )
-    module.load_state_dict(dict(tensors))

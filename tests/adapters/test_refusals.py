@@ -248,7 +248,7 @@ def test_a_local_model_that_declines_has_refused(tmp_path, monkeypatch):
 def test_a_text_of_as_many_tokens_as_it_may_have_is_cut_off_though_its_server_says_stop(ask):
     answers, told = ask(tokens=64, max_tokens=64, cut=False)
     assert answers[0].missing[0] == Failed(
-        "the text was cut off after 64 tokens: raise max_tokens, or set cut: true"
+        "the text was cut off after 64 tokens: raise `max_tokens`, or set `cut: true`"
     )
     answers, told = ask(tokens=64, max_tokens=64)
     assert len(answers[0].samples) == 1

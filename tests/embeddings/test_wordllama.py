@@ -30,9 +30,9 @@ def test_texts_of_like_meaning_are_near_without_a_shared_word(tmp_path):
 @pytest.mark.parametrize(
     ("packaged", "content", "says"),
     [
-        (VECTORS, save({"a": np.zeros(1)}), "not the file it should be: its SHA-256 is"),
+        (VECTORS, save({"a": np.zeros(1)}), "not the right file: its SHA-256 is"),
         (VECTORS, b"other vectors", "cut or damaged: download"),
-        (TOKENIZER, b"other words", "not the file it should be: its SHA-256 is"),
+        (TOKENIZER, b"other words", "not the right file: its SHA-256 is"),
     ],
 )
 def test_another_file_or_none_is_refused_in_one_sentence(

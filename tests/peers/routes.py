@@ -72,7 +72,7 @@ ROUTES = (
             ),
             "a wording to a model without words": (
                 {"degree_field": None, "degree_exact": False},
-                "knows no words",
+                "takes no words",
             ),
             "a wrong key": ({"key_env": "PEERS_WRONG"}, "No connected db"),
         },

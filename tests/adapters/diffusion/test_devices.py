@@ -50,10 +50,10 @@ def test_without_cards_auto_is_the_processor_and_what_is_not_there_is_named(monk
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     assert [str(device) for device in choose_devices("auto")] == ["cpu"]
-    with pytest.raises(RecipeError, match="device is 'mps', and this machine has none"):
+    with pytest.raises(RecipeError, match="device` is 'mps', but this machine has no MPS"):
         choose_devices("mps")
     hidden = (
-        r"device is 'cuda:0', and this machine has 0 CUDA devices to use \(CUDA_VISIBLE_DEVICES "
+        r"device` is 'cuda:0', but this machine has 0 CUDA devices to use \(CUDA_VISIBLE_DEVICES "
         r"hides others\)"
     )
     with pytest.raises(RecipeError, match=hidden):
@@ -82,5 +82,5 @@ def test_the_plan_states_the_precision_and_that_a_device_is_not_there(api, told,
     found = forecast(recipe, generator, obstacles(recipe, generator))
     assert found.to_dict()["precision"] == told
     assert told is None or f"\nPrecision   {told}\n" in f"{found}\n"
-    says = "A run would not start. device is 'cuda:2', and this machine has 2 CUDA devices"
+    says = "A run would not start. `device` is 'cuda:2', but this machine has 2 CUDA devices"
     assert any(warning.startswith(says) for warning in found.warnings) == (told is None)

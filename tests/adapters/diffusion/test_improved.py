@@ -60,24 +60,22 @@ def test_the_published_networks_have_their_tensors_and_their_shape_is_read_from_
 
 def test_weights_of_another_network_are_refused(tmp_path):
     with pytest.raises(
-        RecipeError, match="The weights are not of an improved-diffusion network: give imagenet64"
+        RecipeError, match="The weights are not those of an improved-diffusion network"
     ):
         shape_of({"conv_in.weight": torch.zeros(8, 3, 3, 3)})
     state = weights(SMALL) | {"output_blocks.0.0.in_layers.2.weight": torch.zeros(1, 1, 3, 3)}
     torch.save(state, tmp_path / "odd.pt")
     with pytest.raises(
-        RecipeError, match=r"in_layers.2.weight' of .*odd.pt has the shape \(1, 1, 3, 3\)"
+        RecipeError, match=r"odd.pt does not fit .*in_layers.2.weight: .*\[1, 1, 3, 3\]"
     ):
         drawn(improved_of(str(tmp_path / "odd.pt")))
     with pytest.raises(
         RecipeError,
-        match=r"there is no file 'nothing.pt'; put the checkpoint there, or name one of",
+        match=r"there is no file 'nothing.pt'. Put the checkpoint there, or set `model` to one of",
     ):
         drawn(improved_of("nothing.pt"))
     torch.save(weights(SMALL), tmp_path / "small.pt")
-    with pytest.raises(
-        RecipeError, match=r"size is 9: small.pt works on images of a multiple of 2 pixels"
-    ):
+    with pytest.raises(RecipeError, match=r"size` is 9. small.pt needs a multiple of 2 pixels"):
         drawn(improved_of(str(tmp_path / "small.pt"), size=9))
 
 
@@ -208,10 +206,10 @@ def test_degree_one_forgets_the_parent_with_both_ends_and_keeps_a_trace_of_it_wi
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"steps": 1}, "steps is 1: it must lie from 2 to 4000"),
+        ({"steps": 1}, "`steps` is 1. It must be from 2 to 4000"),
         (
             {"steps": [10, 300], "spacing": "stride"},
-            "no whole stride cuts 4,000 timesteps into 300: take 286 steps, or",
+            "No whole stride cuts 4,000 timesteps into 300 steps. Take `steps: 286`, or",
         ),
     ],
 )

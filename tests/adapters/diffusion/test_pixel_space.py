@@ -145,7 +145,7 @@ def test_a_safetensors_file_with_its_settings_beside_it(tmp_path):
     model = tiny.pixel_folder(tmp_path / "model", classes=3)
     file, settings = tmp_path / "one.safetensors", {}
     save_file(load_file(f"{model}/unet/{WEIGHTS}"), file)
-    with pytest.raises(RecipeError, match=r"one.json is missing: it belongs to the model"):
+    with pytest.raises(RecipeError, match=r"one.json is missing. It belongs to the model"):
         drawn(api_of(str(file)))
     for name, place in (
         ("unet", "unet/config.json"),
@@ -171,15 +171,15 @@ def test_files_that_are_missing_or_damaged_end_in_a_sentence(tmp_path):
             weights.read_bytes()[:200],
             f"{WEIGHTS} is cut or damaged: download the file itself",
         ),
-        (weights, foreign.read_bytes(), "has 'class_embedding.weight', which this network has not"),
-        (weights, None, f"{WEIGHTS} is missing: put the model's weights there"),
+        (weights, foreign.read_bytes(), "has 'class_embedding.weight', unlike this network"),
+        (weights, None, f"{WEIGHTS} is missing. Put the model's weights there"),
         (
             config,
             text.replace("UNet2DModel", "UNet2DConditionModel").encode(),
-            "is a UNet2DConditionModel; this",
+            "is a UNet2DConditionModel. This",
         ),
-        (config, b"{", "config.json is no JSON"),
-        (config, b"[]", "config.json holds no JSON object"),
+        (config, b"{", "config.json is not JSON"),
+        (config, b"[]", "config.json has no JSON object"),
     ):
         file.unlink() if content is None else file.write_bytes(content)
         with pytest.raises(RecipeError, match=said):
@@ -193,7 +193,7 @@ def test_an_image_of_no_numbers_has_failed_and_its_neighbours_have_not(tmp_path)
     DDIMPipeline(unet, DDIMScheduler()).save_pretrained(tmp_path)
     answer = drawn(api_of(str(tmp_path), batch_size=3, classes={"a": 0, "b": 1, "c": 0}))
     assert set(answer.missing) == {1}
-    assert "values that are no numbers" in answer.missing[1].reason
+    assert "values that are not numbers" in answer.missing[1].reason
     assert answer.conditions["api_class"].tolist() == [0, 0]
 
 

@@ -55,11 +55,11 @@ def test_a_degree_that_leaves_no_step_is_refused_before_the_pipeline_is_called(a
     assert set(answer.missing) == {0, 1, 2}
     assert not answer.missing[0].retryable
     assert answer.missing[0].reason == (
-        "Degree 0.2 of 4 steps leaves no denoising step to run: take a degree of at least 0.25, or "
+        "Degree 0.2 of 4 steps leaves no denoising step to run. Take a degree of at least 0.25, or "
         "more steps."
     )
     with pytest.raises(
-        RecipeError, match=r"evolution\.degree is 0\.2, and of 4 steps .*: take .* at least 0\.25"
+        RecipeError, match=r"evolution\.degree`: Degree 0\.2 of 4 .* Take .* at least 0\.25"
     ):
         api.describe_degree(0.2)
     assert api.describe_degree(0.5) == "noised and denoised, the last 2 of 4 steps"
@@ -81,7 +81,7 @@ def test_what_the_safety_checker_finds_is_refused_and_its_neighbours_stand(tmp_p
     api, unchecked = (
         TextToImage(**COMMON | {"model": model, "safety_checker": each}) for each in (True, False)
     )
-    unsafe = Refused("the model's safety checker took the image for unsafe")
+    unsafe = Refused("the model's safety checker found the image unsafe")
     assert drawn(api).missing == dict.fromkeys(range(3), unsafe)
     levels(drawn(unchecked))
     checker = api._engine._workers[0].model._text.safety_checker
@@ -125,7 +125,7 @@ def test_each_label_has_its_own_negative_prompt_or_none(api_of):
         each.check_labels(("a", "d"))
     for guidance in (1, [3, 0.5]):
         with pytest.raises(
-            RecipeError, match=r"negative_prompt has no effect at guidance (1|0\.5)"
+            RecipeError, match=r"negative_prompt` has no effect at guidance (1|0\.5)"
         ):
             api_of(XL, negative_prompt={"a": "", "b": "qq"}, guidance=guidance)
     assert api_of(XL, negative_prompt={"a": "", "b": ""}, guidance=1)
@@ -141,7 +141,7 @@ def test_each_iteration_takes_its_own_steps_and_guidance_and_new_samples_take_th
     assert api.describe_degree(0.5, 2) == "noised and denoised, the last 3 of 6 steps"
     with pytest.raises(
         RecipeError,
-        match="steps has 2 entries, and none for iteration 3: give steps one number, or",
+        match=r"steps` has 2 entries, but iteration 3 needs one more. Give `steps` one number, or",
     ):
         api.describe_degree(0.5, 3)
 
@@ -166,13 +166,13 @@ def test_a_lora_that_is_not_there_or_does_not_fit_is_named_and_so_is_the_model(
     key, api_of, tmp_path
 ):
     file, api = tmp_path / "style.safetensors", api_of(SD, lora=str(tmp_path / "style.safetensors"))
-    with pytest.raises(RecipeError, match=f"^lora: {file} cannot be read"):
+    with pytest.raises(RecipeError, match=f"^`lora`: {file} cannot be read"):
         loaded(api)
     save_file(
         {f"{key}.lora_A.weight": torch.zeros(4, 999), f"{key}.lora_B.weight": torch.zeros(999, 4)},
         file,
     )
-    with pytest.raises(RecipeError, match=f"^lora: {file} does not fit .*{api.model}"):
+    with pytest.raises(RecipeError, match=f"^`lora`: {file} does not fit .*{api.model}"):
         loaded(api)
 
 
@@ -210,22 +210,22 @@ def test_a_lora_whose_modules_do_not_all_fit_is_refused_with_their_number(name, 
     for layers, says in (
         (
             one | FOREIGN,
-            rf"only 1 of its 21 modules fit, and '{part}\.no\.such\.block0\.to_q' does not",
+            rf"only 1 of its 21 modules fit; '{part}\.no\.such\.block0\.to_q' does not",
         ),
         (
             own | dict([*FOREIGN.items()][:1]),
-            rf"only {len(own)} of its {len(own) + 1} modules fit, and '{part}\.no",
+            rf"only {len(own)} of its {len(own) + 1} modules fit; '{part}\.no",
         ),
         (FOREIGN, "Target modules"),
     ):
         save_file(peft(part, layers), tmp_path / "style.safetensors")
         with pytest.raises(
-            RecipeError, match=rf"^lora: .*style\.safetensors does not fit the model .*{says}"
+            RecipeError, match=rf"^`lora`: .*style\.safetensors does not fit the model .*{says}"
         ):
             loaded(api_of(name, lora=str(tmp_path / "style.safetensors")))
     save_file(peft(part, own) | peft("prior", one), tmp_path / "style.safetensors")
     with pytest.raises(
-        RecipeError, match=rf"only {len(own)} of its {len(own) + 1} modules fit, and 'prior\."
+        RecipeError, match=rf"only {len(own)} of its {len(own) + 1} modules fit; 'prior\."
     ):
         loaded(api_of(name, lora=str(tmp_path / "style.safetensors")))
 
@@ -267,10 +267,10 @@ def test_a_checkpoint_in_one_file_takes_configurations_and_what_it_lacks_from_el
     parts = {name: str(model / name) for name in ("vae", "text_encoder")}
     assert_same(drawn(api_of(SD, components=parts, **settings)), drawn(plain))
     for wrong, says in (
-        ({}, "lacks a part: name its place under components"),
-        ({"single_file": "sd.ckpt"}, "is read"),
+        ({}, "lacks a part of the model. Name a place for that part in `components`"),
+        ({"single_file": "sd.ckpt"}, "are read"),
     ):
-        with pytest.raises(RecipeError, match=f"^single_file.*{says}"):
+        with pytest.raises(RecipeError, match=f"^`single_file.*{says}"):
             loaded(api_of(SD, **settings | wrong))
 
 
@@ -310,28 +310,40 @@ def test_a_control_net_is_shown_what_the_recipe_says(api_of):
         (
             "PixArtSigma",
             {},
-            r"cannot answer VARIATION_API: in diffusers it can only draw, so name another model",
+            r"cannot answer VARIATION_API. In diffusers it can only draw",
         ),
         (
             "StableDiffusion",
             {"vary": "instruction"},
-            r"cannot vary by instruction: in .* vary by .*noise or str",
+            r"cannot vary by instruction. In .* vary by .*noise or str",
         ),
-        ("StableDiffusion", {"vary": "meaning"}, r"vary: meaning .* needs an IP-Adapter: name one"),
+        (
+            "StableDiffusion",
+            {"vary": "meaning"},
+            r"vary: meaning` .* needs an IP-Adapter. Set `ip_adapter`",
+        ),
         (
             "StableDiffusion",
             {"vary": "noise", "wordings": {1.0: "new"}},
-            "wordings is for vary: instruction",
+            "wordings` is for `vary: instruction",
         ),
         (
             "StableDiffusion",
             {"arguments": {"true_cfg_scale": 2}},
             "StableDiff.* takes no true_cfg_scale",
         ),
-        ("StableDiffusion", {"ip_adapter": {"weight_name": "ip.bin"}}, r"only \.safetensors files"),
-        ("StableDiffusion", {"pipeline": "nowhere:Class"}, "pipeline: nowhere cannot be imported"),
-        ("StableDiffusionImageVariation", {}, "makes no images from text: name one that does"),
-        ("Newest", {}, r"is made for NewestPipeline, which diffusers [\d.]+ has not"),
+        ("StableDiffusion", {"ip_adapter": {"weight_name": "ip.bin"}}, r"Only \.safetensors files"),
+        (
+            "StableDiffusion",
+            {"pipeline": "nowhere:Class"},
+            "pipeline`: 'nowhere:Class' cannot be imported",
+        ),
+        (
+            "StableDiffusionImageVariation",
+            {},
+            "cannot generate images from text. Use a text-to-image model",
+        ),
+        ("Newest", {}, r"needs the pipeline NewestPipeline, which diffusers [\d.]+ does not have"),
     ],
 )
 def test_what_a_pipeline_cannot_do_is_one_sentence_before_anything_loads(
@@ -347,10 +359,10 @@ def test_what_a_pipeline_cannot_do_is_one_sentence_before_anything_loads(
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [
-        (SD, {"size": 30}, r"size is \(30, 30\): a model draws multiples of 8 pixels"),
-        (SD, {"size": None, "image_size": 20}, "image_size is given, so give size, too"),
-        (SD, {"offload": "model"}, "offload is 'model', but the model runs on the CPU already"),
-        (FLUX, {"sampler": "euler"}, "sampler is 'euler', but the model has a flow"),
+        (SD, {"size": 30}, r"size` is \(30, 30\), but a model draws multiples of 8 pixels"),
+        (SD, {"size": None, "image_size": 20}, "`image_size` needs `size`"),
+        (SD, {"offload": "model"}, "offload` is 'model', but the model runs on the CPU"),
+        (FLUX, {"sampler": "euler"}, "sampler` is 'euler', but the model has a flow"),
     ],
 )
 def test_what_cannot_be_set_is_one_sentence(name, settings, said, api_of):

@@ -89,7 +89,7 @@ def test_a_text_that_does_not_end_is_cut_off(folder):
     missing = random(made(folder, cut=False)).missing
     assert len(missing) > 6
     assert missing[0] == Failed(
-        "the text was cut off after 8 tokens: raise max_tokens, or set cut: true"
+        "the text was cut off after 8 tokens: raise `max_tokens`, or set `cut: true`"
     )
 
 
@@ -97,7 +97,7 @@ def test_what_does_not_fit_into_the_model_fails_alone(tmp_path):
     api = made(tiny.causal(tmp_path, longest=128), wordings={1.0: "{text}"})
     answer = varied(api, "good bad warm", "good " * 200)
     assert set(answer.missing) == {1}
-    assert "with max_tokens: 8 the model takes 120" in answer.missing[1].reason
+    assert "with `max_tokens: 8` the model takes 120" in answer.missing[1].reason
     assert answer.missing[1].rejected  # so that a run goes on
 
 

@@ -74,8 +74,8 @@ def test_a_new_text_is_a_public_one_with_a_share_of_it_anew(folder):
 def test_a_text_that_is_too_long_or_empty_fails_alone(folder):
     answer = varied(made(folder), 0.5, ["good bad", "good " * 100, ""])
     assert len(answer.samples) == 1
-    assert "and the model takes 63: take shorter texts" in answer.missing[1].reason
-    assert answer.missing[2].reason == "the text has no token that could be masked"
+    assert "but the model takes 63: use shorter texts" in answer.missing[1].reason
+    assert answer.missing[2].reason == "the text has no token to mask"
     assert answer.missing[1].rejected
     assert answer.missing[2].rejected
 

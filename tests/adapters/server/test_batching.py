@@ -153,7 +153,7 @@ async def test_an_engine_whose_thread_is_gone_answers_with_failures_and_asks_to_
     for _ in range(10):
         batches.check_health(1)
         assert isinstance((await asyncio.wait_for(batches.make(drawn), 5))[0], Failed)
-    with pytest.raises(RuntimeError, match="breaks down"):
+    with pytest.raises(RuntimeError, match="fails on every batch"):
         batches.check_health(1)
 
 

@@ -79,8 +79,11 @@ def test_a_pixel_model_with_a_schedule_of_steps(small: str) -> None:
 
 
 def test_what_the_model_cannot_do_is_said_in_one_sentence(small: str) -> None:
-    assert rejection(client(small, steps=51)) == "HTTP 400: num_inference_steps lies from 1 to 50."
-    assert "knows no words" in rejection(client(small, classes=None, prompts="a cat"))
+    assert (
+        rejection(client(small, steps=51))
+        == "HTTP 400: `num_inference_steps` must be from 1 to 50."
+    )
+    assert "takes no words" in rejection(client(small, classes=None, prompts="a cat"))
     with pytest.raises(RecipeError, match="no class named 'cat'"):
         drawn(client(small, classes={"a": "cat", "b": 1}))
 
@@ -108,9 +111,9 @@ def test_a_checkpoint_of_improved_diffusion(tmp_path: Path) -> None:
         assert described(url, "class_count", "shape", "guidance") == [7, [8, 8, 3], False]
         for _ in range(11):  # the replica goes on, where as many breakdowns would end it
             missing = drawn(ServerClient(base_url=url, steps=1)).missing
-        assert missing[0].reason == "steps is 1: it must lie from 2 to 4000."
-        assert "no whole stride" in drawn(ServerClient(base_url=url, steps=300)).missing[0].reason
-        assert "The model has no guidance" in rejection(
+        assert missing[0].reason == "`steps` is 1. It must be from 2 to 4000."
+        assert "No whole stride" in drawn(ServerClient(base_url=url, steps=300)).missing[0].reason
+        assert "The model takes no guidance" in rejection(
             ServerClient(base_url=url, steps=5, guidance=2)
         )
 
@@ -151,7 +154,7 @@ def test_a_model_that_varies_by_structure_says_so_and_is_not_asked_for_noise(
         )
         assert described(url, "vary", "degree") == ["structure", "exact"]
         said = rejection(ServerClient(base_url=url, **common))
-        assert "by structure, not by noise: put `vary: structure` in the recipe" in said
+        assert "by structure, not by noise. Set `vary: structure` in the recipe" in said
         line = "the server varies images by structure, the degree obeyed exactly"
         for stated, state in (("structure", "ok"), ("noise", "problem")):
             told = endpoint_findings("diffusion_server", {"base_url": url, "vary": stated})

@@ -73,23 +73,23 @@ def test_places_that_are_here_get_their_whole_paths(here: Path) -> None:
 REFUSED: dict[str, tuple[str, str]] = {
     "sd --set contrlnet=edits": ("--set", "unknown key 'contrlnet'; did you mean 'controlnet'?"),
     "sd --set vary=instruction": ("sd", "cannot vary by instruction"),
-    "edits": ("edits", "makes no images from text"),
+    "edits": ("edits", "cannot generate images from text"),
     "sd --set vary": ("--set vary", "write NAME=VALUE"),
     "sd --set vary=noise --set vary=noise": ("--set vary", "twice"),
-    "sd --set model=edits": ("--set", "leave it out"),
-    "plain --guidance 2": ("--guidance is 2", "has no classes: leave it out"),
+    "sd --set model=edits": ("--set", "Remove it"),
+    "plain --guidance 2": ("--guidance is 2", "has no classes. Leave it out"),
     "small --guidance 2": (
         "--guidance is 2",
-        "has a name for each of its classes, and none for no class",
+        "has a name for every class",
     ),
-    "improved.safetensors --steps 1": ("steps is 1", "from 2 to 4000"),
+    "improved.safetensors --steps 1": ("`steps` is 1", "from 2 to 4000"),
     "other.safetensors": ("other.json is missing", "belongs to the model"),
     "/nowhere/model": ("", "there is nothing at '/nowhere/model'"),
     "small --limit imags=3": ("", "did you mean 'images'"),
     "small --api-key-env NOT_SET": ("", "NOT_SET is not set"),
     "small --host 0.0.0.0": ("", "--api-key-env"),
     "small --host :: --print-config": ("", "--api-key-env"),
-    "small --api-key-env SHORT": ("", "at least 16"),
+    "small --api-key-env SHORT": ("", "fewer than 16"),
 }
 
 

@@ -72,6 +72,6 @@ def test_no_key_has_more_under_way_than_it_may_nor_all_together() -> None:
 
 
 def test_what_is_not_made_in_time_is_asked_for_later() -> None:
-    with pytest.raises(Refusal, match="not done in time") as refusal:
+    with pytest.raises(Refusal, match="not finished in time") as refusal:
         asyncio.run(made(server(seconds=0.001), 16))
     assert (refusal.value.status_code, refusal.value.headers) == (503, {"Retry-After": "2"})

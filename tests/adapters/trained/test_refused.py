@@ -178,7 +178,7 @@ FEW = {"iterations": 2, "population": 8, "degree": [0.5, 0.1], "lookahead": 0}
         ({"evolution": {"iterations": 2, "population": 20}}, "Set .api.fit.budget_share"),
         (ONE, "leaves no budget for votes"),
         (MUCH, "cost ε = .* together, but the run has"),
-        ({"api": api("dpdm", device="cuda:99")}, "device is 'cuda:99', and this machine has"),
+        ({"api": api("dpdm", device="cuda:99")}, "`device` is 'cuda:99', but this machine has"),
         (
             {
                 "api": api("dpdm", sampling={"steps": 5}) | {"fit": {"budget_share": 0.5}},

@@ -42,7 +42,7 @@ def test_the_moving_average_is_what_answers_and_pixel_diffusion_reads_it(tmp_pat
     count = (len(last) - 1) // 4
     names = {name: name for name in CLASSES}
     plainly = PixelSpace(model=str(tmp_path), steps=5, classes=names, device="cpu", batch_size=1)
-    weights = [value.flatten() for _, value in plainly._files().network().named_parameters()]
+    weights = [value.flatten() for _, value in plainly._files.network().named_parameters()]
     np.testing.assert_array_equal(
         torch.cat(weights).detach().numpy(), last[1 + count : 1 + 2 * count]
     )
