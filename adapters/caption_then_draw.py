@@ -43,8 +43,9 @@ NOTED = 64
 
 @dataclass
 class CaptionNote:
-    """Captions that wait to be drawn, in the note of the request's job, so that a killed run pays
-    for them once.
+    """Captions that wait to be drawn, noted in the request's job.
+
+    A run that is killed pays for them only once.
     """
 
     job: JobNote  # the note of the request's job
@@ -54,7 +55,7 @@ class CaptionNote:
 
     @classmethod
     def of(cls, job: JobNote) -> CaptionNote:
-        """Read the captions that an earlier process noted. None if it noted nothing."""
+        """Read the captions that an earlier process noted, if it noted any."""
         note: dict[str, Any] = json.loads(job.job) if job.job else {"parts": [], "drawing": ""}
         return cls(job, [_from_plain(part) for part in note["parts"]], note["drawing"])
 
@@ -125,8 +126,7 @@ class CaptionThenDrawSettings(Settings):
 
 
 class CaptionThenDraw(OfSeveral):
-    """For image models that draw well from a prompt, but vary images badly: captions evolve, and
-    are drawn.
+    """For image models that draw well but vary images badly: captions evolve, and are drawn.
 
     RANDOM_API writes a caption and draws it; VARIATION_API varies the parent's caption and draws
     that anew.
@@ -196,8 +196,9 @@ class CaptionThenDraw(OfSeveral):
         )
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent's caption, and draw that; at degree 0 return the parents, without a
-        call.
+        """Vary each parent's caption, and draw the result.
+
+        Degree 0 returns the parents without a call.
 
         Raises:
             APIError: the parents carry no captions, or captions that the pool of public texts no
@@ -218,9 +219,7 @@ class CaptionThenDraw(OfSeveral):
         return self._answer(request, for_captions)
 
     def _check_pool(self, request: VariationRequest) -> None:
-        """Raise APIError if the pool of public texts no longer holds the parents' captions at their
-        places.
-        """
+        """Raise APIError if the pool of public texts has changed since the parents were made."""
         pool = self._captions.api
         places = paths_of([pool])
         if not places:
@@ -262,8 +261,9 @@ class CaptionThenDraw(OfSeveral):
         )
 
     def _write(self, request: Request) -> tuple[Answer, JobNote]:
-        """Return the captions, noted ones and new ones, and the note for the job that draws
-        them.
+        """Write the captions that are not noted yet.
+
+        Return all captions, and the note for the job that draws them.
         """
         can = self._captions.api.capabilities
         note = (
@@ -288,9 +288,9 @@ class CaptionThenDraw(OfSeveral):
         return self._captions.with_prefix(self._captions.api.draw_conditions(labels, seeds))
 
     def _tokens(self) -> Usage | None:
-        """Return the tokens billed for a sample.
+        """Return the tokens billed for a sample, or None if they are not known.
 
-        None: not known. Members without host or billed tokens add none.
+        Members without host or billed tokens add none.
         """
         has_price = any(not member.price.free for member in self._members)
         tokens = Usage(0)
@@ -330,8 +330,9 @@ class CaptionThenDraw(OfSeveral):
 
 
 def _member(name: str, spec: PartSpec, settings: dict[str, Any], noun: str) -> Member:
-    """Construct a generator that a recipe names; raise RecipeError unless it makes `noun`, texts or
-    images.
+    """Construct a generator that a recipe names.
+
+    Raise RecipeError unless it makes `noun`, texts or images.
     """
     member = Member.of(name, spec, f"{name}: {spec.kind}", settings)
     its = modality(member.info.modality).noun
@@ -341,8 +342,9 @@ def _member(name: str, spec: PartSpec, settings: dict[str, Any], noun: str) -> M
 
 
 def _drawer_settings(spec: PartSpec) -> dict[str, Any]:
-    """Return the settings of `draw` as given; where they have no prompts, the caption alone is the
-    prompt.
+    """Return the settings of `draw`.
+
+    If they have no prompts, the caption alone is the prompt.
     """
     require("pe.adapters", spec.kind)
     if "prompts" not in fields_of(settings_of(load("pe.adapters", spec.kind))):

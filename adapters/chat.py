@@ -1,5 +1,6 @@
-"""Any endpoint that speaks OpenAI's chat completions: OpenAI, Azure, vLLM, Ollama, llama.cpp,
-LiteLLM and others.
+"""Any endpoint that speaks OpenAI's chat completions.
+
+OpenAI, Azure, vLLM, Ollama, llama.cpp, LiteLLM and others do.
 
 RANDOM_API sends a public prompt; VARIATION_API sends a synthetic text with blanks to fill in, or to
 be paraphrased.
@@ -94,9 +95,7 @@ class ChatSettings(OpenAIConnection, Concurrent, Written):
     @model_validator(mode="before")
     @classmethod
     def _send_no_key_elsewhere(cls, value: Any) -> Any:
-        """Leave out the default key where the recipe names a host that is neither OpenAI's nor
-        Azure's.
-        """
+        """Leave out the default key for hosts other than OpenAI's and Azure's."""
         elsewhere = isinstance(value, dict) and value.get("base_url")
         if elsewhere and "key_env" not in value and server_by_address(str(elsewhere)) is None:
             return {**value, "key_env": None}
@@ -201,7 +200,7 @@ class Chat(Generator):
         return self._asking.describe(degree)
 
     def describe_wait(self) -> str:
-        """Return the reason why requests wait now. Empty if there is none."""
+        """Return the reason why requests wait now, or an empty text."""
         endpoint = self._clients.value
         return "" if endpoint is None else endpoint[0].policy.wait or endpoint[1].wait
 
@@ -229,8 +228,9 @@ class Chat(Generator):
         return self._ask(request, self._asking.for_new(request))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary the request's one parent, or in a batch each parent; at degree 0 return the parents,
-        without a call.
+        """Vary the request's one parent, or each parent of a batch.
+
+        Degree 0 returns the parents without a call.
         """
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
@@ -330,9 +330,9 @@ class Chat(Generator):
         return [self._text(choice, is_full) for choice in choices], usage
 
     def _text(self, choice: Any, is_full: bool) -> Outcome:
-        """Return the text of a choice, or the reason why there is none.
+        """Return the text of a choice, or the reason why it has none.
 
-        `is_full` is true if the answer has all the tokens that it may have: some servers say `stop`
+        `is_full` is true if the answer has all the tokens that it may have. Some servers say `stop`
         even then.
         """
         message = choice.get("message") if isinstance(choice, dict) else None

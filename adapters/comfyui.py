@@ -1,5 +1,6 @@
-"""ComfyUI: workflows of the user's own, in which a request fills in the prompt, the seed, the
-parent and the degree.
+"""ComfyUI: workflows of your own, which a request fills in.
+
+A request sets the prompt, the seed, the parent and the degree.
 
 Read from ComfyUI's server.py and execution.py, version 0.3.64 (commit a125cd8, October 2025), and
 its master of 2026 (server.py at 002c3fb, comfy_execution/jobs.py at 172be43): POST /prompt takes an
@@ -198,8 +199,9 @@ class ComfyUI(JobHost[ComfyUISettings]):
         return "unknown"
 
     def cancel(self, job: str) -> None:
-        """Take the job out of the queue; not by /interrupt, which on old servers stops whatever job
-        is at work.
+        """Take the job out of the queue.
+
+        Never interrupts a job: on old servers /interrupt stops whatever job is at work.
         """
         self._client.ask("POST", "/queue", json={"delete": [job]})
 
@@ -238,7 +240,10 @@ class ComfyUI(JobHost[ComfyUISettings]):
 
 
 def _check_end(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the history of a job; raise Ended if the job ended without a result."""
+    """Return the history of a job.
+
+    Raise Ended if the job ended without a result.
+    """
     if value_at(entry, "status", "status_str") != "error":
         return entry
     messages = entries_at(entry, "status", "messages")
@@ -256,8 +261,9 @@ def _check_end(entry: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _images(outputs: Any, node: str | int | None) -> list[Any]:
-    """Return the images of `node`; for None, of the one node that saves images: Ended if not
-    exactly one does.
+    """Return the images of a node.
+
+    Without `node`, take the one node that saves images. Raise Ended if not exactly one does.
     """
     if node is not None:
         return entries_at(outputs, str(node), "images")
@@ -280,8 +286,9 @@ def _images(outputs: Any, node: str | int | None) -> list[Any]:
 
 
 def _read_workflow(flow: Workflow, name: str) -> dict[str, Any]:
-    """Read a workflow's file; raise RecipeError if it holds no workflow, or lacks a place that the
-    settings name.
+    """Read a workflow's file.
+
+    Raise RecipeError if it holds no workflow, or lacks a place that the settings name.
     """
     try:
         workflow = json.loads(flow.file.read_text(encoding="utf-8"))

@@ -68,8 +68,9 @@ class Templates(NamedTuple):
 
 
 def find_fonts(where: Fonts) -> dict[str, Path]:
-    """Find the .ttf and .otf files of a folder and those below it, or those that matplotlib
-    installs: name → file.
+    """Find fonts: name → file.
+
+    Take the .ttf and .otf files of a folder and its subfolders, or those that matplotlib installs.
 
     Raises:
         MissingDependency: `matplotlib` is asked for and not installed.
@@ -118,8 +119,9 @@ def rasterise(path: Path, text: str) -> tuple[Float32Array, float, float]:
 
 
 def _stroke(inside: Float64Array, ink: BoolArray) -> tuple[float, float]:
-    """Return half the width of typical and of thin strokes: the median and 10 % quantile of depth
-    on middle lines.
+    """Return half the width of typical strokes and of thin strokes.
+
+    They are the median and the 10 % quantile of depth on middle lines.
     """
     rows, columns = np.gradient(inside * GLYPH * OVERSAMPLING)
     depths = inside[ink & (rows**2 + columns**2 < 0.25)]
@@ -210,7 +212,9 @@ def _mix(x: Float32Array, a: Float32Array, y: Float32Array, b: Float32Array) -> 
 def _bilinear(
     fields: Float32Array, rows: Indices, u: Float32Array, v: Float32Array
 ) -> Float32Array:
-    """Interpolate the fields `rows` at the places (u right, v down), in pixels of a template and
+    """Interpolate fields between their pixels.
+
+    Image i takes the field `rows[i]` at the places (u right, v down), in pixels of a template and
     clamped to it.
     """
     np.clip(u, 0, SIDE - 1.001, out=u)
@@ -234,8 +238,9 @@ def _bilinear(
 
 
 def _spline_basis(size: int) -> Float32Array:
-    """Return uniform cubic B-splines over the image, float32 GRID×size; at every pixel they sum to
-    1.
+    """Return uniform cubic B-splines over the image, float32 GRID×size.
+
+    They sum to 1 at every pixel.
     """
     knots = np.arange(GRID, dtype=np.float64) - (GRID - 1) / 2
     places = ((np.arange(size) + 0.5) / size - 0.5) * (GRID - 3)
@@ -247,8 +252,9 @@ def _spline_basis(size: int) -> Float32Array:
 
 @plugin
 class Glyphs(Generator):
-    """Drawn text for digits and letters, as in `pe demo`, in matplotlib's fonts (extra `demo`) or
-    yours.
+    """Drawn text for digits and letters, as in `pe demo`, in matplotlib's fonts or yours.
+
+    Matplotlib comes with the extra `demo`.
 
     The label's name is the text that is drawn, unless `texts` says otherwise. An image depends on
     its seed and its condition alone, to the last bit, and not on the chunk that it came in.
@@ -342,7 +348,10 @@ class Glyphs(Generator):
     def _new(
         self, labels: Sequence[str], seeds: Seeds, parents: Conditions | None, degree: float
     ) -> Answer:
-        """Return drawings varied from `parents` by `degree`; without parents, new ones."""
+        """Return variations of `parents` by `degree`.
+
+        Without parents, return new drawings.
+        """
         choices = [self._choices(label) for label in labels]
         counts = np.array([len(choice) for choice in choices], dtype=np.int64)
         random = _uniforms(seeds, PARAMETERS + 4, stream=parents is not None)
@@ -368,6 +377,8 @@ class Glyphs(Generator):
 
     def _choices(self, label: str) -> tuple[int, ...]:
         """Return the places of a label's texts in the book, which learns new texts.
+
+        Raise RecipeError if no font draws one of them.
 
         RecipeError if no font does.
         """
@@ -401,8 +412,9 @@ class Glyphs(Generator):
         )
 
     def _read(self, parents: Conditions) -> tuple[Indices, Indices, Float32Array]:
-        """Return the parents' texts and fonts, as places, and scores; raise APIError if glyphs did
-        not draw them.
+        """Return the parents' texts and fonts, as places, and their scores.
+
+        Raise APIError if this simulator did not draw the parents.
         """
         try:
             texts = parents["text"]
@@ -488,8 +500,9 @@ class _Book:
 
 
 def _uniforms(seeds: Seeds, count: int, *, stream: int) -> Float64Array:
-    """Return n×count numbers in (0, 1), float64: the SplitMix64 sequence of each seed (Steele, Lea
-    and Flood, 2014).
+    """Return numbers in (0, 1), float64 n×count.
+
+    They are the SplitMix64 sequence of each seed (Steele, Lea and Flood, 2014).
     """
     golden = 0x9E3779B97F4A7C15
     state = mix(

@@ -1,5 +1,6 @@
-"""Hugging Face's InferenceClient: one dependency that reaches several providers, or an endpoint of
-your own.
+"""Hugging Face's InferenceClient.
+
+One dependency reaches several providers, or an endpoint of your own.
 """
 
 from __future__ import annotations
@@ -88,8 +89,9 @@ class HFSettings(Worded):
 
     @property
     def is_own(self) -> bool:
-        """True for an endpoint of one's own, which is asked directly, with the key as a bearer
-        token.
+        """True for an endpoint of your own, which is asked directly.
+
+        The key goes there as a bearer token.
         """
         return self.base_url is not None and self.provider is None
 
@@ -101,6 +103,8 @@ class HFSettings(Worded):
 
 class HFInference(Host[HFSettings]):
     """Models that Hugging Face's providers host, or an endpoint of yours there.
+
+    One image per request.
 
     One image per request.
 
@@ -185,8 +189,9 @@ class HFInference(Host[HFSettings]):
         pool = self._client.pool
 
         class Client(InferenceClient):
-            """The hub's client, whose images come through our own pool: it bounds them, and follows
-            no redirect.
+            """The hub's client, whose images come through our own connections.
+
+            These bound an answer, and follow no redirect.
             """
 
             def _inner_post(self, request_parameters: Any, *, stream: bool = False) -> Any:
@@ -231,8 +236,9 @@ class HFInference(Host[HFSettings]):
 
 
 def _open_image(send: Callable[[], Image]) -> Image:
-    """Make one call and return its image; raise Fault, made from the client's error, if the call
-    brings no image.
+    """Make one call and return its image.
+
+    Translate the client's errors to Fault.
     """
     import httpx2
     from PIL import UnidentifiedImageError

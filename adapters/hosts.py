@@ -241,7 +241,7 @@ class Gemini(Host[GeminiSettings]):
         return f"/models/{quote(config.model, safe='')}:generateContent", {"json": body}
 
     def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
-        """Return the first image, or the reason why there is none; and the tokens billed."""
+        """Return the first image, or the reason why there is none, and the tokens billed."""
         content = object_of(answer)
         usage = _gemini_usage(content.get("usageMetadata"))
         if reason := value_at(content, "promptFeedback", "blockReason"):

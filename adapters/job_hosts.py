@@ -178,8 +178,9 @@ class ModelHost(JobHost[Config]):
 
     @abstractmethod
     def _describe(self, name: str) -> Inputs:
-        """Return the inputs of a model, as the host describes them; raise Fault if the host does
-        not.
+        """Return the inputs of a model, as the host describes them.
+
+        Raise Fault if the host does not.
         """
 
     @property
@@ -188,6 +189,8 @@ class ModelHost(JobHost[Config]):
 
     def _fill(self, call: ImageCall, place: Callable[[bytes], str] = data_uri) -> dict[str, Any]:
         """Return the model's inputs for a call.
+
+        `place` gives a parent's address. Raise Rejected if the model lacks an input.
 
         `place` gives a parent's address. Rejected if an input is missing.
         """
@@ -417,8 +420,9 @@ class Replicate(ModelHost[ReplicateSettings]):
         )
 
     def _place(self, parent: bytes) -> str:
-        """Return an address at which the host reads a parent: a data URI, or the address of an
-        uploaded file.
+        """Return an address at which the host reads a parent.
+
+        It is a data URI, or the address of an uploaded file if the parent is large.
         """
         if len(parent) <= LARGEST:
             return data_uri(parent)

@@ -1,5 +1,6 @@
-"""Generators made of several members, each a generator: ask a member, cut a request, put answers
-together.
+"""Generators made of several members.
+
+Ask a member, cut a request, put answers together.
 """
 
 from __future__ import annotations
@@ -88,8 +89,9 @@ class Member:
             raise RecipeError(f"{self.name}: {error}") from error
 
     def ask(self, request: Request) -> Answer:
-        """Return the generator's answer to a request, with conditions for every sample and the cost
-        in `usage`.
+        """Return the generator's answer to a request.
+
+        It has conditions for every sample, and its cost in `usage`.
         """
         with self.gate:
             random = isinstance(request, RandomRequest)
@@ -123,8 +125,9 @@ class Member:
         return Conditions(columns)
 
     def with_prefix(self, conditions: Conditions) -> Conditions:
-        """Return the generator's columns with this member's name before each column's name, except
-        before `drawn`.
+        """Return the generator's columns under this member's name.
+
+        The column `drawn` keeps its name.
         """
         return Conditions(
             {
@@ -146,7 +149,7 @@ class OfSeveral(Generator):
 
     @property
     def _hosts(self) -> tuple[str, ...] | None:
-        """Hosts of all members, each once. None: a member does not declare its hosts."""
+        """Hosts of all members, each once, or None if a member does not declare its own."""
         hosts = [info.hosts for info in self.others]
         return (
             None
@@ -155,10 +158,7 @@ class OfSeveral(Generator):
         )
 
     def describe_wait(self) -> str:
-        """Return the reasons why requests wait now, each after its member's name.
-
-        Empty if there is none.
-        """
+        """Return the reasons why requests wait now, each after its member's name, or an empty text."""
         waits = {member.name: member.api.describe_wait() for member in self._members}
         return "; ".join(f"{name}: {wait}" for name, wait in waits.items() if wait)
 
@@ -177,8 +177,9 @@ class OfSeveral(Generator):
 
 
 def look_at_each(kind: str, specs: Iterable[tuple[PartSpec, dict[str, Any]]]) -> Iterator[Finding]:
-    """Look at the endpoint of each generator (with its settings) that has one: see
-    `Generator.look`.
+    """Look at the endpoint of each generator that has one: see `Generator.look`.
+
+    Each generator is given with its settings.
     """
     any_look = False
     for spec, settings in specs:

@@ -41,8 +41,9 @@ Line = dict[str, Any] | Fault
 
 
 class Batches:
-    """Batches of requests to one path of an endpoint, which are looked at every `poll` seconds,
-    later more rarely.
+    """Batches of requests to one path of an endpoint.
+
+    They are looked at every `poll` seconds, later more rarely.
 
     A batch is noted under a name of ours before it is submitted.
     """
@@ -57,7 +58,7 @@ class Batches:
 
     @property
     def wait(self) -> str:
-        """The batches that are waited for now, in a clause. Empty if there are none."""
+        """The batches that are waited for now, in a clause, or an empty text."""
         states = list(self._states.items())
         more = f", and {len(states) - 1} more" if len(states) > 1 else ""
         return f"the batch {states[0][0]} is {states[0][1]}{more}" if states else ""
@@ -95,16 +96,18 @@ class Batches:
         raise Rejected(f"{self._host} does not take the batch: {self._clean(f'{code}: {words}')}")
 
     def read(self, batch: Mapping[str, Any]) -> dict[int, Line]:
-        """Return the answers of a batch that has ended: number of the request → the request's
-        answer, if it has one.
+        """Return the answers of a batch that has ended: number of the request → answer.
+
+        A request without an answer is left out.
         """
         files = [batch.get(key) for key in ("output_file_id", "error_file_id")]
         lines = [line for file in files if file for line in self._lines(str(file))]
         return {number: _answer(line) for line in lines if (number := _number(line)) is not None}
 
     def _start(self, bodies: Sequence[Mapping[str, Any]], note: JobNote) -> None:
-        """Upload the requests, note a name of ours, submit them as a batch of this name, and note
-        the batch's id.
+        """Upload the requests and submit them as a batch.
+
+        A name of ours is noted before the batch is submitted under it, the batch's id afterwards.
         """
         line = {"method": "POST", "url": self._path}
         lines = [
@@ -169,10 +172,7 @@ class Batches:
             return None
 
     def _find_by_name(self, name: str) -> dict[str, Any] | None:
-        """Find the batch to which we gave this name, among all that the endpoint lists.
-
-        None if there is none.
-        """
+        """Find the batch to which we gave this name, among all that the endpoint lists."""
         after: dict[str, str] = {}
         while True:
             page = object_of(
@@ -187,9 +187,9 @@ class Batches:
             after = {"after": _id_of(batches[-1])}
 
     def _lines(self, file: str) -> list[dict[str, Any]]:
-        """The JSON objects in the lines of a file.
+        """Return the JSON objects in the lines of a file.
 
-        Other lines are skipped. None if the file is gone.
+        Other lines are skipped. The list is empty if the file is gone.
         """
         try:
             response = self._endpoint.ask("GET", f"/files/{quote(file, safe='')}/content")
@@ -222,7 +222,7 @@ def _parse(line: bytes) -> Any:
 
 
 def _number(line: Mapping[str, Any]) -> int | None:
-    """Return the number of the request that a line answers. None if the line names none."""
+    """Return the number of the request that a line answers, or None if the line names none."""
     name = line.get("custom_id")
     return (
         int(name)

@@ -1,5 +1,6 @@
-"""Any endpoint that speaks OpenAI's images API: OpenAI, Azure, vLLM-Omni, SGLang, Xinference and
-others.
+"""Any endpoint that speaks OpenAI's images API.
+
+OpenAI, Azure, vLLM-Omni, SGLang, Xinference and others do.
 
 RANDOM_API is images/generations; VARIATION_API is images/edits with a variation prompt, or
 images/variations where a server still has it.
@@ -96,8 +97,9 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
 
     @classmethod
     def profile_of(cls, settings: Mapping[str, Any]) -> Profile | None:
-        """See `Served.profile_of`; raise RecipeError if the server cannot vary samples as
-        `variation` says.
+        """Return the server's profile: see `Served.profile_of`.
+
+        Raise RecipeError if the server cannot vary samples as `variation` says.
         """
         address = (
             "azure"
@@ -160,8 +162,9 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         return look_at(cls.Settings, settings, address_of(settings))
 
     def request(self, call: ImageCall) -> Sending:
-        """Return a POST to images/generations, or of a form to images/edits or
-        images/variations.
+        """Return a POST to images/generations, images/edits or images/variations.
+
+        The latter two are forms.
         """
         config = self._config
         task = (
@@ -210,8 +213,9 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         return super()._send(call)
 
     def _picture(self, entry: Any, call: ImageCall) -> Pixels | Failed:
-        """Return the image of an entry, decoded from the entry or fetched from the address in it;
-        or Failed.
+        """Return the image of an entry, or Failed.
+
+        It is decoded from the entry, or fetched from the address in it.
         """
         if not isinstance(entry, dict):
             return Failed(f"the endpoint sent {type(entry).__name__} in place of an image")

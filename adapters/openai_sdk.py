@@ -42,7 +42,10 @@ class OpenAIConnection(Connection):
 
 
 def address_of(settings: Mapping[str, Any]) -> str:
-    """Return the address that settings name; else that in OPENAI_BASE_URL, else OpenAI's own."""
+    """Return the address that settings name.
+
+    Without one, return that in OPENAI_BASE_URL, else OpenAI's own.
+    """
     return str(settings.get("base_url") or os.environ.get("OPENAI_BASE_URL") or OPENAI)
 
 
@@ -63,7 +66,9 @@ class OpenAIEndpoint(HTTPClient):
         self._sdk = _open_sdk(config, self.pool)
 
     def ask(self, method: str, where: str, **request: Any) -> httpx2.Response:
-        """Make a request to a path and return the response; raise Fault as `HTTPClient.ask` does.
+        """Make a request to a path and return the response.
+
+        Raise Fault as `HTTPClient.ask` does.
 
         Args:
             method: GET or POST.
@@ -99,8 +104,9 @@ def form(fields: Mapping[str, Any], **files: tuple[str, bytes, str]) -> dict[str
 
 
 def _open_sdk(config: OpenAIConnection, pool: httpx2.Client) -> openai.OpenAI:
-    """Return the SDK's client over our connections, which sign each request and bound each
-    answer.
+    """Return the SDK's client over our own connections.
+
+    These sign each request and bound each answer.
     """
     sdk = import_library("openai", "http", "Calling an endpoint that speaks OpenAI's API")
     # The recipe names all headers and the host that they go to, so those of OPENAI_CUSTOM_HEADERS

@@ -1,5 +1,6 @@
-"""A pool of public samples: RANDOM_API deals it out, VARIATION_API takes a neighbour of the
-parent.
+"""A pool of public samples.
+
+RANDOM_API deals it out, VARIATION_API takes a neighbour of the parent.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ BLOCK = 64  # parents compared with the pool at once
 
 
 class FromPool(Generator):
-    """RANDOM_API and VARIATION_API over a pool of samples, whose vectors of whole numbers tell
-    which are near.
+    """RANDOM_API and VARIATION_API over a pool of samples.
+
+    Vectors of whole numbers tell which samples are near.
 
     An answer depends on each item's seed and condition alone.
 
@@ -64,7 +66,10 @@ class FromPool(Generator):
     exact, so neither the chunk nor the order of a sum can change who is whose neighbour."""
 
     def _fill(self, samples: Samples, names: Sequence[str] | None) -> None:
-        """Set up the pool. `names` holds each sample's label; None: all serve every label."""
+        """Set up the pool.
+
+        `names` holds each sample's label. If it is None, all samples serve every label.
+        """
         self._samples = samples
         self._everyone = np.arange(len(samples))
         self._by_label = None if names is None else dict(_group(names))
@@ -100,14 +105,16 @@ class FromPool(Generator):
         return Conditions({"pool": places})
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Return the samples whose places `draw_conditions` dealt; raise APIError if it dealt none
-        in this pool.
+        """Return the samples whose places `draw_conditions` dealt.
+
+        Raise APIError if it dealt none in this pool.
         """
         return self._answer(self._places(request.conditions))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Draw for each parent, uniformly, from itself and its ⌈degree·(m-1)⌉ nearest of the m that
-        serve the label.
+        """Draw for each parent, uniformly, from itself and its nearest neighbours.
+
+        Of the m samples that serve a label, ⌈degree·(m−1)⌉ are neighbours.
 
         Raises:
             APIError: the parents carry no places in this pool.
@@ -137,8 +144,9 @@ class FromPool(Generator):
         return Answer(self._samples.take(places), Conditions({"pool": places}))
 
     def _of_label(self, label: str) -> Indices:
-        """Return the places of the samples that serve a label; raise RecipeError if there
-        are none.
+        """Return the places of the samples that serve a label.
+
+        Raise RecipeError if there are none.
         """
         if self._by_label is None:
             return self._everyone
@@ -151,8 +159,9 @@ class FromPool(Generator):
         return self._by_label[label]
 
     def _places(self, conditions: Conditions) -> Indices:
-        """Return the places that samples carry; raise APIError if they carry none, or a place
-        outside the pool.
+        """Return the places that samples carry.
+
+        Raise APIError if they carry none, or a place outside the pool.
         """
         if "pool" not in conditions:
             raise APIError("The samples carry no 'pool': a pool varies only what it drew itself.")
@@ -198,8 +207,7 @@ LEVELS = 64  # 16·16·3 squares of differences below 64 stay below 2²⁴, wher
 
 @plugin
 class PublicImages(FromPool):
-    """The first to try if you have public images like yours: the votes choose among them,
-    unchanged.
+    """The first to try if you have public images like yours: votes choose among them, unchanged.
 
     RANDOM_API deals the pool out in random order, and anew once all of it is dealt, so that no
     image is twice among new samples of a label before every other has come once. VARIATION_API
@@ -251,9 +259,7 @@ class PublicImages(FromPool):
         self.info = replace(self.info, shape=(height, width, self.channels))
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Pixels]]:
-        """Yield the pool's images, decoded anew at `shape`: see
-        `pe.plugins.protocols.ReadsPublicSamples`.
-        """
+        """Yield the pool's images, decoded anew at `shape`: see `ReadsPublicSamples`."""
         return images_at(self.path, shape, rule or self.resize)
 
     @cached_property
@@ -262,8 +268,9 @@ class PublicImages(FromPool):
 
 
 def _comparable(pixels: Pixels, blur: float) -> Vectors:
-    """Return images shrunk to SIDE×SIDE and blurred, as float32 m×d of whole numbers below
-    LEVELS.
+    """Return small blurred images, as float32 m×d of whole numbers below LEVELS.
+
+    They are shrunk to SIDE×SIDE pixels.
     """
     vectors = []
     for start in range(0, len(pixels), BLOCK):
@@ -276,8 +283,9 @@ def _comparable(pixels: Pixels, blur: float) -> Vectors:
 
 
 def _shrink(images: Vectors, axis: int) -> Vectors:
-    """Return images with this axis brought to SIDE pixels: means of runs of pixels, or repeats if
-    it is shorter.
+    """Return images with this axis brought to SIDE pixels.
+
+    These are means of runs of pixels, or repeats if the axis is shorter.
     """
     length = images.shape[axis]
     if length <= SIDE:
@@ -352,9 +360,7 @@ class PublicTexts(FromPool):
     def public_samples(
         self, shape: Shape, rule: str | None
     ) -> Iterator[tuple[str, npt.NDArray[np.bytes_]]]:
-        """Yield the texts of the files, and their windows: see
-        `pe.plugins.protocols.ReadsPublicSamples`.
-        """
+        """Yield the texts of the files, and their windows: see `ReadsPublicSamples`."""
         for text in self._public.read(shape[0]):
             yield text.name, np.array(text.utf8)
         if self.words is not None:
@@ -404,7 +410,7 @@ class PublicTexts(FromPool):
 def _windows(text: str, words: int) -> Iterator[str]:
     """Yield runs of `words` words, one after another.
 
-    A last run under half that length only if there is no other.
+    A last run under half that length is left out, unless it is the only one.
     """
     runs = text.split()
     for start in range(0, len(runs), words):
@@ -418,8 +424,7 @@ def _windows(text: str, words: int) -> Iterator[str]:
 
 @plugin
 class PublicTable(FromPool):
-    """If you have a public table with columns like yours: the votes choose among its rows,
-    unchanged.
+    """If you have a public table with columns like yours: votes choose among its rows, unchanged.
 
     RANDOM_API deals the pool out in random order, and anew once all of it is dealt. VARIATION_API
     draws, uniformly, from the parent and its ⌈degree·(m−1)⌉ nearest neighbours among the m rows
@@ -483,7 +488,7 @@ class PublicTable(FromPool):
     def public_samples(
         self, shape: Shape, rule: str | None
     ) -> Iterator[tuple[str, npt.NDArray[np.bytes_]]]:
-        """Yield the pool's rows, read anew: see `pe.plugins.protocols.ReadsPublicSamples`."""
+        """Yield the pool's rows, read anew: see `ReadsPublicSamples`."""
         for place, _, row in self._read():
             yield place, np.array(row)
 

@@ -1,5 +1,6 @@
-"""A portfolio of generators: whichever made a sample also makes its variations, so the votes shift
-the shares.
+"""A portfolio of generators, whose shares the votes shift.
+
+The generator that made a sample also makes its variations.
 """
 
 from __future__ import annotations
@@ -54,8 +55,7 @@ class PortfolioSettings(Settings):
 
 
 class Portfolio(OfSeveral):
-    """If you do not know which generator is right: several in one run, and the votes shift their
-    shares.
+    """If you do not know which generator is right: several in one run, whose shares votes shift.
 
     New samples are dealt out to the generators by their shares, label by label. A sample carries
     its generator's name as the condition `generator`, and the generator's conditions as
@@ -120,8 +120,9 @@ class Portfolio(OfSeveral):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Capabilities of all generators together: a request may hold any items, and is cut for
-        each generator.
+        """Capabilities of all generators together.
+
+        A request may hold any items, and is cut for each generator.
         """
         each = [member.api.capabilities for member in self._members]
         return Capabilities(
@@ -133,8 +134,9 @@ class Portfolio(OfSeveral):
 
     @property
     def ways(self) -> tuple[Capabilities, ...]:
-        """Capabilities of each generator for samples that it made; then of each for new samples in
-        place of variations.
+        """Capabilities of each generator for its own samples, then for new samples.
+
+        The new samples are those in place of variations.
 
         These new samples are asked for one by one if the generator draws conditions or `shares` is
         not `nothing`.
@@ -152,8 +154,9 @@ class Portfolio(OfSeveral):
         return (*own, *anew)
 
     def ways_of(self, conditions: Conditions, seeds: Seeds, explores: bool) -> Items:
-        """Return each item's index into `ways`: its parent's generator, or by `explore` a generator
-        for a new sample.
+        """Return each item's index into `ways`.
+
+        It is that of its parent's generator, or, by `explore`, of a generator for a new sample.
 
         Raises:
             APIError: a parent was made by no generator of this portfolio.
@@ -172,8 +175,9 @@ class Portfolio(OfSeveral):
         return np.where(anew, len(self._members) + choice, ways)
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """Deal new samples out to the generators by the shares, and let each draw its
-        conditions.
+        """Deal new samples out to the generators by the shares.
+
+        Each generator draws the conditions of its samples.
         """
         choice = self._deal(np.array(labels), seeds)
         parts = []
@@ -189,8 +193,9 @@ class Portfolio(OfSeveral):
         return Conditions.concatenate(parts).take(np.argsort(np.concatenate(order), kind="stable"))
 
     def _deal(self, labels: npt.NDArray[np.str_], seeds: Seeds) -> Items:
-        """Return a generator's index for each item; in each label the shares are met to within one
-        sample.
+        """Return a generator's index for each item.
+
+        In each label the shares are met to within one sample.
         """
         choice = np.empty(len(labels), dtype=np.int64)
         for label in np.unique(labels):
@@ -244,8 +249,9 @@ class Portfolio(OfSeveral):
         return replace(answer, conditions=columns)
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """Describe what this degree means for each generator; raise RecipeError if one cannot obey
-        it.
+        """Describe what this degree means for each generator.
+
+        Raise RecipeError if one cannot obey it.
         """
         words = {}
         for member in self._members:
@@ -300,14 +306,15 @@ def _members(specs: Sequence[MemberSpec]) -> tuple[Member, ...]:
 
 
 def _mark(member: Member, conditions: Conditions, count: int) -> Conditions:
-    """Return a member's columns under the member's name, and the column `generator` with `count`
-    rows.
+    """Return a member's columns under the member's name.
+
+    The column `generator` has `count` rows.
     """
     return Conditions({GENERATOR: np.full(count, member.name), **member.with_prefix(conditions)})
 
 
 def _same(what: str, values: Mapping[str, Any]) -> Any:
-    """Return the one value that all generators declare, or None if none does.
+    """Return the one value that all generators declare, or None if they declare none.
 
     Raise RecipeError if two differ.
     """

@@ -47,8 +47,9 @@ class Prompts:
 
     @classmethod
     def of(cls, setting: Texts | Mapping[str, Texts], name: str = "prompts") -> Prompts:
-        """Read the recipe's setting `name`: a text, a list, or either per label; raise RecipeError
-        if it is empty.
+        """Read the recipe's setting `name`: a text, a list, or either per label.
+
+        Raise RecipeError if it is empty.
         """
         if not isinstance(setting, Mapping):
             return cls(_list_of(setting, name), name)
@@ -75,13 +76,17 @@ class Prompts:
         return cls(texts, "negative_prompt")
 
     def first_of(self, labels: Sequence[str]) -> list[str]:
-        """Return the first text of each label; raise RecipeError if a label has none."""
+        """Return the first text of each label.
+
+        Raise RecipeError if a label has none.
+        """
         return [self.of_label(label)[0] for label in labels]
 
     @property
     def by_label(self) -> bool:
-        """True if the prompts tell a sample's label: they are given by label, or each holds
-        `{label}`.
+        """True if the prompts tell a sample's label.
+
+        They do if they are given by label, or if each holds `{label}`.
         """
         return isinstance(self.texts, Mapping) or all("{label}" in text for text in self.texts)
 
@@ -113,7 +118,10 @@ class Prompts:
             self.of_label(label)
 
     def of_label(self, label: str) -> Sequence[str]:
-        """Return the prompts that a label draws from; raise RecipeError if there are none."""
+        """Return the prompts that a label draws from.
+
+        Raise RecipeError if there are none.
+        """
         if not isinstance(self.texts, Mapping):
             return self.texts
         if label not in self.texts:
@@ -180,8 +188,9 @@ class Ladder:
         return "exact" if self.exact else "wording" if self.rungs else "none"
 
     def tell(self, degree: float, prompt: str, seed: int) -> tuple[str, dict[str, float]]:
-        """Return the prompt for a variation of a sample with this `prompt`, and the field with the
-        degree, if any.
+        """Return the prompt for a variation of a sample, and the field with the degree, if any.
+
+        `prompt` is the sample's own.
         """
         return self.word(degree, prompt, seed) if self.rungs else prompt, {
             self.field: degree

@@ -1,5 +1,6 @@
-"""Public images on disk: a folder of files, or an .npz file; and the public samples of plug-ins
-within another.
+"""Public images on disk, and the public samples of plug-ins within another.
+
+Images come from a folder of files, or from an .npz file.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
 def paths_of(plugins: Iterable[object]) -> tuple[Path, ...]:
-    """Return the paths of the public samples of those plug-ins that read some: see
-    `ReadsPublicSamples`.
+    """Return the paths of the public samples of those plug-ins that read some.
+
+    See `ReadsPublicSamples`.
     """
     return tuple(
         path
@@ -49,8 +51,9 @@ def samples_of(
 def read_folder(
     folder: Path, size: Size | None, resize: Resize, channels: Channels
 ) -> tuple[Pixels, list[str]]:
-    """Return the images of a folder, and each image's label (`folder_labels`), or file name if it
-    has no label.
+    """Return the images of a folder, and the label of each.
+
+    An image without a label (see `folder_labels`) has its file name in place of it.
 
     Args:
         folder: the folder, which is searched at any depth.
@@ -86,8 +89,9 @@ def read_folder(
 def read_arrays(
     file: Path, size: Size | None, resize: Resize, channels: Channels
 ) -> tuple[Pixels, list[str]]:
-    """Return the images of an .npz file, and their labels (an empty list if the file has none); see
-    `read_folder`.
+    """Return the images of an .npz file, and their labels: see `read_folder`.
+
+    The list of labels is empty if the file has none.
 
     Args:
         file: with `images`, m×h×w or m×h×w×c, and perhaps `labels` (m).
@@ -115,8 +119,9 @@ def read_arrays(
 
 
 def images_at(path: Path, shape: Shape, rule: str) -> Iterator[tuple[str, Pixels]]:
-    """Yield every image that `read_folder` or `read_arrays` reads at `path`, with its name for
-    messages.
+    """Yield every image at `path`, with its name for messages.
+
+    These are the images that `read_folder` or `read_arrays` reads there.
 
     Args:
         path: a folder, or an .npz file.
@@ -141,8 +146,9 @@ def images_at(path: Path, shape: Shape, rule: str) -> Iterator[tuple[str, Pixels
 
 
 def _arrays_in(file: Path) -> tuple[npt.NDArray[Any], list[str]]:
-    """Return the array `images` of an .npz file, and the entries of `labels` (none without such an
-    array).
+    """Return the array `images` of an .npz file, and the entries of `labels`.
+
+    The labels are empty without such an array.
     """
     try:
         with np.load(file, allow_pickle=False) as archive:

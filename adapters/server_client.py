@@ -1,5 +1,6 @@
-"""Our own diffusion server (`pe serve`) as a generator: the samples that a local diffusion adapter
-would make.
+"""Our own server (`pe serve`) as a generator.
+
+Its samples are those that a local diffusion adapter would make.
 """
 
 from __future__ import annotations
@@ -129,8 +130,7 @@ class ServerSettings(Concurrent, Pictures):
 
 
 class ServerClient(Generator):
-    """For several GPUs or another machine: the models of `diffusion` and its like behind `pe
-    serve`.
+    """For several GPUs or another machine: models of `diffusion` and its like behind `pe serve`.
 
     RANDOM_API and VARIATION_API by POST /v1/batch/images of one or several servers of one model.
 
@@ -199,8 +199,9 @@ class ServerClient(Generator):
         return Capabilities(self._config.chunk, workers, "nothing", degree_of(self._config.vary))
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """Describe what this degree means to such a server; raise RecipeError if it leaves no step
-        to run.
+        """Describe what this degree means to such a server.
+
+        Raise RecipeError if it leaves no step to run.
         """
         vary = self._config.vary
         if vary == "instruction" and 0 < degree < 1:
@@ -211,7 +212,7 @@ class ServerClient(Generator):
         return words if degree else f"{words}, without a call"
 
     def describe_wait(self) -> str:
-        """Return the reason why requests wait now. Empty if there is none."""
+        """Return the reason why requests wait now, or an empty text."""
         endpoints = self._endpoints.value
         return "" if endpoints is None else endpoints.wait
 
@@ -220,8 +221,9 @@ class ServerClient(Generator):
         check_key(self._config)
 
     def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise RecipeError if `prompts`, `classes` or `negative_prompt` is given by label and
-        lacks a label.
+        """Raise RecipeError if a setting that is given by label lacks a label.
+
+        `prompts`, `classes` and `negative_prompt` can be given so.
         """
         if self._prompts is not None:
             self._prompts.check(labels)
@@ -238,7 +240,9 @@ class ServerClient(Generator):
         return self._ask(request)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent, by its class or prompt; at degree 0 return the parents.
+        """Vary each parent, by its class or prompt.
+
+        Degree 0 returns the parents.
 
         Errors: see `random_api`.
         """
@@ -293,8 +297,9 @@ class ServerClient(Generator):
         )
 
     def _convert(self, images: Pixels, size: tuple[int, int] | None, channels: Channels) -> Pixels:
-        """Return images in this size and channels if the model takes prompts; else return them
-        unchanged.
+        """Return images in this size and channels if the model takes prompts.
+
+        Else return them unchanged.
         """
         if self._prompts is None or not len(images):
             return images
@@ -326,7 +331,10 @@ class ServerClient(Generator):
 
 
 def _read_images(response: httpx2.Response, count: int) -> BatchAnswer:
-    """Return the images of an answer; raise Fault if the answer holds something else."""
+    """Return the images of an answer.
+
+    Raise Fault if the answer holds something else.
+    """
     try:
         return read_answer(response.content, count)
     except FormatError as error:
@@ -334,8 +342,9 @@ def _read_images(response: httpx2.Response, count: int) -> BatchAnswer:
 
 
 def _classes_of(response: httpx2.Response) -> Classes:
-    """Return the classes of the model that /v1/models describes; raise Fault if the answer is not
-    from `pe serve`.
+    """Return the classes of the model that /v1/models describes.
+
+    Raise Fault if the answer is not from `pe serve`.
     """
     data: Any = object_of(response).get("data")
     try:

@@ -84,8 +84,9 @@ class MakesRows(Generator, ABC):
         return spare[(numbers * len(spare)).astype(np.int64)]
 
     def _obeying(self, new: Callable[[int], Codes], others: Codes) -> Codes:
-        """Return new rows that obey the constraints: of several attempts, or repaired, or the one
-        of `others`.
+        """Return new rows that obey the constraints.
+
+        A row comes from one of several attempts, is repaired, or is that of `others`.
         """
         codes = new(0)
         constraints = self._constraints
@@ -103,8 +104,10 @@ class MakesRows(Generator, ABC):
     def _mutate(
         self, parents: Codes, labels: Sequence[str], seeds: Seeds, degree: float, again: str
     ) -> Codes:
-        """Return mutated codes: each value is drawn anew at the rate `degree`, a number moved by up
-        to that share.
+        """Return mutated codes.
+
+        Each value is drawn anew at the rate `degree`, and a number moves by up to that share of its
+        range.
         """
         anew = np.where(
             self._numbers(seeds, f"which{again}") < degree,
@@ -115,8 +118,9 @@ class MakesRows(Generator, ABC):
         return np.where(self._can_move(parents), moved, anew)
 
     def _moved(self, parents: Codes, numbers: Floats, step: float) -> Codes:
-        """Return codes of which those that can are moved by up to `step` of their range, by numbers
-        in [0, 1).
+        """Return codes in which ordered values move by up to `step` of their range.
+
+        `numbers` lie in [0, 1) and say how far.
         """
         last = self._columns.sizes - 1
         moves = np.rint((2 * numbers - 1) * step * last).astype(np.int64)
@@ -145,8 +149,9 @@ def _again(attempt: int) -> str:
 
 @plugin
 class Mutate(MakesRows):
-    """For Private Evolution alone over a table: rows drawn at random from the declared columns, and
-    mutated (Tab-PE).
+    """For Private Evolution alone over a table: random rows of the declared columns, mutated.
+
+    This is Tab-PE.
 
     RANDOM_API draws each value uniformly among those declared. VARIATION_API of degree d draws each
     category anew with probability d, and moves each number, date and ordinal by up to d of its
@@ -167,6 +172,9 @@ class Mutate(MakesRows):
         self._declare(self.columns, self.constraints)
 
     def _new(self, labels: Sequence[str], seeds: Seeds, purpose: str) -> Codes:
-        """Draw uniformly; where a column may have missing values, they are one value more."""
+        """Draw uniformly.
+
+        Where a column may have missing values, they count as one value more.
+        """
         sizes = self._columns.sizes + [column.missing for column in self._columns.values()]
         return (self._numbers(seeds, purpose) * sizes).astype(np.int64)

@@ -1,5 +1,6 @@
-"""The one engine for all endpoints: keys, connections, retries, rates, settings, and the images
-that come back.
+"""The one engine for all endpoints.
+
+It has keys, connections, retries, rates, settings, and the images that come back.
 """
 
 from adapters.http.answers import (

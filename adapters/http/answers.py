@@ -1,5 +1,6 @@
-"""Images from an endpoint: decode PNG, JPEG or WebP within bounds, bring them to one size, make an
-answer of them.
+"""Images from an endpoint.
+
+Decode PNG, JPEG or WebP within bounds, bring images to one size, make an answer of them.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ _STARTS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
 
 
 def read_base64(text: str) -> bytes:
-    """Read base64 in the usual or the URL-safe alphabet, with white space, with or without padding;
-    or ValueError.
+    """Read base64, or raise ValueError.
+
+    Takes the usual and the URL-safe alphabet, with or without white space and padding.
     """
     text = "".join(text.split()).translate(_URL_SAFE)
     return base64.b64decode(
@@ -81,8 +83,9 @@ class PictureRule:
     kept_size: tuple[int, int] | None = None
 
     def decode(self, data: bytes) -> Pixels | Failed:
-        """Return the pixels of PNG, JPEG or WebP bytes, not resized, uint8 h×w×3; or Failed with
-        the reason.
+        """Return the pixels of PNG, JPEG or WebP bytes, uint8 h×w×3, or Failed.
+
+        The image keeps its size.
         """
         webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"
         if len(data) > MOST_BYTES or not (webp or data.startswith(_STARTS)):
@@ -97,7 +100,7 @@ class PictureRule:
             return Failed(str(error))
 
     def decode_text(self, text: object) -> Pixels | Failed:
-        """Return the pixels of an image in base64 or in a data URI; or Failed with the reason."""
+        """Return the pixels of an image in base64 or in a data URI, or Failed with the reason."""
         if not isinstance(text, str):
             return Failed("the endpoint sent an entry without an image")
         if text.startswith("data:"):
@@ -121,10 +124,9 @@ class PictureRule:
     ) -> Pixels | Failed:
         """Return the pixels of the image at an address, or Failed if a later try cannot bring it.
 
-        `get` asks for it.
+        `get` asks for it, and `images` (address → bytes) keeps it.
 
-        Raise Fault if a later try may help, or for a bad certificate. `images` (address → bytes)
-        keeps it.
+        Raise Fault if a later try may help, or for a bad certificate.
         """
         if url not in images:
             try:
@@ -182,7 +184,7 @@ def _stack(
 def value_at(content: object, *keys: str) -> Any:
     """Return the value below these keys, one within the other, of decoded JSON.
 
-    None if there is none.
+    Return None if there is no such value.
     """
     for key in keys:
         if not isinstance(content, dict):
@@ -192,14 +194,15 @@ def value_at(content: object, *keys: str) -> Any:
 
 
 def entries_at(content: object, *keys: str) -> list[Any]:
-    """Return the list below these keys of decoded JSON. An empty one if there is no list."""
+    """Return the list below these keys of decoded JSON, or an empty list."""
     entries = value_at(content, *keys)
     return entries if isinstance(entries, list) else []
 
 
 def images_in(answer: Mapping[str, Any], key: str) -> list[Any]:
-    """Return the list of images under `key`; raise Fault if there is no list, or an empty list
-    beside an error.
+    """Return the list of images under `key`.
+
+    Raise Fault if there is no list, or an empty list beside an error.
     """
     images = answer.get(key)
     if not isinstance(images, list) or (not images and answer.get("error")):
@@ -208,7 +211,10 @@ def images_in(answer: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def encode_picture(samples: Samples) -> list[bytes]:
-    """Return each image as a PNG file; raise APIError if the samples are no images."""
+    """Return each image as a PNG file.
+
+    Raise APIError if the samples are no images.
+    """
     if not isinstance(samples, Images):
         raise APIError(f"An image endpoint varies images, not {samples.kind}.")
     return [_png(pixels) for pixels in samples.pixels]

@@ -1,6 +1,6 @@
 """Connections to an endpoint: pooled, bounded in size and time, with TLS verified.
 
-None follows a redirect.
+No connection follows a redirect.
 """
 
 from __future__ import annotations
@@ -64,9 +64,8 @@ def open_client(
 ) -> httpx2.Client:
     """Open a pool of connections through the environment's proxies.
 
-    RecipeError if a proxy or certificate is unusable.
-
-    Without `credentials` neither a key nor a client certificate is sent.
+    Without `credentials` neither a key nor a client certificate is sent. Raise RecipeError if a
+    proxy or certificate is unusable.
     """
     import_library("httpx2", "http", "Calling an endpoint")
     import httpx2
@@ -101,8 +100,9 @@ def open_client(
 
 
 def _bound(response: httpx2.Response, seconds: float) -> None:
-    """Make reading a response raise beyond MAX_BYTES (decompressed), or `seconds` after the request
-    was sent.
+    """Bound what is read of a response, in bytes and in time.
+
+    Reading raises beyond MAX_BYTES (decompressed), or `seconds` after the request was sent.
 
     Of an error's body at least LOOKED_AT bytes are read, and not much more.
     """
@@ -147,8 +147,9 @@ def _trusted_authorities() -> ssl.SSLContext:
 
 
 def _load_certificate(tls: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
-    """Show this certificate to a server that asks for one; raise RecipeError if it cannot
-    be used.
+    """Show this certificate to a server that asks for one.
+
+    Raise RecipeError if it cannot be used.
     """
     try:
         tls.load_cert_chain(certificate, key, password="")  # never ask a terminal
@@ -196,7 +197,7 @@ class Addresses:
 def _place_of(url: str) -> tuple[str, str, int | None] | None:
     """Return the scheme, the host and the port of an address.
 
-    None if it is none, or holds a user.
+    Return None for no address, or one that holds a user.
     """
     try:
         parts = urlsplit(url)
@@ -209,8 +210,9 @@ def _place_of(url: str) -> tuple[str, str, int | None] | None:
 
 
 class HTTPClient:
-    """Makes requests to one endpoint: with credentials to the endpoint's addresses, without them to
-    images' addresses.
+    """Makes requests to one endpoint.
+
+    The credentials go to the endpoint's addresses, and not to the addresses of images.
 
     Whoever asks does so under `policy`. The connections are closed when nobody holds the client any
     more. `key_hosts` are further hosts that are asked with the credentials.
@@ -250,7 +252,10 @@ class HTTPClient:
         return respond(self.pool, method, url, **request)
 
     def read(self, url: str) -> httpx2.Response:
-        """GET an address without credentials and return the response; raise Fault as `ask` does."""
+        """GET an address without credentials and return the response.
+
+        Raise Fault as `ask` does.
+        """
         return respond(self._image_pool.get(), "GET", url)
 
 
@@ -261,8 +266,9 @@ def _close(pool: httpx2.Client, image_pool: OnFirstUse[httpx2.Client]) -> None:
 
 
 def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> httpx2.Response:
-    """Make one request through `client` and return the response; raise Fault as `HTTPClient.ask`
-    does.
+    """Make one request through `client` and return the response.
+
+    Raise Fault as `HTTPClient.ask` does.
     """
     import httpx2
 
@@ -279,7 +285,7 @@ def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> htt
 def fault_of(response: httpx2.Response) -> Fault | None:
     """Return the fault of a response with an error status or a redirect.
 
-    None for another response.
+    Return None for any other response.
     """
     if response.status_code < 300:
         return None
@@ -293,8 +299,9 @@ def fault_of(response: httpx2.Response) -> Fault | None:
 
 
 def object_of(response: httpx2.Response) -> dict[str, Any]:
-    """Return the JSON object of a response, read by `read_json`; raise Fault if the response holds
-    something else.
+    """Return the JSON object of a response, read by `parse_body`.
+
+    Raise Fault if the response holds something else.
     """
     try:
         charset = response.encoding if response.charset_encoding else None

@@ -123,8 +123,9 @@ class Credentials:
         self._secrets |= set(secrets) - {""}
 
     def clean(self, words: str) -> str:
-        """Return a message in which every known secret of at least SHORTEST characters is
-        redacted.
+        """Return a message with every known secret redacted.
+
+        Secrets shorter than SHORTEST characters stay.
         """
         for secret in sorted(self._secrets, key=len, reverse=True):
             words = without(secret, words) if len(secret) >= SHORTEST else words
@@ -153,8 +154,9 @@ class Credentials:
 
 
 def check_key(connection: Connection) -> None:
-    """Raise RecipeError if the key, or a header, cannot be read; with `key_command` nothing is read
-    yet.
+    """Raise RecipeError if the key, or a header, cannot be read.
+
+    With `key_command` nothing is read yet.
     """
     if connection.key_command is None:
         Credentials(connection)
@@ -163,7 +165,7 @@ def check_key(connection: Connection) -> None:
 def value_of(setting: str, variable: str) -> str:
     """Read the environment variable that a setting names.
 
-    RecipeError if it is not set or cannot stand in a header.
+    Raise RecipeError if it is not set, or cannot stand in a header.
     """
     value = os.environ.get(variable, "").strip()
     if not value:

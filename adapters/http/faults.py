@@ -1,5 +1,6 @@
-"""The faults of endpoints: every library's errors are translated into `Fault`, which the policy
-judges.
+"""The faults of endpoints.
+
+Errors of every library are translated to `Fault`, which the policy judges.
 """
 
 from __future__ import annotations
@@ -100,8 +101,9 @@ class Fault(Exception):
 
     @classmethod
     def of_object(cls, answer: Mapping[str, Any], lacks: str) -> Fault:
-        """Make a fault of a whole answer without the result: `lacks`, then the server's words, if
-        there are any.
+        """Make a fault of a whole answer without the result.
+
+        Its words are `lacks`, then the server's own, if there are any.
         """
         if any(answer.get(key) for key in _SAYING):
             words, code = _json_words(answer)
@@ -114,8 +116,9 @@ class Fault(Exception):
 
     @classmethod
     def of_transport(cls, error: BaseException) -> Fault:
-        """Make a fault of an error of httpx2: no connection, a time-out, an answer that
-        broke off.
+        """Make a fault of an error of httpx2.
+
+        There was no connection, a time-out, or an answer that broke off.
         """
         fault = cls(f"{type(error).__name__}: {error}")
         fault.bad_certificate = _blames_certificate(error)
@@ -133,15 +136,17 @@ class Fault(Exception):
 
     @property
     def own(self) -> bool:
-        """True if this request alone may be at fault: the server answered, and not with 429, 502 or
-        503.
+        """True if this request alone may be at fault.
+
+        The server answered, and not with 429, 502 or 503.
         """
         return self.status not in (None, 429, 502, 503)
 
     @property
     def rejects(self) -> bool:
-        """True if the request may be at fault, such as a prompt too long for the model, and not the
-        account.
+        """True if the request may be at fault, and not the account.
+
+        A prompt may be too long for the model, for example.
         """
         return self.status in (400, 413, 422) and not (
             self.code in _FINAL_CODES or _OF_ACCOUNT.search(self.words)
@@ -183,8 +188,9 @@ class Rejected(APIError):
 
 
 def body_words(body: str | bytes) -> tuple[str, str]:
-    """Return the words and the code of an error, read from OpenAI's shape, other JSON, HTML or
-    plain text.
+    """Return the words and the code of an error's body.
+
+    It may have OpenAI's shape, or be other JSON, HTML or plain text.
     """
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     try:
@@ -241,8 +247,9 @@ def _blames_certificate(error: BaseException) -> bool:
 
 
 def without(secret: str, words: str) -> str:
-    """Return `words` with a secret redacted, even where `one_line` cut the words off within the
-    secret.
+    """Return `words` with a secret redacted.
+
+    What is left of it is redacted, too, where `one_line` cut the words off within it.
     """
     words = words.replace(secret, "[key]") if secret else words
     cut = next(
@@ -252,8 +259,9 @@ def without(secret: str, words: str) -> str:
 
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Return the seconds that a response asks to wait: Retry-After-Ms, or Retry-After in seconds or
-    as a date.
+    """Return the seconds that a response asks to wait.
+
+    They stand in Retry-After-Ms, or in Retry-After, as seconds or as a date.
     """
     fields = {name.lower(): value.strip() for name, value in headers.items()}
     milliseconds = _number(fields.get("retry-after-ms"))
@@ -272,8 +280,9 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
 
 
 def _retry_info(body: str | bytes) -> float | None:
-    """Return the seconds that an error's body asks to wait, as in Google's errors
-    (google.rpc.RetryInfo); else None.
+    """Return the seconds that an error's body asks to wait, if any.
+
+    They are read as in Google's errors (google.rpc.RetryInfo).
     """
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     match = re.search(r'"retryDelay"\s*:\s*"([\d.]{1,19})s"', text)
@@ -283,7 +292,7 @@ def _retry_info(body: str | bytes) -> float | None:
 def _number(value: str | None) -> float | None:
     """Return the value of a plain decimal number such as 12 or 0.5, at most 1e9.
 
-    None for any other text.
+    Return None for any other text.
     """
     return (
         min(float(value), 1e9) if value and re.fullmatch(r"\d{1,19}(\.\d{1,9})?", value) else None

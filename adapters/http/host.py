@@ -1,5 +1,6 @@
-"""The base class of hosts: `request` says what to send, `response` reads the answer, the engine
-here does the rest.
+"""The base class of hosts.
+
+`request` says what to send, `response` reads the answer, and the engine here does the rest.
 """
 
 from __future__ import annotations
@@ -92,8 +93,9 @@ class ImageCall:
 
 
 class Host(Generator, ABC, Generic[Config]):
-    """RANDOM_API and VARIATION_API by an endpoint that draws from prompts, which samples carry as
-    condition `prompt`.
+    """RANDOM_API and VARIATION_API by an endpoint that draws from prompts.
+
+    Samples carry their prompt as the condition `prompt`.
 
     Attributes:
         shares: what all images of one request have in common: their prompt (condition), or their
@@ -135,8 +137,9 @@ class Host(Generator, ABC, Generic[Config]):
 
     @abstractmethod
     def response(self, call: ImageCall, answer: Any) -> Received:
-        """Return the images of an answer, which is what `_send` returned; raise Fault if the answer
-        holds none.
+        """Return the images of an answer, which is what `_send` returned.
+
+        Raise Fault if it holds none.
         """
 
     @property
@@ -151,7 +154,7 @@ class Host(Generator, ABC, Generic[Config]):
         return self._ladder.describe(degree)
 
     def describe_wait(self) -> str:
-        """Return the reason why requests wait now. Empty if there is none."""
+        """Return the reason why requests wait now, or an empty text."""
         client = self._clients.value
         return "" if client is None else client.policy.wait
 
@@ -172,8 +175,9 @@ class Host(Generator, ABC, Generic[Config]):
         return self._ask(request, ImageCall(_prompt(request), request.seeds, job=request.job))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent, from its copy at the drawn size if kept; at degree 0 return the
-        parents, without a call.
+        """Vary each parent, from its copy at the drawn size if that is kept.
+
+        Degree 0 returns the parents without a call.
         """
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
@@ -207,15 +211,19 @@ class Host(Generator, ABC, Generic[Config]):
         )
 
     def _send(self, call: ImageCall) -> Any:
-        """Make a call and return its answer; raise Fault if there is none."""
+        """Make a call and return its answer.
+
+        Raise Fault if there is none.
+        """
         path, request = self.request(call)
         return self._client.ask("POST", path, **request)
 
     def _image_at(
         self, call: ImageCall, url: object, addresses: Addresses, remedy: str = ""
     ) -> Pixels | Failed:
-        """Return the pixels of a data URI, or of an address that is asked without credentials; or
-        Failed.
+        """Return the pixels of a data URI, or of an address, or Failed.
+
+        The address is asked without credentials.
         """
         if not isinstance(url, str) or url.startswith("data:"):
             return self._rule.decode_text(url)
@@ -300,9 +308,7 @@ class Endpoints:
 
 @dataclass(eq=False)
 class _Place:
-    """One server, its requests under way, and the time until which it is left alone after a
-    fault.
-    """
+    """One server, its requests under way, and when it may be asked again after a fault."""
 
     client: HTTPClient
     limiter: ConcurrencyLimiter

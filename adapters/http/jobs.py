@@ -1,5 +1,6 @@
-"""Hosts that answer by jobs: a job is noted before anybody waits for it, so that after a kill it is
-not paid again.
+"""Hosts that answer by jobs.
+
+A job is noted before anybody waits for it, so that a killed run does not pay for it again.
 """
 
 from __future__ import annotations
@@ -192,8 +193,9 @@ class JobHost(Host[Config]):
 
     @abstractmethod
     def job_status(self, job: str) -> JobStatus:
-        """Return the state of a job; raise Ended if the job ended without a result, Fault if the
-        host does not say.
+        """Return the state of a job.
+
+        Raise Ended if the job ended without a result, Fault if the host does not say.
         """
 
     def cancel(self, job: str) -> None:
@@ -248,8 +250,9 @@ class JobHost(Host[Config]):
             return None
 
     def _image(self, call: ImageCall, url: object) -> Pixels | Failed:
-        """Return the pixels of a data URI, or of an address at one of the `result_hosts`; or
-        Failed.
+        """Return the pixels of a data URI, or of an address, or Failed.
+
+        The address must be at one of the `result_hosts`.
         """
         hosts = self._config.result_hosts
         addresses = Addresses(

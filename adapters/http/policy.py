@@ -41,8 +41,9 @@ SHRINK = 0.8
 
 
 def workers_for(concurrency: int) -> int:
-    """Return how many threads keep `concurrency` requests under way while some threads read and
-    decode answers.
+    """Return how many threads keep `concurrency` requests under way.
+
+    It allows for threads that read and decode answers meanwhile.
     """
     return concurrency + max(1, concurrency // 8)
 
@@ -149,8 +150,9 @@ class CircuitBreaker:
 
     @contextmanager
     def passing(self, check_stop: CheckStop) -> Iterator[None]:
-        """Wait while the circuit is open, unless `check_stop` raises or it is this thread's turn to
-        probe.
+        """Wait while the circuit is open and it is not this thread's turn to probe.
+
+        `check_stop` may end the wait by raising.
         """
         me = get_ident()
         with self._condition:
@@ -184,8 +186,9 @@ class CircuitBreaker:
             self._condition.notify_all()
 
     def fail(self, wait: float | None) -> None:
-        """Note a fault that may heal, and the seconds that the server asks to wait before the next
-        request, if any.
+        """Note a fault that may heal.
+
+        `wait` is how many seconds the server asks to wait before the next request.
         """
         with self._condition:
             now = time.monotonic()
@@ -291,9 +294,9 @@ class Policy:
 
     @property
     def wait(self) -> str:
-        """The reason why requests wait now, if the wait is long, in a clause.
+        """The reason why requests wait now, in a clause.
 
-        Empty if there is none.
+        It is empty if no request waits long.
         """
         return self._wait if self._breaker.is_open or time.monotonic() < self._wait_ends else ""
 
@@ -305,7 +308,7 @@ class Policy:
         *,
         is_patient: bool = True,
     ) -> Outcome[Result]:
-        """Make a request until it is answered, refused or given up; see `call_one_of`."""
+        """Make a request until it is answered, refused or given up: see `call_one_of`."""
         return self.call_one_of(
             lambda: (self._limiter, send), read, check_stop, is_patient=is_patient
         )
@@ -318,8 +321,9 @@ class Policy:
         *,
         is_patient: bool = True,
     ) -> Outcome[Result]:
-        """Make a request as `call` does, where several endpoints, each with its own limiter, give
-        the same answer.
+        """Make a request as `call` does, to one of several endpoints.
+
+        Each has a limiter of its own, and all give the same answer.
 
         Args:
             choose: for each try, the limiter to pass and the function that makes the request, or
@@ -409,8 +413,9 @@ class Policy:
         return request.alone >= 2 * self._tries
 
     def _end(self, fault: Fault, request: _Request) -> Outcome[Result]:
-        """Return the outcome of a request whose items failed; or raise what stops the run, which
-        can be resumed.
+        """Return the outcome of a request whose items failed.
+
+        Otherwise raise what stops the run, which can be resumed.
         """
         failed = Outcome[Result](None, fault, request.calls)
         if fault.refusal or fault.whole or fault.rejects:
@@ -470,16 +475,18 @@ class Policy:
 
 
 def backoff(faults: int) -> float:
-    """Return the seconds of a random wait that doubles with each fault before the last one, from
-    FIRST to MOST.
+    """Return the seconds of a random wait.
+
+    It doubles with each fault before the last one, from FIRST to MOST.
     """
     longest = min(MOST, FIRST * 2 ** min(faults, 30))
     return random.uniform(longest / 4, longest)
 
 
 def _until_check(rest: float) -> float:
-    """Return the seconds to sleep until the next look at a condition that may hold after `rest`
-    seconds.
+    """Return the seconds to sleep until the next look at a condition.
+
+    The condition may hold after `rest` seconds.
     """
     return min(EVERY, rest) if rest > 0 else EVERY
 

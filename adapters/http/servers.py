@@ -36,8 +36,9 @@ _OWNERS = {
 
 
 class Served(Prompted):
-    """Settings of an endpoint whose server may have a `Profile`, which sets what the recipe does
-    not state.
+    """Settings of an endpoint whose server may have a `Profile`.
+
+    The profile sets what the recipe does not state.
     """
 
     api: ClassVar[API]
@@ -79,9 +80,7 @@ class ServedHost(Host[Config]):
         return look_at(cls.Settings, settings)
 
     def check_machine(self) -> None:
-        """Raise RecipeError if the key is not there, or the recipe does not say which server
-        answers.
-        """
+        """Raise RecipeError if the key is not there, or if `server` is not stated."""
         super().check_machine()
         self._check_server()
 
@@ -102,7 +101,7 @@ class ServedHost(Host[Config]):
 def server_by_address(url: str) -> str | None:
     """Return `openai` or `azure` for an address at one of their hosts.
 
-    None for another host, which must be asked.
+    Any other host must be asked: return None.
     """
     host = urlsplit(url).hostname or ""
     if host.endswith((".azure.com", ".azure.us", ".azure.cn")):
@@ -111,7 +110,7 @@ def server_by_address(url: str) -> str | None:
 
 
 def _json_at(client: httpx2.Client, url: str) -> Any:
-    """Return the JSON at an address. None if there is none."""
+    """Return the JSON at an address, or None if it brings none."""
     try:
         return respond(client, "GET", url).json()
     except (ValueError, RecursionError, Fault):
@@ -119,8 +118,9 @@ def _json_at(client: httpx2.Client, url: str) -> Any:
 
 
 def _profiles(root: str, entries: list[dict[str, Any]], client: httpx2.Client) -> Iterator[Profile]:
-    """Yield the profiles of the server at `root`, which lists these models: one for each API that
-    it speaks.
+    """Yield the profiles of the server at `root`, one for each API that it speaks.
+
+    `entries` are the models that it lists.
     """
     owners = {str(entry.get("owned_by")) for entry in entries}
     owner = _OWNERS.get(owners.pop()) if len(owners) == 1 else None
@@ -144,7 +144,7 @@ def _profiles(root: str, entries: list[dict[str, Any]], client: httpx2.Client) -
 
 
 def _sd_server(options: Mapping[str, Any], version: Any) -> str:
-    """Return the server of /sdapi/v1 that has these options. Empty if it is not known."""
+    """Return the server of /sdapi/v1 that has these options, or an empty text if it is not known."""
     if options.keys() == {"samples_format", "sd_model_checkpoint"}:
         return "stable-diffusion.cpp"
     if any(str(name).startswith("forge_") for name in options):
@@ -261,7 +261,10 @@ def _findings(
 
 
 def _list_models(client: httpx2.Client, url: str) -> list[dict[str, Any]]:
-    """Return the models that an endpoint lists; raise Fault if it lists none."""
+    """Return the models that an endpoint lists.
+
+    Raise Fault if it lists none.
+    """
     models = object_of(respond(client, "GET", f"{url}/models")).get("data")
     if not isinstance(models, list):
         raise Fault("it lists no models", 404)

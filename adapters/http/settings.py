@@ -1,5 +1,6 @@
-"""The settings of endpoints; and profiles, which tell what parts of a request each known server
-heeds.
+"""The settings of endpoints, and the profiles of known servers.
+
+A profile tells what parts of a request a server heeds.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ PROFILES = (
 
 
 def profile(api: API, server: str) -> Profile | None:
-    """Return the profile of a server. None if there is none."""
+    """Return the profile of a server, or None if it has none."""
     return next((each for each in PROFILES if (each.api, each.server) == (api, server)), None)
 
 
@@ -271,7 +272,7 @@ class Prompted(Concurrent, Pictures):
 
     @property
     def exact_field(self) -> str | None:
-        """Name of the field that takes the degree as a number. None: the degree is put in words."""
+        """Name of the field that takes the degree as a number, or None if words tell it."""
         return self.strength_field
 
     @property
@@ -288,10 +289,7 @@ class Prompted(Concurrent, Pictures):
 
     @property
     def kept_size(self) -> tuple[int, int] | None:
-        """(height, width) of a second copy of each sample, which variations start from.
-
-        None: there is no such copy.
-        """
+        """(height, width) of a second copy of each sample, which variations start from, or None."""
         size = self.fixed_size if self.keep_size is True else self.keep_size or None
         return None if size == self.image_size else size
 
