@@ -158,7 +158,7 @@ class OfSeveral(Generator):
         )
 
     def describe_wait(self) -> str:
-        """Return the reasons why requests wait now, each after its member's name, or an empty text."""
+        """Return the reasons why requests wait now, each after its member's name."""
         waits = {member.name: member.api.describe_wait() for member in self._members}
         return "; ".join(f"{name}: {wait}" for name, wait in waits.items() if wait)
 

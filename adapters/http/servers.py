@@ -144,7 +144,7 @@ def _profiles(root: str, entries: list[dict[str, Any]], client: httpx2.Client) -
 
 
 def _sd_server(options: Mapping[str, Any], version: Any) -> str:
-    """Return the server of /sdapi/v1 that has these options, or an empty text if it is not known."""
+    """Return the server of /sdapi/v1 that has these options, or an empty text."""
     if options.keys() == {"samples_format", "sd_model_checkpoint"}:
         return "stable-diffusion.cpp"
     if any(str(name).startswith("forge_") for name in options):
