@@ -5,11 +5,11 @@ Ask a member, cut a request, put answers together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import BoundedSemaphore
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from pe.plugins.protocols import (
     info_of,
 )
 from pe.plugins.registry import load, require
-from pe.plugins.specs import PartSpec, construct, members_of
+from pe.plugins.specs import PartSpec, PluginSpec, construct, members_of
 
 Items = Int64Array
 Request = RandomRequest | VariationRequest
@@ -49,14 +49,9 @@ class Member:
     api: Generator  # the generator itself
     price: Price  # the prices of the generator's provider
     gate: BoundedSemaphore  # lets as many requests through at once as the generator can take
-    share: float = (
-        1.0  # public share of the new samples; in a portfolio the shares of all members add up to 1
-    )
 
     @classmethod
-    def of(
-        cls, name: str, spec: PartSpec, where: str, settings: dict[str, Any], share: float = 1.0
-    ) -> Member:
+    def of(cls, name: str, spec: PartSpec, where: str, settings: dict[str, Any]) -> Member:
         """Construct a generator that a recipe names. `where` begins the messages.
 
         Raises:
@@ -67,13 +62,12 @@ class Member:
         api: Generator = construct("pe.adapters", spec.kind, settings)
         if hasattr(api, "plan_releases"):
             raise RecipeError(
-                f"{where} is fitted on the private records, which one of several is not: omit it."
+                f"{where} is fitted on the private records, and so cannot be one of several "
+                "generators. Name another one."
             )
         if len(api.ways) > 1 or members_of(spec):
-            raise RecipeError(f"{where} has generators of its own: name one that has none.")
-        return cls(
-            name, api, spec.price.price, BoundedSemaphore(api.capabilities.concurrency), share
-        )
+            raise RecipeError(f"{where} has generators of its own. Name one that has none.")
+        return cls(name, api, spec.price.price, BoundedSemaphore(api.capabilities.concurrency))
 
     @property
     def info(self) -> PluginInfo:
@@ -94,20 +88,18 @@ class Member:
         It has conditions for every sample, and its cost in `usage`.
         """
         with self.gate:
-            random = isinstance(request, RandomRequest)
-            answer = self.api.random_api(request) if random else self.api.variation_api(request)  # type: ignore[arg-type]
-        conditions = answer.conditions
-        if not conditions:
-            conditions = request.conditions.take(
-                [i for i in range(len(request)) if i not in answer.missing]
-            )
+            if isinstance(request, RandomRequest):
+                answer = self.api.random_api(request)
+            else:
+                answer = self.api.variation_api(request)
+        kept = [i for i in range(len(request)) if i not in answer.missing]
         missing = {
             i: replace(miss, reason=f"{self.name}: {miss.reason}")
             for i, miss in answer.missing.items()
         }
         return Answer(
             answer.samples,
-            conditions,
+            answer.conditions or request.conditions.take(kept),
             missing,
             replace(answer.bill, cost=self.price.of(answer.bill)),
         )
@@ -140,7 +132,26 @@ class Member:
 class OfSeveral(Generator):
     """The base of a generator that consists of several. Its methods ask each member."""
 
+    kind: ClassVar[str]  # the generator's own name in recipes
     _members: tuple[Member, ...]
+
+    @classmethod
+    def settings_of(cls, key: str, spec: PartSpec) -> dict[str, Any]:
+        """Return the settings of a member, which the recipe names under `key`."""
+        return spec.settings
+
+    @classmethod
+    def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
+        """Look at the endpoint of each member that has one: see `Generator.look`."""
+        findings: list[Finding] = []
+        for key, spec in members_of(PluginSpec(kind=cls.kind, **settings)).items():
+            require("pe.adapters", spec.kind)
+            look = class_default(load("pe.adapters", spec.kind), "look")
+            findings += look(cls.settings_of(key, spec))
+        if not findings:
+            words = f"{cls.kind}: none of its generators has an endpoint that can be looked at"
+            findings.append(Finding("problem", words, "ask it for samples: pe probe RECIPE"))
+        return iter(findings)
 
     @property
     def others(self) -> Sequence[PluginInfo]:
@@ -151,11 +162,9 @@ class OfSeveral(Generator):
     def _hosts(self) -> tuple[str, ...] | None:
         """Hosts of all members, each once, or None if a member does not declare its own."""
         hosts = [info.hosts for info in self.others]
-        return (
-            None
-            if None in hosts
-            else tuple(dict.fromkeys(host for each in hosts for host in each or ()))
-        )
+        if None in hosts:
+            return None
+        return tuple(dict.fromkeys(host for each in hosts for host in each or ()))
 
     def describe_wait(self) -> str:
         """Return the reasons why requests wait now, each after its member's name."""
@@ -174,22 +183,6 @@ class OfSeveral(Generator):
             with member.naming():
                 member.api.check_labels(labels)
                 member.api.draw_conditions(tuple(labels), np.arange(len(labels), dtype=np.uint64))
-
-
-def look_at_each(kind: str, specs: Iterable[tuple[PartSpec, dict[str, Any]]]) -> Iterator[Finding]:
-    """Look at the endpoint of each generator that has one: see `Generator.look`.
-
-    Each generator is given with its settings.
-    """
-    any_look = False
-    for spec, settings in specs:
-        require("pe.adapters", spec.kind)
-        for finding in class_default(load("pe.adapters", spec.kind), "look")(settings):
-            any_look = True
-            yield finding
-    if not any_look:
-        words = f"{kind}: none of its generators has an endpoint that can be looked at"
-        yield Finding("problem", words, "ask it for samples: pe probe RECIPE")
 
 
 def cut(request: Request, items: Items, can: Capabilities) -> Iterator[Items]:
@@ -219,10 +212,13 @@ def part_of(request: Request, items: Items) -> Request:
     job = JobNote(check_stop=request.job.check_stop)
     if isinstance(request, RandomRequest):
         return RandomRequest(labels, request.seeds[items], conditions, job)
-    samples = request.samples.take(items)
-    seeds = request.seeds[items]
     return replace(
-        request, samples=samples, labels=labels, conditions=conditions, seeds=seeds, job=job
+        request,
+        samples=request.samples.take(items),
+        labels=labels,
+        conditions=conditions,
+        seeds=request.seeds[items],
+        job=job,
     )
 
 
@@ -241,7 +237,8 @@ def together(parts: Sequence[tuple[Items, Answer]]) -> Answer:
             answers.append((np.delete(items, sorted(answer.missing)), answer))
     if not answers:
         return replace(parts[0][1], missing=missing, usage=usage)
-    if len(shapes := {answer.samples.array.shape[1:] for _, answer in answers}) > 1:
+    shapes = {answer.samples.array.shape[1:] for _, answer in answers}
+    if len(shapes) > 1:
         raise ContractError(f"The generators answered with samples of the shapes {sorted(shapes)}.")
     order = np.argsort(np.concatenate([items for items, _ in answers]), kind="stable")
     samples = type(answers[0][1].samples)(
