@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
-from pydantic import Field
+from pydantic import AfterValidator, Field, FiniteFloat
 from scipy import ndimage
 from scipy.special import ndtr, ndtri
 
@@ -42,6 +41,16 @@ from pe.plugins.protocols import (
 )
 from pe.plugins.specs import plugin
 
+
+def _check_order(limits: tuple[float, float]) -> tuple[float, float]:
+    if limits[0] > limits[1]:
+        raise ValueError("it must be a range, [low, high]")
+    return limits
+
+
+Range = Annotated[tuple[FiniteFloat, FiniteFloat], AfterValidator(_check_order)]
+Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+PositiveRange = Annotated[tuple[Above0, Above0], AfterValidator(_check_order)]
 Fonts = Literal["matplotlib"] | Path
 Indices = Int64Array
 
@@ -80,18 +89,18 @@ def find_fonts(where: Fonts) -> dict[str, Path]:
         matplotlib = import_library("matplotlib", "demo", "Drawing with its fonts")
         folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     else:
-        folder = Path(where)
+        folder = where
         if not folder.is_dir():
             raise RecipeError(
-                f"fonts: there is no folder '{where}': name a folder of .ttf or .otf files, or "
-                "'matplotlib'."
+                f"fonts: there is no folder '{where}'. Name a folder of .ttf or .otf files, or "
+                "`matplotlib`."
             )
     files = {
         path.stem: path for path in folder.rglob("*") if path.suffix.lower() in (".ttf", ".otf")
     }
     if not files:
         raise RecipeError(
-            f"fonts: the folder '{where}' holds no .ttf or .otf file: name one that does."
+            f"fonts: the folder '{where}' holds no .ttf or .otf file. Name one that does."
         )
     return dict(sorted(files.items()))
 
@@ -106,9 +115,8 @@ def rasterise(path: Path, text: str) -> tuple[Float32Array, float, float]:
     font = ImageFont.truetype(path, max(1.0, glyph * glyph / max(right - left, bottom - top)))
     left, top, right, bottom = font.getbbox(text)
     canvas = Image.new("L", (side, side), 0)
-    ImageDraw.Draw(canvas).text(
-        ((side - left - right) / 2, (side - top - bottom) / 2), text, fill=255, font=font
-    )
+    corner = ((side - left - right) / 2, (side - top - bottom) / 2)
+    ImageDraw.Draw(canvas).text(corner, text, fill=255, font=font)
     ink = np.asarray(canvas) >= 128
     inside = ndimage.distance_transform_edt(ink)
     outside = ndimage.distance_transform_edt(~ink)
@@ -167,12 +175,10 @@ class Pen:
         v = _mix(x, -tall * sine, y, tall * cosine)
         depth = _bilinear(templates.fields, rows, u, v)
         # A stroke of another width is another level of the field; its thin parts never vanish.
-        level = np.maximum(
-            stroke / (2 * scale) - templates.stems[rows], -0.8 * templates.hairs[rows]
-        )
-        sharpness = (
-            scale * np.sqrt(width * height) * np.float32(self._size)
-        )  # pixels per unit of depth
+        wished = stroke / (2 * scale) - templates.stems[rows]
+        level = np.maximum(wished, -0.8 * templates.hairs[rows])
+        # Pixels per unit of depth.
+        sharpness = scale * np.sqrt(width * height) * np.float32(self._size)
         depth += level[:, None, None]
         depth *= (255 * sharpness)[:, None, None]
         depth += np.float32(128.0)
@@ -221,6 +227,7 @@ def _bilinear(
     np.clip(v, 0, SIDE - 1.001, out=v)
     left = u.astype(np.int64)
     top = v.astype(np.int64)
+    # From here on u and v are fractions of a pixel. All steps write to arrays that exist already.
     u -= left
     v -= top
     top *= SIDE
@@ -291,36 +298,24 @@ class Glyphs(Generator):
     white_on_black: bool = True
     fonts: Fonts = "matplotlib"
     texts: Mapping[str, Sequence[str]] | None = None
-    scale: tuple[float, float] = (0.5, 0.9)
-    width: tuple[float, float] = (0.6, 1.2)
-    height: tuple[float, float] = (0.8, 1.2)
-    rotation: tuple[float, float] = (-25.0, 25.0)
-    slant: tuple[float, float] = (-0.4, 0.6)
-    shift: tuple[float, float] = (-0.1, 0.1)
-    stroke: tuple[float, float] = (0.05, 0.17)
+    scale: PositiveRange = (0.5, 0.9)
+    width: PositiveRange = (0.6, 1.2)
+    height: PositiveRange = (0.8, 1.2)
+    rotation: Range = (-25.0, 25.0)
+    slant: Range = (-0.4, 0.6)
+    shift: Range = (-0.1, 0.1)
+    stroke: PositiveRange = (0.05, 0.17)
     warp: Annotated[float, Field(ge=0, lt=1)] = 0.07
 
     def __post_init__(self) -> None:
-        ranges = {
-            "scale": self.scale,
-            "width": self.width,
-            "height": self.height,
-            "rotation": self.rotation,
-            "slant": self.slant,
-            "shift x": self.shift,
-            "shift y": self.shift,
-            "stroke": self.stroke,
-        }
-        _check(ranges)
         self.info = replace(self.info, shape=(self.size, self.size, self.channels))
-        low, high = np.array([ranges[name] for name in SHAPE], dtype=np.float32).T
+        ranges = [getattr(self, name.split()[0]) for name in SHAPE]
+        low, high = np.array(ranges, dtype=np.float32).T
         self._pen = Pen(self.size, low, high, self.warp)
         self._files = find_fonts(self.fonts)
         self._names = np.array(list(self._files))  # sorted
-        self._texts = {label: tuple(choices) for label, choices in (self.texts or {}).items()}
         self._book = _Book(len(self._names))
-        for label in self._texts:
-            self._choices(label)
+        self.check_labels(list(self.texts or ()))
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if no font draws the text of a label."""
@@ -352,6 +347,7 @@ class Glyphs(Generator):
 
         Without parents, return new drawings.
         """
+        # Every item uses as many random numbers, and the same ones, whatever its parent is.
         choices = [self._choices(label) for label in labels]
         counts = np.array([len(choice) for choice in choices], dtype=np.int64)
         random = _uniforms(seeds, PARAMETERS + 4, stream=parents is not None)
@@ -370,10 +366,9 @@ class Glyphs(Generator):
             scores = keep * old_scores + move * scores
         font = self._book.draw_font(text, font, random[:, 3])
         pixels = self._draw(scores, self._book.rows[text, font])
-        conditions = Conditions(
-            {"text": self._book.names(text), "font": self._names[font], "parameters": scores}
-        )
-        return Answer(Images(pixels), conditions)
+        names = np.array(list(self._book.places))[text]
+        conditions = {"text": names, "font": self._names[font], "parameters": scores}
+        return Answer(Images(pixels), Conditions(conditions))
 
     def _choices(self, label: str) -> tuple[int, ...]:
         """Return the places of a label's texts in the book, which learns new texts.
@@ -382,12 +377,9 @@ class Glyphs(Generator):
 
         RecipeError if no font does.
         """
-        texts = self._texts.get(label, (label,))
+        texts = (self.texts or {}).get(label, (label,))
         if not texts:
-            raise RecipeError(
-                f"texts names none for label '{label}': give it at least one, or leave the label "
-                "out."
-            )
+            raise RecipeError(f"`texts.{label}` is empty. Name a text, or remove the label.")
         return tuple(self._place(text, label) for text in texts)
 
     def _place(self, text: str, label: str) -> int:
@@ -404,12 +396,11 @@ class Glyphs(Generator):
         ]
         if not able:
             raise RecipeError(
-                f"No font of {len(self._names)} draws the text '{text}' of label '{label}': name "
-                "other fonts, or say under texts what to draw for this label."
+                f"No font of {len(self._names)} draws the text '{text}' of label '{label}'. Name "
+                "other `fonts`, or say under `texts` what to draw for this label."
             )
-        return self._book.add(
-            text, able, [rasterise(self._files[self._names[i]], text) for i in able]
-        )
+        rasters = [rasterise(self._files[self._names[i]], text) for i in able]
+        return self._book.add(text, able, rasters)
 
     def _read(self, parents: Conditions) -> tuple[Indices, Indices, Float32Array]:
         """Return the parents' texts and fonts, as places, and their scores.
@@ -417,31 +408,28 @@ class Glyphs(Generator):
         Raise APIError if this simulator did not draw the parents.
         """
         try:
-            texts = parents["text"]
-            fonts = parents["font"]
+            texts = parents["text"].tolist()
+            fonts = parents["font"].tolist()
             scores = parents["parameters"]
         except KeyError as error:
             raise APIError(
-                f"The parents carry no {error}: glyphs varies only what glyphs drew."
+                f"The parents carry no {error}. `glyphs` varies only what it drew."
             ) from error
         if scores.ndim != 2 or scores.shape[1] != PARAMETERS:
             raise APIError(
                 f"The parents carry parameters of shape {scores.shape}, not n×{PARAMETERS}."
             )
-        unique, inverse = np.unique(texts, return_inverse=True)
-        text = np.array([self._place(str(text), str(text)) for text in unique], dtype=np.int64)[
-            inverse
-        ]
-        font = np.minimum(np.searchsorted(self._names, fonts), len(self._names) - 1).astype(
-            np.int64
-        )
-        strangers = fonts[self._names[font] != fonts]
-        if len(strangers):
+        # A run that goes on has an empty book, so the parents' texts are learned anew.
+        text = [self._place(each, each) for each in texts]
+        numbers = {name: i for i, name in enumerate(self._files)}
+        strangers = sorted(set(fonts) - numbers.keys())
+        if strangers:
             raise APIError(
-                f"The font '{strangers[0]}' of a parent is not among the fonts: give those it was "
+                f"The font '{strangers[0]}' of a parent is not among the fonts. Give those it was "
                 "drawn with."
             )
-        return text, font, scores.astype(np.float32, copy=False)
+        font = [numbers[name] for name in fonts]
+        return np.array(text, np.int64), np.array(font, np.int64), scores.astype(np.float32)
 
     def _draw(self, scores: Float32Array, rows: Indices) -> UInt8Array:
         """Draw the templates `rows` with the parameters `scores`: uint8, n×size×size×channels."""
@@ -463,9 +451,8 @@ class _Book:
 
     def __init__(self, fonts: int) -> None:
         self.places: dict[str, int] = {}
-        self.rows: Indices = np.empty(
-            (0, fonts), dtype=np.int64
-        )  # text × font → template; −1: cannot draw
+        # text × font → template; −1: the font cannot draw the text
+        self.rows: Indices = np.empty((0, fonts), dtype=np.int64)
         empty = np.empty(0, dtype=np.float32)
         self.templates = Templates(np.empty((0, SIDE, SIDE), dtype=np.float32), empty, empty)
 
@@ -481,9 +468,6 @@ class _Book:
             *(np.concatenate([old, np.array(new, np.float32)]) for old, new in columns)
         )
         return self.places.setdefault(text, len(self.places))
-
-    def names(self, texts: Indices) -> npt.NDArray[np.str_]:
-        return np.array(list(self.places))[texts]
 
     def draw_font(self, texts: Indices, fonts: Indices, uniforms: Float64Array) -> Indices:
         """Return `fonts`.
@@ -505,19 +489,7 @@ def _uniforms(seeds: Seeds, count: int, *, stream: int) -> Float64Array:
     They are the SplitMix64 sequence of each seed (Steele, Lea and Flood, 2014).
     """
     golden = 0x9E3779B97F4A7C15
-    state = mix(
-        np.asarray(seeds, dtype=np.uint64)
-        ^ np.uint64(0xD1B54A32D192ED03 * (int(stream) + 1) % 2**64)
-    )
+    state = mix(seeds ^ np.uint64(0xD1B54A32D192ED03 * (stream + 1) % 2**64))
     steps = np.array([golden * (k + 1) % 2**64 for k in range(count)], dtype=np.uint64)
     bits = mix(state[:, None] + steps)
     return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
-
-
-def _check(ranges: Mapping[str, tuple[float, float]]) -> None:
-    for name, limits in ranges.items():
-        key = name.split()[0]
-        if not np.isfinite(limits).all() or limits[0] > limits[1]:
-            raise RecipeError(f"{key} is {limits}: it must be a range, [low, high].")
-        if name in ("scale", "width", "height", "stroke") and limits[0] <= 0:
-            raise RecipeError(f"{key} is {limits}: both ends must be above 0.")

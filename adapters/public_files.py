@@ -6,7 +6,6 @@ Images come from a folder of files, or from an .npz file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from zipfile import BadZipFile
@@ -31,12 +30,8 @@ def paths_of(plugins: Iterable[object]) -> tuple[Path, ...]:
 
     See `ReadsPublicSamples`.
     """
-    return tuple(
-        path
-        for one in plugins
-        if isinstance(one, ReadsPublicSamples)
-        for path in one.public_paths()
-    )
+    reading = [one for one in plugins if isinstance(one, ReadsPublicSamples)]
+    return tuple(path for one in reading for path in one.public_paths())
 
 
 def samples_of(
@@ -69,18 +64,11 @@ def read_folder(
     files = files_below(folder, SUFFIXES)
     if not files:
         raise RecipeError(f"path: the folder '{folder}' holds no images ({', '.join(SUFFIXES)}).")
-    rule = None if size is None else resize
-    deep: set[bool] = set()
-    images = [
-        decode_image(path, size=size, resize=rule, channels=channels, deep=deep) for path in files
-    ]
-    if why := dimness(deep):
-        raise RecipeError(f"path: '{folder}': {why}")
+    images = _decode(folder, files, size, resize, channels)
     for path, image in zip(files, images, strict=True):
         if image.shape != images[0].shape:
             raise RecipeError(
-                f"size: the public images differ in size ({path.name} and {files[0].name}); state "
-                "one."
+                f"The public images differ in size ({path.name} and {files[0].name}). Set `size`."
             )
     labels = folder_labels(folder, files)
     return np.stack(images), [label or path.name for label, path in zip(labels, files, strict=True)]
@@ -107,15 +95,30 @@ def read_arrays(
     images, labels = _arrays_in(file)
     if labels and len(labels) != len(images):
         raise RecipeError(f"path: '{file}' has {len(images)} images and {len(labels)} labels.")
+    return np.stack(_decode(file, images, size, resize, channels)), labels
+
+
+def _decode(
+    place: Path, sources: Iterable[Any], size: Size | None, resize: Resize, channels: Channels
+) -> list[Pixels]:
+    """Return the decoded images of a folder or file; raise RecipeError if all are too dark."""
     rule = None if size is None else resize
     deep: set[bool] = set()
-    form = partial(
-        decode_image, size=size, resize=rule, channels=channels, name=str(file), deep=deep
-    )
-    arrays = [form(image) for image in images]
-    if why := dimness(deep):
-        raise RecipeError(f"path: '{file}': {why}")
-    return np.stack(arrays), labels
+    images = [
+        decode_image(
+            source,
+            size=size,
+            resize=rule,
+            channels=channels,
+            name=str(source if isinstance(source, Path) else place),
+            deep=deep,
+        )
+        for source in sources
+    ]
+    why = dimness(deep)
+    if why:
+        raise RecipeError(f"path: '{place}': {why}")
+    return images
 
 
 def images_at(path: Path, shape: Shape, rule: str) -> Iterator[tuple[str, Pixels]]:
@@ -153,19 +156,13 @@ def _arrays_in(file: Path) -> tuple[npt.NDArray[Any], list[str]]:
     try:
         with np.load(file, allow_pickle=False) as archive:
             images: npt.NDArray[Any] = archive["images"]
-            labels_array = archive["labels"] if "labels" in archive else np.empty(0)
-            labels = [
-                str(label)
-                for label in (
-                    labels_array.reshape(-1)
-                    if labels_array.size == len(labels_array)
-                    else labels_array
-                )
-            ]  # n×1, too
+            labels = archive["labels"] if "labels" in archive else np.empty(0)
+            if labels.size == len(labels):  # of shape n×1, too
+                labels = labels.reshape(-1)
     except (OSError, ValueError, KeyError, BadZipFile, EOFError) as error:
         raise RecipeError(f"path: '{file}' is no .npz file with an array 'images'.") from error
     if images.ndim not in (3, 4) or not len(images):
         raise RecipeError(
             f"path: 'images' of '{file}' has the shape {images.shape}, not m×h×w or m×h×w×c."
         )
-    return images, labels
+    return images, list(map(str, labels))

@@ -220,7 +220,7 @@ def refusal(captions, draw):
 
 def test_generators_that_cannot_do_their_part_are_refused_in_a_sentence(tmp_path):
     texts, pen = pool(tmp_path / "captions.txt"), web("http://a.example")
-    assert "captions: glyphs makes images: name one that makes texts" in refusal(
+    assert "captions: glyphs makes images. Name one that makes texts" in refusal(
         {"kind": "glyphs"}, pen
     )
     assert "draw: public_images draws from no prompts" in refusal(
