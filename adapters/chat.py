@@ -16,7 +16,16 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from adapters.http import Concurrent, Fault, OnFirstUse, Seconds, non_null, object_of, workers_for
+from adapters.http import (
+    Concurrent,
+    Fault,
+    OnFirstUse,
+    Seconds,
+    non_null,
+    object_of,
+    value_at,
+    workers_for,
+)
 from adapters.http.credentials import check_key
 from adapters.http.faults import one_line
 from adapters.http.jobs import Ended, for_free
@@ -45,7 +54,7 @@ from pe.plugins.settings import Count, Settings, read_settings
 
 _TEXT_PARTS = ("text", "output_text")
 _NO_TEXT = re.compile("[\udc80-\udcff]")
-"""Matches bytes that `read_json` could not decode, which it leaves as lone surrogates."""
+"""Matches bytes that `parse_body` could not decode, which it leaves as lone surrogates."""
 
 
 class ExpectedTokens(Settings):
@@ -167,11 +176,8 @@ class Chat(Generator):
         self._asking, self._answers = Asking.of(config), TextAnswers(config)
         self._clients = OnFirstUse(self._open)
         self._host = urlsplit(config.url).netloc
-        tokens = (
-            None
-            if config.expected_tokens is None
-            else Usage(0, **config.expected_tokens.model_dump())
-        )
+        expected = config.expected_tokens
+        tokens = None if expected is None else Usage(0, **expected.model_dump())
         self.info = replace(
             self.info, hosts=(self._host,), by_label=self._asking.prompts.by_label, tokens=tokens
         )
@@ -248,16 +254,9 @@ class Chat(Generator):
             request.job.check_stop,
         )
         texts, tokens = outcome.result or ([], Usage(0))
-        lacking = outcome.miss or Failed(
-            f"the endpoint sent {len(texts)} texts where {count} were asked for"
-        )
-        outcomes = [*texts[:count], *[lacking] * (count - len(texts))]
-        return answer_of(
-            outcomes,
-            self._config.longest,
-            request.conditions,
-            Usage(outcome.calls, len(texts)) + tokens,
-        )
+        outcomes = outcome.fill(texts, count, "texts")
+        usage = Usage(outcome.calls, len(texts)) + tokens
+        return answer_of(outcomes, self._config.longest, request.conditions, usage)
 
     def _ask_by_batch(
         self, request: RandomRequest | VariationRequest, prompts: Sequence[str]
@@ -266,10 +265,10 @@ class Chat(Generator):
 
         APIError if they cannot be had now: the run stops, so that none is paid twice.
         """
-        (endpoint, batches), job = self._clients.get(), request.job
-        bodies = [
-            self._body(prompt, seed) for prompt, seed in zip(prompts, request.seeds, strict=True)
-        ]
+        endpoint, batches = self._clients.get()
+        job = request.job
+        bodies = list(map(self._body, prompts, request.seeds))
+        # No look at a batch costs anything, so a fault of one never uses up the items.
         try:
             outcome = endpoint.policy.call(
                 lambda: for_free(lambda: batches.finish(bodies, job)),
@@ -278,12 +277,12 @@ class Chat(Generator):
             )
         except Ended as ended:
             raise APIError(
-                f"{self._host}: {ended}: resume the run, which then submits it again."
+                f"{self._host}: {ended}. Resume the run, which then submits it again."
             ) from None
         if outcome.result is None:
             batch = f"its batch {job.job}" if job.job else "a batch"
             raise APIError(
-                f"{self._host} gives no answers to {batch} ({outcome.fault}): resume the run later."
+                f"{self._host} gives no answers to {batch} ({outcome.fault}). Resume the run later."
             )
         texts = {
             i: self._text_of_line(line) for i, line in outcome.result.items() if i < len(bodies)
@@ -300,13 +299,12 @@ class Chat(Generator):
                 raise line
             texts, tokens = self._read(line)
         except Fault as fault:
-            failure = Failed(
-                str(fault), fault.heals or fault.whole or fault.rejects, rejected=fault.rejects
-            )
-            return Refused(fault.words) if fault.refusal else failure, Usage(0)
-        return texts[0] if texts else Failed("the endpoint sent no text"), Usage(
-            0, len(texts)
-        ) + tokens
+            if fault.refusal:
+                return Refused(fault.words), Usage(0)
+            is_own = fault.heals or fault.whole or fault.rejects
+            return Failed(str(fault), is_own, rejected=fault.rejects), Usage(0)
+        text = texts[0] if texts else Failed("the endpoint sent no text")
+        return text, Usage(0, len(texts)) + tokens
 
     def _body(self, prompt: str, seed: Any, count: int = 1) -> dict[str, Any]:
         """Return the JSON body of a request for `count` texts."""
@@ -342,17 +340,14 @@ class Chat(Generator):
             )
         reason = choice.get("finish_reason")
         content = message.get("content")
-        extra = message.get(
-            "provider_specific_fields"
-        )  # by LiteLLM's proxy (1.106.2): all that it has no place for
-        if refusal := message.get("refusal") or (
-            extra.get("refusal") if isinstance(extra, dict) else None
-        ):
+        # LiteLLM's proxy (1.106.2) puts there all that it has no place for.
+        extra = message.get("provider_specific_fields")
+        parts = content if isinstance(content, list) else []  # as some servers send it
+        refusals = [value_at(one, "refusal") for one in (message, extra, *parts)]
+        for refusal in filter(None, refusals):
             return Refused(one_line(str(refusal)))
-        if isinstance(content, list):  # parts, as some servers send them: of thoughts, too
-            parts = [part for part in content if isinstance(part, dict)]
-            if refusal := next((part["refusal"] for part in parts if part.get("refusal")), None):
-                return Refused(one_line(str(refusal)))
+        if isinstance(content, list):  # of thoughts, too
+            parts = [part for part in parts if isinstance(part, dict)]
             parts = [part for part in parts if (part.get("type") or "text") in _TEXT_PARTS]
             content = "".join(str(part.get("text") or "") for part in parts)
         if content is not None and not isinstance(content, str):

@@ -108,7 +108,7 @@ class BFL(JobHost[BFLSettings]):
 
     def job_status(self, job: str) -> JobStatus:
         """Return the state of a job, by a GET of its polling address."""
-        answer = self._find(job)
+        answer = self._client.find(job)
         status = "Task not found" if answer is None else answer.get("status")
         if answer is None or status == "Task not found":
             return "unknown"
@@ -298,7 +298,7 @@ class Fal(ModelHost[FalSettings]):
 
     def job_status(self, job: str) -> JobStatus:
         """Return the state of a job, by a GET of the status, and then of the result."""
-        answer = self._find(f"{job}/status")
+        answer = self._client.find(f"{job}/status")
         if answer is None:
             return "unknown"
         if answer.get("status") != "COMPLETED":
@@ -386,7 +386,7 @@ class Replicate(ModelHost[ReplicateSettings]):
 
     def job_status(self, job: str) -> JobStatus:
         """Return the state of a job, by a GET of the prediction."""
-        answer = self._find(f"/v1/predictions/{job}")
+        answer = self._client.find(f"/v1/predictions/{job}")
         if answer is None or (answer.get("data_removed") and answer.get("output") is None):
             return "unknown"
         status = answer.get("status")

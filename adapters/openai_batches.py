@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -86,11 +87,9 @@ class Batches:
         if batch.get("status") != "failed":
             return batch
         note.write("")
-        error = next(
-            (entry for entry in entries_at(batch, "errors", "data") if isinstance(entry, dict)), {}
-        )
-        words = str(error.get("message") or "no words")
-        code = str(error.get("code") or "")
+        errors = entries_at(batch, "errors", "data") or [None]
+        words = str(value_at(errors[0], "message") or "no words")
+        code = str(value_at(errors[0], "code") or "")
         if code == "token_limit_exceeded":
             raise Fault(words, 429, code, QUEUE)
         raise Rejected(f"{self._host} does not take the batch: {self._clean(f'{code}: {words}')}")
@@ -100,9 +99,13 @@ class Batches:
 
         A request without an answer is left out.
         """
-        files = [batch.get(key) for key in ("output_file_id", "error_file_id")]
-        lines = [line for file in files if file for line in self._lines(str(file))]
-        return {number: _answer(line) for line in lines if (number := _number(line)) is not None}
+        answers: dict[int, Line] = {}
+        for key in ("output_file_id", "error_file_id"):
+            for line in self._lines(str(batch[key])) if batch.get(key) else ():
+                number = re.fullmatch("[0-9]{1,8}", str(line.get("custom_id")))
+                if number:
+                    answers[int(number[0])] = _answer(line)
+        return answers
 
     def _start(self, bodies: Sequence[Mapping[str, Any]], note: JobNote) -> None:
         """Upload the requests and submit them as a batch.
@@ -111,7 +114,7 @@ class Batches:
         """
         line = {"method": "POST", "url": self._path}
         lines = [
-            json.dumps({"custom_id": str(i), **line, "body": body}) for i, body in enumerate(bodies)
+            json.dumps(line | {"custom_id": str(i), "body": body}) for i, body in enumerate(bodies)
         ]
         file = self._upload("\n".join(lines).encode())
         name = f"{_OURS}{secrets.token_hex(16)}"
@@ -133,12 +136,9 @@ class Batches:
 
     def _upload(self, content: bytes) -> str:
         file = ("requests.jsonl", content, "application/jsonl")
+        request = form({"purpose": "batch"}, file=file)
         try:
-            return _id_of(
-                object_of(
-                    self._endpoint.ask("POST", "/files", **form({"purpose": "batch"}, file=file))
-                )
-            )
+            return _id_of(object_of(self._endpoint.ask("POST", "/files", **request)))
         except Fault as fault:
             if fault.status not in (404, 405, 501):
                 raise
@@ -149,7 +149,10 @@ class Batches:
             ) from None
 
     def _look(self, job: str, note: JobNote) -> JobStatus:
-        batch = self._find_by_name(job) if job.startswith(_OURS) else self._find(job)
+        if job.startswith(_OURS):
+            batch = self._find_by_name(job)
+        else:
+            batch = self._endpoint.find(f"/batches/{quote(job, safe='')}")
         if batch is None:
             return "unknown"
         name = _id_of(batch)
@@ -163,21 +166,12 @@ class Batches:
         self._states[name] = f"{status}, {completed} of {total} requests answered"
         return "waiting"
 
-    def _find(self, job: str) -> dict[str, Any] | None:
-        try:
-            return object_of(self._endpoint.ask("GET", f"/batches/{quote(job, safe='')}"))
-        except Fault as fault:
-            if fault.status != 404:
-                raise
-            return None
-
     def _find_by_name(self, name: str) -> dict[str, Any] | None:
         """Find the batch to which we gave this name, among all that the endpoint lists."""
         after: dict[str, str] = {}
         while True:
-            page = object_of(
-                self._endpoint.ask("GET", "/batches", options={"params": {"limit": 100, **after}})
-            )
+            options = {"params": {"limit": 100, **after}}
+            page = object_of(self._endpoint.ask("GET", "/batches", options=options))
             batches = [batch for batch in entries_at(page, "data") if isinstance(batch, dict)]
             for batch in batches:
                 if value_at(batch, "metadata", _KEY) == name:
@@ -202,9 +196,8 @@ class Batches:
             return []
         if b'"custom_id"' not in response.content:  # a gateway's page, say
             raise Fault.of_response(response.status_code, {}, response.content[:4096])
-        return [
-            line for line in map(_parse, response.content.splitlines()) if isinstance(line, dict)
-        ]
+        lines = map(_parse, response.content.splitlines())
+        return [line for line in lines if isinstance(line, dict)]
 
 
 def _id_of(answer: Mapping[str, Any]) -> str:
@@ -221,16 +214,6 @@ def _parse(line: bytes) -> Any:
         return None
 
 
-def _number(line: Mapping[str, Any]) -> int | None:
-    """Return the number of the request that a line answers, or None if the line names none."""
-    name = line.get("custom_id")
-    return (
-        int(name)
-        if isinstance(name, str) and name.isascii() and name.isdigit() and len(name) < 9
-        else None
-    )
-
-
 def _answer(line: Mapping[str, Any]) -> Line:
     error = line.get("error")
     body = value_at(line, "response", "body")
@@ -240,7 +223,6 @@ def _answer(line: Mapping[str, Any]) -> Line:
             return body
         return Fault.of_response(status if isinstance(status, int) else 500, {}, json.dumps(body))
     if isinstance(error, dict):  # of the batch, not of the model: it expired, or was cancelled
-        return Fault(
-            f"{error.get('code')}: {error.get('message')}", code=str(error.get("code") or "")
-        )
+        code = error.get("code")
+        return Fault(f"{code}: {error.get('message')}", code=str(code or ""))
     return Fault("the batch's answer to the request is neither a response nor an error")

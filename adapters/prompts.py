@@ -68,11 +68,9 @@ class Prompts:
 
         An empty text says nothing.
         """
-        texts = (
-            [setting]
-            if isinstance(setting, str)
-            else {str(label): [text] for label, text in setting.items()}
-        )
+        if isinstance(setting, str):
+            return cls([setting], "negative_prompt")
+        texts = {str(label): [text] for label, text in setting.items()}
         return cls(texts, "negative_prompt")
 
     def first_of(self, labels: Sequence[str]) -> list[str]:
@@ -95,21 +93,14 @@ class Prompts:
 
         RecipeError if a label has none.
         """
-        texts = [self.of_label(label) for label in labels]
-        places = np.array([len(choice) for choice in texts], dtype=np.uint64)
-        picks = (seeds >> np.uint64(16)) % np.maximum(places, 1)
-        if shares is not None:
-            numbers = uniforms(seeds, "share").tolist()
-            picks = np.array(
-                [
-                    shares[label].searchsorted(x, "right")
-                    for label, x in zip(labels, numbers, strict=True)
-                ]
-            )
-        prompts = [
-            choice[int(place)].replace("{label}", label)
-            for choice, place, label in zip(texts, picks, labels, strict=True)
-        ]
+        numbers = uniforms(seeds, "share")
+        prompts = []
+        for label, seed, number in zip(labels, seeds.tolist(), numbers, strict=True):
+            texts = self.of_label(label)
+            place = (seed >> 16) % len(texts)
+            if shares is not None:
+                place = int(shares[label].searchsorted(number, "right"))
+            prompts.append(texts[place].replace("{label}", label))
         return Conditions({PROMPT: np.array(prompts, dtype=np.str_)})
 
     def check(self, labels: Sequence[str]) -> None:
@@ -139,9 +130,8 @@ class Ladder:
     # (degree, texts), ascending; a degree is put in a text of the first rung at or above it, in
     # which `{prompt}` becomes the sample's own prompt. Empty: degrees are not put in words
     rungs: tuple[tuple[float, tuple[str, ...]], ...] = ()
-    field: str | None = (
-        None  # the field of a request that takes the degree as a number; None: no number is sent
-    )
+    # the field of a request that takes the degree as a number; None: no number is sent
+    field: str | None = None
     exact: bool = False  # true if the generator is known to heed the field
 
     def __post_init__(self) -> None:
@@ -165,19 +155,14 @@ class Ladder:
         if wordings is None and exact:
             return cls((), field, exact)
         setting = LADDER if wordings is None else wordings
-        rungs = tuple(
-            sorted(
-                (float(degree), tuple(_list_of(texts, f"wordings.{degree}")))
-                for degree, texts in setting.items()
-            )
-        )
-        if not rungs or not all(0 < degree <= 1 for degree, _ in rungs) or rungs[-1][0] != 1:
-            degrees = [degree for degree, _ in rungs]
+        degrees = sorted(setting)
+        if not degrees or degrees[0] <= 0 or degrees[-1] != 1:
             raise RecipeError(
-                f"wordings has texts up to the degrees {degrees}: they lie above 0, and the last "
-                "is 1."
+                f"`wordings` has texts up to the degrees {degrees}. They must lie above 0, and the "
+                "last must be 1."
             )
-        return cls(rungs, field, exact)
+        rungs = [(each, tuple(_list_of(setting[each], f"wordings.{each}"))) for each in degrees]
+        return cls(tuple(rungs), field, exact)
 
     @property
     def degree(self) -> Literal["exact", "wording", "none"]:
@@ -192,9 +177,8 @@ class Ladder:
 
         `prompt` is the sample's own.
         """
-        return self.word(degree, prompt, seed) if self.rungs else prompt, {
-            self.field: degree
-        } if self.field else {}
+        words = self.word(degree, prompt, seed) if self.rungs else prompt
+        return words, {self.field: degree} if self.field else {}
 
     def word(self, degree: float, prompt: str = "", seed: int = 0) -> str:
         """Return the text for `degree`, in [0, 1]. The seed chooses among several texts."""
@@ -260,18 +244,14 @@ class Classes:
                     f"classes is given, but the model '{self.model}' has none: leave it out."
                 )
             return None
-        classes: dict[str, Sequence[int]] = {
-            label: range(self.count)
-            if choices is None
-            else [self._number(one) for one in _choices_of(label, choices)]
-            for label in set(labels)
-        }
-        places = seeds >> np.uint64(16)
-        classes_of_items = [
-            classes[label][int(place) % len(classes[label])]
-            for label, place in zip(labels, places, strict=True)
+        classes: dict[str, Sequence[int]] = dict.fromkeys(labels, range(self.count))
+        for label in classes if choices is not None else ():
+            classes[label] = [self._number(one) for one in _choices_of(label, choices or {})]
+        drawn = [
+            classes[label][(seed >> 16) % len(classes[label])]
+            for label, seed in zip(labels, seeds.tolist(), strict=True)
         ]
-        return np.array(classes_of_items, dtype=np.int64)
+        return np.array(drawn, dtype=np.int64)
 
     def _number(self, choice: int | str) -> int:
         if isinstance(choice, int):
@@ -281,11 +261,9 @@ class Classes:
                 )
             return choice
         if choice not in self.names:
-            hint = (
-                nearest_name(choice, self.names)
-                if self.names
-                else "it names none: give their numbers."
-            )
+            hint = "it names none: give their numbers."
+            if self.names:
+                hint = nearest_name(choice, self.names)
             raise RecipeError(f"classes: the model has no class named '{choice}'; {hint}")
         return self.names.index(choice)
 
@@ -295,8 +273,9 @@ def check_choices(labels: Sequence[str], choices: Mapping[str, Choices] | None) 
 
     That the model has those classes is not checked.
     """
-    for label in labels if choices is not None else ():
-        _choices_of(label, choices or {})
+    if choices is not None:
+        for label in labels:
+            _choices_of(label, choices)
 
 
 def _choices_of(label: str, choices: Mapping[str, Choices]) -> Sequence[int | str]:

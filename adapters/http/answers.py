@@ -51,9 +51,9 @@ def read_base64(text: str) -> bytes:
     Takes the usual and the URL-safe alphabet, with or without white space and padding.
     """
     text = "".join(text.split()).translate(_URL_SAFE)
-    return base64.b64decode(
-        text if text.endswith("=") else text + "=" * (-len(text) % 4), validate=True
-    )
+    if not text.endswith("="):
+        text += "=" * (-len(text) % 4)
+    return base64.b64decode(text, validate=True)
 
 
 def base64_of(image: bytes) -> str:
@@ -73,9 +73,8 @@ class PictureRule:
     height: int  # height of the samples, in pixels
     width: int  # width of the samples, in pixels
     channels: Channels = 3  # channels of the samples: 1 (grey) or 3
-    resize: Resize = (
-        "crop"  # how an image of another size is brought to the samples' size: crop, fit or stretch
-    )
+    # how an image of another size is brought to the samples' size: crop, fit or stretch
+    resize: Resize = "crop"
     # (height, width) that every image must have, or it counts as failed; None: any size is taken
     fixed_size: tuple[int, int] | None = None
     # (height, width) of a second copy of each sample, which variations start from; None: no second
@@ -153,10 +152,7 @@ def answer_of(
     Surplus images are billed but dropped, absent ones are in `missing`.
     """
     items, charge = outcome.result or ([], None)
-    lacking = outcome.miss or Failed(
-        f"the endpoint sent {len(items)} images where {count} were asked for"
-    )
-    entries = [*items[:count], *[lacking] * (count - len(items))]
+    entries = outcome.fill(items, count, "images")
     images = [entry for entry in entries if isinstance(entry, np.ndarray)]
     missing = {i: entry for i, entry in enumerate(entries) if isinstance(entry, Failed | Refused)}
     samples = _stack(images, (rule.height, rule.width), rule.resize, rule.channels)
@@ -164,10 +160,11 @@ def answer_of(
     if rule.kept_size is not None:
         rest = conditions.take([i for i in range(count) if i not in missing])
         columns = Conditions({**rest, DRAWN: _stack(images, rule.kept_size, rule.resize, 3)})
-    pixels = sum(
-        math.prod(one.shape[:2] if isinstance(one, np.ndarray) else rule.fixed_size or (0,))
-        for one in items
-    )
+    # Every image that came is billed, and one that failed counts as if it had the stated size.
+    sizes = [
+        one.shape[:2] if isinstance(one, np.ndarray) else rule.fixed_size or (0,) for one in items
+    ]
+    pixels = sum(map(math.prod, sizes))
     usage = Usage(outcome.calls, len(items), megapixels=pixels / 1e6) + (charge or NOTHING)
     return Answer(Images(samples), columns, missing, usage)
 
@@ -222,7 +219,6 @@ def encode_picture(samples: Samples) -> list[bytes]:
 
 def _png(pixels: Pixels) -> bytes:
     buffer = io.BytesIO()
-    Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).convert("RGB").save(
-        buffer, "PNG"
-    )
+    image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+    image.convert("RGB").save(buffer, "PNG")
     return buffer.getvalue()

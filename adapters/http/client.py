@@ -227,7 +227,7 @@ class HTTPClient:
         key_hosts: tuple[str, ...] = (),
     ) -> None:
         self.host = urlsplit(base_url).netloc
-        self.policy = Policy.of(connection, self.host, concurrency, credentials)
+        self.policy = Policy(self.host, connection, concurrency, credentials.clean)
         self.credentials = credentials
         self.pool = open_client(connection, concurrency, credentials)
         self._base = base_url.rstrip("/")
@@ -244,12 +244,21 @@ class HTTPClient:
             Fault: no response came, or one with an error status or a redirect.
             Rejected: the address belongs neither to the endpoint nor to `key_hosts`.
         """
-        url = f"{self._base}{where}"
-        if not where.startswith("/"):
-            url = where
-            if refusal := self._addresses.refusal(url):
-                raise Rejected(f"{self.host} {refusal}, because the key would go there")
-        return respond(self.pool, method, url, **request)
+        if where.startswith("/"):
+            return respond(self.pool, method, f"{self._base}{where}", **request)
+        refusal = self._addresses.refusal(where)
+        if refusal:
+            raise Rejected(f"{self.host} {refusal}, because the key would go there")
+        return respond(self.pool, method, where, **request)
+
+    def find(self, where: str) -> dict[str, Any] | None:
+        """Return the JSON object at an address, or None if the endpoint answers 404."""
+        try:
+            return object_of(self.ask("GET", where))
+        except Fault as fault:
+            if fault.status != 404:
+                raise
+            return None
 
     def read(self, url: str) -> httpx2.Response:
         """GET an address without credentials and return the response.
@@ -289,9 +298,8 @@ def fault_of(response: httpx2.Response) -> Fault | None:
     """
     if response.status_code < 300:
         return None
-    if (
-        response.status_code < 400
-    ):  # the key goes to the host that the recipe names, and to no other
+    if response.status_code < 400:
+        # The key goes to the host that the recipe names, and to no other.
         where = response.headers.get("location", "").split("?")[0]
         words = f"it redirects to {where!r}: name that address in the recipe if you trust it"
         return Fault(words, response.status_code)
@@ -321,9 +329,9 @@ def parse_body(content: bytes, charset: str | None = None) -> Any:
     Whole numbers of more than LONGEST_NUMBER digits become None.
     """
     encoding = json.detect_encoding(content)
-    text = content.decode(
-        charset if charset and encoding == "utf-8" else encoding, "surrogateescape"
-    )
+    if charset and encoding == "utf-8":
+        encoding = charset
     return json.loads(
-        text, parse_int=lambda digits: int(digits) if len(digits) <= LONGEST_NUMBER else None
+        content.decode(encoding, "surrogateescape"),
+        parse_int=lambda digits: int(digits) if len(digits) <= LONGEST_NUMBER else None,
     )

@@ -72,9 +72,8 @@ def non_null(**fields: object) -> dict[str, Any]:
 class ImageCall:
     """One call for images."""
 
-    prompt: (
-        str  # the prompt of all its images; for variations it includes the wording of the degree
-    )
+    # the prompt of all its images; for variations it includes the wording of the degree
+    prompt: str
     seeds: Seeds  # uint64, one per image
     parents: Sequence[bytes] = ()  # PNG files to be varied, one per image; empty for new images
     # field → degree of the variations; empty if no field of the endpoint takes the degree as a
@@ -82,9 +81,8 @@ class ImageCall:
     degree: Mapping[str, float] = field(default_factory=dict)
     # where a host's job, or an answer that names images by their addresses, is noted
     job: JobNote = field(default_factory=JobNote)
-    images: dict[str, bytes] = field(
-        default_factory=dict
-    )  # address → file that an earlier try has fetched
+    # address → file that an earlier try has fetched
+    images: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def seed(self) -> int:
@@ -227,7 +225,8 @@ class Host(Generator, ABC, Generic[Config]):
         """
         if not isinstance(url, str) or url.startswith("data:"):
             return self._rule.decode_text(url)
-        if refusal := addresses.refusal(url):
+        refusal = addresses.refusal(url)
+        if refusal:
             return Failed(f"the host {refusal}{remedy}")
         return self._rule.fetch(url, lambda: self._client.read(url), call.images)
 
@@ -263,7 +262,7 @@ class Endpoints:
             for url in urls
         ]
         name = ", ".join(urlsplit(url).netloc for url in urls)
-        self._policy = Policy.of(connection, name, concurrency * len(urls), credentials)
+        self._policy = Policy(name, connection, concurrency * len(urls), credentials.clean)
         self._choosing = Lock()
 
     def ask(
@@ -283,9 +282,7 @@ class Endpoints:
                 now = time.monotonic()
                 place = min(self._places, key=lambda each: (each.rests_until > now, each.under_way))
                 place.under_way += 1
-            return place.limiter, lambda: self._ask(
-                place, path if path.startswith("/") else f"/{path}", request
-            )
+            return place.limiter, lambda: self._ask(place, path, request)
 
         return self._policy.call_one_of(choose, read, check_stop)
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, TypeVar
 
-from adapters.http.answers import Pixels, answer_of
+from adapters.http.answers import Pixels, Received, answer_of
 from adapters.http.client import Addresses, HostName, object_of
 from adapters.http.faults import Fault
 from adapters.http.host import Host, ImageCall, Request
@@ -235,19 +235,9 @@ class JobHost(Host[Config]):
         except Ended as ended:
             fault = ended.fault
             fault.words = self._client.policy.clean(fault.words)
-            answer = answer_of(
-                len(request), Outcome(None, fault, 0), self._rule, request.conditions
-            )
+            failed = Outcome[Received](None, fault)
+            answer = answer_of(len(request), failed, self._rule, request.conditions)
         return replace(answer, usage=replace(answer.bill, calls=request.job.calls))
-
-    def _find(self, where: str) -> dict[str, Any] | None:
-        """Return the JSON object at an address. None if the host answers 404."""
-        try:
-            return object_of(self._client.ask("GET", where))
-        except Fault as fault:
-            if fault.status != 404:
-                raise
-            return None
 
     def _image(self, call: ImageCall, url: object) -> Pixels | Failed:
         """Return the pixels of a data URI, or of an address, or Failed.

@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from threading import Condition, get_ident
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault, Rejected
 from adapters.http.settings import Connection
 from pe.errors import Unavailable
@@ -27,6 +26,7 @@ log = logging.getLogger(__name__)
 
 Sent = TypeVar("Sent")
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 CheckStop = Callable[[], None]
 
 EVERY = 0.5
@@ -38,6 +38,9 @@ MOST = 30.0
 
 SHRINK = 0.8
 """Factor of the concurrency after a 429."""
+
+LONGEST = 6 * 3600.0
+"""Seconds of the longest wait that a server may name."""
 
 
 def workers_for(concurrency: int) -> int:
@@ -78,8 +81,8 @@ class ConcurrencyLimiter:
         Yield the number of reductions so far, for `throttle`.
         """
         with self._condition:
-            while (rest := self._pause_ends - time.monotonic()) > 0 or self._inside >= self.width:
-                self._condition.wait(_until_check(rest))
+            while self._pause_ends > time.monotonic() or self._inside >= self.width:
+                self._condition.wait(_until_check(self._pause_ends - time.monotonic()))
                 check_stop()
             self._inside += 1
             since = self._reductions
@@ -210,8 +213,15 @@ class Outcome(Generic[Result]):
 
     result: Result | None  # what was made of the answer; None: the request failed
     fault: Fault | None  # why the request failed; None: there is a result
-    calls: int  # calls made for the request; each may have been billed
+    calls: int = 0  # calls made for the request; each may have been billed
     alone: bool = False  # it failed in all tries, while others were answered
+
+    def fill(self, items: list[Item], count: int, noun: str) -> list[Item | Refused | Failed]:
+        """Return `count` entries: the answer's items, then the reason why others are missing."""
+        missing = self.miss or Failed(
+            f"the endpoint sent {len(items)} {noun} where {count} were asked for"
+        )
+        return [*items[:count], *[missing] * (count - len(items))]
 
     @property
     def miss(self) -> Refused | Failed | None:
@@ -253,44 +263,23 @@ class Policy:
 
     Args:
         name: what messages call the endpoint.
-        concurrency, tries, patience: see `Concurrent`.
-        longest: seconds of the longest wait that a server may name.
+        connection: says `tries` and `patience`.
+        concurrency: most requests at once.
         clean: redacts secrets from messages.
     """
 
     def __init__(
-        self,
-        name: str,
-        *,
-        concurrency: int,
-        tries: int = 6,
-        patience: float = 900.0,
-        longest: float = 6 * 3600.0,
-        clean: Callable[[str], str] = str,
+        self, name: str, connection: Connection, concurrency: int, clean: Callable[[str], str]
     ) -> None:
         self.name = name
         self.clean = clean
         self._limiter = ConcurrencyLimiter(concurrency)
-        self._breaker = CircuitBreaker(tries, patience)
-        self._tries = tries
-        self._patience = patience
-        self._longest = longest
+        self._breaker = CircuitBreaker(connection.tries, connection.patience)
+        self._tries = connection.tries
+        self._patience = connection.patience
         self._wait = ""
         self._wait_ends = 0.0
         self._under_way = set[int]()
-
-    @classmethod
-    def of(
-        cls, connection: Connection, name: str, concurrency: int, credentials: Credentials
-    ) -> Policy:
-        """Return the policy of an endpoint with these connection settings."""
-        return cls(
-            name,
-            concurrency=concurrency,
-            tries=connection.tries,
-            patience=connection.patience,
-            clean=credentials.clean,
-        )
 
     @property
     def wait(self) -> str:
@@ -340,6 +329,7 @@ class Policy:
         """
         tenacity = import_library("tenacity", "http", "Calling an endpoint")
         request = _Request(self._breaker.answers, is_patient)
+        # Tenacity only repeats: whether and when is decided here, as it depends on all workers.
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(
                 lambda error: isinstance(error, Fault) and error.heals
@@ -371,12 +361,13 @@ class Policy:
             try:
                 limiter, send = choose()
                 with limiter.passing(check_stop) as since:
+                    # Counted before it is sent: whatever comes back may have been billed.
                     request.calls += 1
                     try:
                         answer = send()
                     except Fault as fault:
                         if fault.is_throttle:
-                            limiter.throttle(since, min(fault.wait or 0.0, self._longest))
+                            limiter.throttle(since, min(fault.wait or 0.0, LONGEST))
                         raise
                 request.has_answer = True
                 result = read(answer)
@@ -403,7 +394,7 @@ class Policy:
         wait = _fault_of(state).wait or 0.0
         if not request.is_patient:
             return state.attempt_number >= self._tries or wait > MOST
-        if wait > self._longest or self._breaker.is_over:
+        if wait > LONGEST or self._breaker.is_over:
             return True
         # An answer that is there may be paid, so it is not given up as quickly.
         is_quick = not request.has_answer or (state.seconds_since_start or 0.0) > self._patience
@@ -429,7 +420,7 @@ class Policy:
             raise Rejected(f"{self.name} rejects the request with {fault}", fault.status) from None
         if not request.is_patient:
             return failed
-        if (fault.wait or 0.0) > self._longest:
+        if (fault.wait or 0.0) > LONGEST:
             raise Unavailable(
                 f"{self.name} asks to wait for {fault.wait:,.0f} s ({fault})."
             ) from None
@@ -466,9 +457,8 @@ class Policy:
             reason = "rate limited by the server until"
             seconds = max(seconds, fault.wait or 0.0)
         words = f"{reason} {datetime.now() + timedelta(seconds=seconds):%H:%M:%S}"
-        log.log(
-            logging.WARNING if is_away else logging.INFO, "%s: %s", self.name, words
-        )  # a warning shows at once
+        level = logging.WARNING if is_away else logging.INFO  # a warning shows at once
+        log.log(level, "%s: %s", self.name, words)
         if is_away or seconds >= WORTH_TELLING:
             self._wait = words
             self._wait_ends = time.monotonic() + seconds
@@ -494,9 +484,9 @@ def _until_check(rest: float) -> float:
 def sleep(seconds: float, check_stop: CheckStop) -> None:
     """Sleep, unless `check_stop` raises what ends the sleep."""
     end = time.monotonic() + seconds
-    while (rest := end - time.monotonic()) > 0:
+    while time.monotonic() < end:
         check_stop()
-        time.sleep(min(EVERY, rest))
+        time.sleep(min(EVERY, max(0.0, end - time.monotonic())))
 
 
 def _fault_of(state: RetryCallState) -> Fault:

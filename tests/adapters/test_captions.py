@@ -230,7 +230,9 @@ def test_generators_that_cannot_do_their_part_are_refused_in_a_sentence(tmp_path
         texts, pen | {"prompts": {"3": "{caption}", "7": ["a 7"]}}
     )
     assert "captions: dpdm is fitted on the private records" in refusal({"kind": "dpdm"}, pen)
-    assert "captions.batch is given" in refusal(chat("http://a.example", batch=50), pen)
+    assert "`captions.batch` cannot be used here" in refusal(
+        chat("http://a.example", batch=50), pen
+    )
     labelled = CaptionThenDraw(captions=texts, draw=pen | {"prompts": {"3": "{caption}"}})
     with pytest.raises(RecipeError, match="draw: prompts: there is none for the label '7'"):
         labelled.check_labels(["3", "7"])
