@@ -5,13 +5,13 @@ A profile tells what parts of a request a server heeds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
+import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from adapters.prompts import Ladder, Texts, TextsByLabel
@@ -39,72 +39,23 @@ SDServer = Literal["a1111", "forge", "sdnext", "stable-diffusion.cpp", "xinferen
 
 @dataclass(frozen=True)
 class Profile:
-    """The facts that we use about a server that speaks an API.
-
-    Docs/endpoints.md has the whole table and sources.
-    """
+    """The facts that we use about a server that speaks an API: see servers.yaml."""
 
     server: str  # the server's name in the setting `server`
     title: str  # the name that people use
     degree: str = "no field"  # what the server does with a degree that is sent as a number
     seed: str = "no field"  # what the server does with a seed
-    several: str = (
-        "references for one image"  # what the server does with several parents in one request
-    )
+    # what the server does with several parents in one request
+    several: str = "references for one image"
     # settings that the server implies, in place of their defaults
     sets: Mapping[str, Any] = field(default_factory=dict)
     # ways to vary a sample: `edit`, `variations`, `img2img`; empty: the server cannot vary one
-    varies: tuple[str, ...] = ("edit",)
+    varies: Sequence[str] = ("edit",)
     api: API = "openai_images"  # the kind of generator that speaks to the server
 
 
-_seeded = partial(Profile, seed="heeded (`seed`)")
-_sdapi = partial(Profile, degree="exact", seed="heeded", varies=("img2img",), api="sdapi")
-_NO_FORMAT: dict[str, Any] = {"response_format": None}
-_STRENGTH: dict[str, Any] = {"degree_field": "strength"}
-_EXACT = _STRENGTH | {"degree_exact": True}
-_BOTH = ("edit", "variations")
-_IN_WORDS = "exact (`strength`); in words of its own where it varies by instruction"
-
-PROFILES = (
-    Profile("openai", "OpenAI", sets=_NO_FORMAT),
-    Profile("azure", "Azure OpenAI", sets=_NO_FORMAT),
-    _seeded("sglang", "SGLang", "dropped", sets={"seed_field": "seed"}),
-    _seeded(
-        "vllm-omni",
-        "vLLM-Omni",
-        "`strength`, by Z-Image alone",
-        sets=_STRENGTH | {"seed_field": "seed"},
-    ),
-    Profile("xinference", "Xinference", "dropped: always 0.75", "dropped", varies=_BOTH),
-    _seeded("localai", "LocalAI", "–", several="–", sets={"seed_field": "seed"}, varies=()),
-    Profile(
-        *("ovms", "OpenVINO Model Server", "exact (`strength`)", "heeded (`rng_seed`)", "refused"),
-        sets=_EXACT | {"seed_field": "rng_seed"},
-    ),
-    Profile(
-        "stable-diffusion.cpp",
-        "stable-diffusion.cpp",
-        "dropped",
-        "dropped: always 42, or what `--seed` says",
-    ),
-    Profile("litellm", "LiteLLM's proxy", "handed on", "handed on", "handed on", sets=_NO_FORMAT),
-    _seeded(
-        *("pe", "our own `pe serve`", _IN_WORDS),
-        several="refused",
-        sets=_EXACT | {"seed_field": "seed"},
-        varies=_BOTH,
-    ),
-    _sdapi("a1111", "AUTOMATIC1111", several="each is varied", sets={"several_parents": True}),
-    _sdapi("forge", "Forge", several="each is varied", sets={"several_parents": True}),
-    _sdapi("sdnext", "SD.Next", degree="exact in img2img pipelines", several="up to the pipeline"),
-    _sdapi("stable-diffusion.cpp", "stable-diffusion.cpp", several="the first alone is varied"),
-    _sdapi(
-        *("xinference", "Xinference"),
-        several="fails (500); one image a request, `batch` is dropped",
-        sets={"data_uri": True},
-    ),
-)
+_TABLE = Path(__file__).with_name("servers.yaml")
+PROFILES = tuple(Profile(**facts) for facts in yaml.safe_load(_TABLE.read_text(encoding="utf-8")))
 
 
 def profile(api: API, server: str) -> Profile | None:
