@@ -139,74 +139,6 @@ def _stroke(inside: Float64Array, ink: BoolArray) -> tuple[float, float]:
     return float(stem), float(hair)
 
 
-class Pen:
-    """Draws texts from their templates: scaled, turned, slanted, warped, with strokes of any width.
-
-    It always draws BLOCK images at a time, so that every image is computed by the same machine
-    instructions.
-
-    Args:
-        size: pixels of an image's side.
-        low: float32 (8,): the least value of each parameter of SHAPE.
-        high: float32 (8,): the greatest value of each parameter.
-        warp: typical elastic displacement, as a fraction of the side.
-    """
-
-    def __init__(self, size: int, low: Float32Array, high: Float32Array, warp: float) -> None:
-        self._size = size
-        self._low = low
-        self._high = high
-        self._warp = warp
-        self._basis = _spline_basis(size)
-
-    def draw(self, scores: Float32Array, rows: Indices, templates: Templates) -> UInt8Array:
-        """Draw exactly BLOCK images, white on black: uint8, BLOCK×size×size."""
-        uniform = ndtr(scores[:, : len(SHAPE)])
-        shape = self._low + (self._high - self._low) * uniform
-        scale, width, height, rotation, slant, right, down, stroke = shape.T
-        # Where each pixel's ink comes from: p = (place − shift − warp), then unrotate, unslant,
-        # unstretch.
-        x, y = self._bend(scores[:, len(SHAPE) :], right, down)
-        cosine = np.cos(np.radians(rotation))
-        sine = np.sin(np.radians(rotation))
-        wide = GLYPH / (scale * width)
-        tall = GLYPH / (scale * height)
-        u = _mix(x, wide * (cosine - slant * sine), y, wide * (sine + slant * cosine))
-        v = _mix(x, -tall * sine, y, tall * cosine)
-        depth = _bilinear(templates.fields, rows, u, v)
-        # A stroke of another width is another level of the field; its thin parts never vanish.
-        wished = stroke / (2 * scale) - templates.stems[rows]
-        level = np.maximum(wished, -0.8 * templates.hairs[rows])
-        # Pixels per unit of depth.
-        sharpness = scale * np.sqrt(width * height) * np.float32(self._size)
-        depth += level[:, None, None]
-        depth *= (255 * sharpness)[:, None, None]
-        depth += np.float32(128.0)
-        return np.clip(depth, 0, 255, out=depth).astype(np.uint8)
-
-    def _bend(
-        self, scores: Float32Array, right: Float32Array, down: Float32Array
-    ) -> tuple[Float32Array, Float32Array]:
-        """Return each pixel's x and y, shifted and warped, float32 BLOCK×size×size each.
-
-        The image spans −½…½.
-        """
-        control = scores.reshape(BLOCK, 2, GRID, GRID) * np.float32(self._warp)
-        places = ((np.arange(self._size) + 0.5) / self._size - 0.5).astype(np.float32)
-        across = np.zeros((BLOCK, 2, GRID, self._size), dtype=np.float32)
-        for k in range(GRID):
-            across += control[:, :, :, k, None] * self._basis[k]
-        across[:, 0] += (places - right[:, None])[:, None, :]  # the basis sums to 1 over the rows
-        places_by_axis = []
-        for axis in range(2):
-            total = np.zeros((BLOCK, self._size, self._size), dtype=np.float32)
-            for k in range(GRID):
-                total += across[:, axis, k, None, :] * self._basis[k][:, None]
-            places_by_axis.append(total)
-        places_by_axis[1] += (places - down[:, None])[:, :, None]
-        return places_by_axis[0], places_by_axis[1]
-
-
 def _mix(x: Float32Array, a: Float32Array, y: Float32Array, b: Float32Array) -> Float32Array:
     """Return a·x + b·y + the template's middle, with one a and b per image."""
     total = x * a[:, None, None]
@@ -310,8 +242,8 @@ class Glyphs(Generator):
     def __post_init__(self) -> None:
         self.info = replace(self.info, shape=(self.size, self.size, self.channels))
         ranges = [getattr(self, name.split()[0]) for name in SHAPE]
-        low, high = np.array(ranges, dtype=np.float32).T
-        self._pen = Pen(self.size, low, high, self.warp)
+        self._low, self._high = np.array(ranges, dtype=np.float32).T
+        self._basis = _spline_basis(self.size)
         self._files = find_fonts(self.fonts)
         self._names = np.array(list(self._files))  # sorted
         self._book = _Book(len(self._names))
@@ -433,17 +365,67 @@ class Glyphs(Generator):
 
     def _draw(self, scores: Float32Array, rows: Indices) -> UInt8Array:
         """Draw the templates `rows` with the parameters `scores`: uint8, n×size×size×channels."""
-        templates = self._book.templates
         count = len(rows)
-        padding = -count % BLOCK  # to one size, so that the same instructions meet every image
+        padding = -count % BLOCK
         scores = np.concatenate([scores, np.zeros((padding, PARAMETERS), dtype=np.float32)])
         rows = np.concatenate([rows, np.zeros(padding, dtype=np.int64)])
         pixels = np.empty((count + padding, self.size, self.size), dtype=np.uint8)
         for block in slices(count, BLOCK):
-            pixels[block] = self._pen.draw(scores[block], rows[block], templates)
+            pixels[block] = self._draw_block(scores[block], rows[block])
         if not self.white_on_black:
             np.subtract(255, pixels, out=pixels)
         return np.repeat(pixels[:count, :, :, None], self.channels, axis=3)
+
+    def _draw_block(self, scores: Float32Array, rows: Indices) -> UInt8Array:
+        """Draw exactly BLOCK images, white on black: uint8, BLOCK×size×size.
+
+        Their number is fixed, so that every image is computed by the same machine instructions.
+        """
+        templates = self._book.templates
+        uniform = ndtr(scores[:, : len(SHAPE)])
+        shape = self._low + (self._high - self._low) * uniform
+        scale, width, height, rotation, slant, right, down, stroke = shape.T
+        # Where each pixel's ink comes from: p = (place − shift − warp), then unrotate, unslant,
+        # unstretch.
+        x, y = self._bend(scores[:, len(SHAPE) :], right, down)
+        cosine = np.cos(np.radians(rotation))
+        sine = np.sin(np.radians(rotation))
+        wide = GLYPH / (scale * width)
+        tall = GLYPH / (scale * height)
+        u = _mix(x, wide * (cosine - slant * sine), y, wide * (sine + slant * cosine))
+        v = _mix(x, -tall * sine, y, tall * cosine)
+        depth = _bilinear(templates.fields, rows, u, v)
+        # A stroke of another width is another level of the field; its thin parts never vanish.
+        wished = stroke / (2 * scale) - templates.stems[rows]
+        level = np.maximum(wished, -0.8 * templates.hairs[rows])
+        # Pixels per unit of depth.
+        sharpness = scale * np.sqrt(width * height) * np.float32(self.size)
+        depth += level[:, None, None]
+        depth *= (255 * sharpness)[:, None, None]
+        depth += np.float32(128.0)
+        return np.clip(depth, 0, 255, out=depth).astype(np.uint8)
+
+    def _bend(
+        self, scores: Float32Array, right: Float32Array, down: Float32Array
+    ) -> tuple[Float32Array, Float32Array]:
+        """Return each pixel's x and y, shifted and warped, float32 BLOCK×size×size each.
+
+        The image spans −½…½.
+        """
+        control = scores.reshape(BLOCK, 2, GRID, GRID) * np.float32(self.warp)
+        places = ((np.arange(self.size) + 0.5) / self.size - 0.5).astype(np.float32)
+        across = np.zeros((BLOCK, 2, GRID, self.size), dtype=np.float32)
+        for k in range(GRID):
+            across += control[:, :, :, k, None] * self._basis[k]
+        across[:, 0] += (places - right[:, None])[:, None, :]  # the basis sums to 1 over the rows
+        places_by_axis = []
+        for axis in range(2):
+            total = np.zeros((BLOCK, self.size, self.size), dtype=np.float32)
+            for k in range(GRID):
+                total += across[:, axis, k, None, :] * self._basis[k][:, None]
+            places_by_axis.append(total)
+        places_by_axis[1] += (places - down[:, None])[:, :, None]
+        return places_by_axis[0], places_by_axis[1]
 
 
 class _Book:

@@ -101,7 +101,7 @@ def read_arrays(
 def _decode(
     place: Path, sources: Iterable[Any], size: Size | None, resize: Resize, channels: Channels
 ) -> list[Pixels]:
-    """Return the decoded images of a folder or file; raise RecipeError if all are too dark."""
+    """Return the decoded images of a folder or file, which must not all be too dark."""
     rule = None if size is None else resize
     deep: set[bool] = set()
     images = [

@@ -63,17 +63,21 @@ class MakesRows(Generator, ABC):
         return Answer(self._rows(self._obeying(new, self._spare(uniforms(request.seeds, "spare")))))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Mutate each parent: see the class.
+        """Mutate each parent.
 
-        What breaks a constraint is mutated again, repaired, or left as it was.
+        Each value is drawn anew at the rate `degree`, and a number moves by up to that share of its
+        range. What breaks a constraint is mutated again, repaired, or left as it was.
         """
         assert isinstance(request.samples, Rows)
         parents = self._columns.codes(request.samples)
 
         def mutate(attempt: int) -> Codes:
-            return self._mutate(
-                parents, request.labels, request.seeds, request.degree, _again(attempt)
-            )
+            again = _again(attempt)
+            new = self._new(request.labels, request.seeds, f"anew{again}")
+            is_new = self._numbers(request.seeds, f"which{again}") < request.degree
+            moves = self._numbers(request.seeds, f"move{again}")
+            moved = self._moved(parents, moves, request.degree)
+            return np.where(self._can_move(parents), moved, np.where(is_new, new, parents))
 
         others = self._obeying(lambda _: parents, self._spare(uniforms(request.seeds, "spare")))
         return Answer(self._rows(self._obeying(mutate, others)))
@@ -101,22 +105,6 @@ class MakesRows(Generator, ABC):
     def _new(self, labels: Sequence[str], seeds: Seeds, purpose: str) -> Codes:
         """Return codes of new rows, int64 (n, d), drawn by the seeds."""
 
-    def _mutate(
-        self, parents: Codes, labels: Sequence[str], seeds: Seeds, degree: float, again: str
-    ) -> Codes:
-        """Return mutated codes.
-
-        Each value is drawn anew at the rate `degree`, and a number moves by up to that share of its
-        range.
-        """
-        anew = np.where(
-            self._numbers(seeds, f"which{again}") < degree,
-            self._new(labels, seeds, f"anew{again}"),
-            parents,
-        )
-        moved = self._moved(parents, self._numbers(seeds, f"move{again}"), degree)
-        return np.where(self._can_move(parents), moved, anew)
-
     def _moved(self, parents: Codes, numbers: Floats, step: float) -> Codes:
         """Return codes in which ordered values move by up to `step` of their range.
 
@@ -128,15 +116,13 @@ class MakesRows(Generator, ABC):
 
     def _can_move(self, codes: Codes) -> BoolArray:
         """Mark values of ordered columns that are not missing, bool (n, d)."""
-        return np.array([column.is_ordered for column in self._columns.values()]) & (
-            codes < self._columns.sizes
-        )
+        is_ordered = np.array([column.is_ordered for column in self._columns.values()])
+        return is_ordered & (codes < self._columns.sizes)
 
     def _numbers(self, seeds: Seeds, purpose: str) -> Floats:
         """Return numbers in [0, 1), float64 (n, d), another for each column."""
-        return np.stack(
-            [uniforms(seeds, f"{purpose}/{j}") for j in range(len(self._columns))], axis=1
-        )
+        columns = [uniforms(seeds, f"{purpose}/{j}") for j in range(len(self._columns))]
+        return np.stack(columns, axis=1)
 
     def _rows(self, codes: Codes) -> Rows:
         return self._columns.rows(codes)

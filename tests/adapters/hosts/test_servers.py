@@ -203,7 +203,7 @@ def test_a_server_of_openai_s_api_is_recognised_by_a_look_and_by_its_name_its_fi
     app.asked.clear()
     if SENT[server] is None:
         with pytest.raises(
-            RecipeError, match=r"LocalAI \(server: localai\) cannot vary a sample by 'edit'"
+            RecipeError, match=r"LocalAI \(`server: localai`\) cannot vary a sample by `edit`"
         ):
             OpenAIImages(**settings, server=name)
         return
