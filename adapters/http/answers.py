@@ -131,10 +131,8 @@ class PictureRule:
             try:
                 response = get()
                 if response.headers.get("content-type", "").startswith("text/"):  # a portal's page
-                    raise Fault(
-                        "a page in place of an image: "
-                        f"{body_words(response.content[:LOOKED_AT])[0]}"
-                    )
+                    page = response.content[:LOOKED_AT].decode("utf-8", "replace")
+                    raise Fault(f"a page in place of an image: {body_words(page)[0]}")
             except Fault as fault:
                 if not (fault.heals or fault.bad_certificate):
                     return Failed(f"an image could not be fetched: {fault}")

@@ -133,19 +133,14 @@ class Connection(Settings):
 
     @model_validator(mode="after")
     def _check_one_key(self) -> Self:
-        names = [
-            name
-            for name in ("key_file", "key_command", "basic_auth_env")
-            if getattr(self, name) is not None
-        ]
-        if self.key_env is not None and "key_env" in self.model_fields_set:
-            names = ["key_env", *names]
-        if len(names) > 1:
-            raise RecipeError(f"{' and '.join(names)} are given: an endpoint takes one of them.")
+        # A class may have a default of `key_env`, which any other way to bring a key replaces.
+        keys = ("key_env", "key_file", "key_command", "basic_auth_env")
+        stated = self.model_dump(include=set(keys), exclude_unset=True, exclude_none=True)
+        if len(stated) > 1:
+            names = " and ".join(f"`{name}`" for name in keys if name in stated)
+            raise RecipeError(f"{names} are set, but an endpoint takes only one of them.")
         if self.client_key is not None and self.client_cert is None:
-            raise RecipeError(
-                "client_key is given without client_cert: name the certificate's file, too."
-            )
+            raise RecipeError("`client_key` needs `client_cert`. Name the certificate's file, too.")
         return self
 
     @model_validator(mode="after")
@@ -155,8 +150,8 @@ class Connection(Settings):
             for url in urls if isinstance(urls, list) else [urls or ""]:
                 if "@" in urlsplit(url).netloc:
                     raise RecipeError(
-                        f"{name} holds a user or a password, which a run would store: take them "
-                        "out of it, and name in basic_auth_env an environment variable that holds "
+                        f"`{name}` holds a user or a password, which a run would store. Remove "
+                        "them, and name in `basic_auth_env` an environment variable that holds "
                         "user:password."
                     )
         return self
@@ -211,8 +206,8 @@ class Prompted(Concurrent, Pictures):
     def _check_drawn(self) -> Self:
         if self.keep_size is True and self.fixed_size is None:
             raise RecipeError(
-                "keep_size: true needs one known size at which the endpoint draws: give size, or "
-                "the pixels to keep (keep_size: 512)."
+                "`keep_size: true` needs one known size at which the endpoint draws. Set `size`, "
+                "or the pixels to keep (`keep_size: 512`)."
             )
         return self
 

@@ -339,7 +339,7 @@ def test_a_parent_goes_out_at_the_size_at_which_it_is_kept_and_the_sample_has_th
 
 def test_it_wants_one_size_that_is_known():
     for size in (None, "auto"):
-        with pytest.raises(RecipeError, match="keep_size: true needs one known size"):
+        with pytest.raises(RecipeError, match="`keep_size: true` needs one known size"):
             OpenAIImages(**kept_settings("http://127.0.0.1:1", size=size))
     sd = {"base_url": "http://127.0.0.1:1", "prompts": "a", "image_size": 8, "keep_size": True}
     assert SDAPI(**sd).info.kept is None  # it draws at image_size
