@@ -139,12 +139,10 @@ class AWSCredentials(Credentials):
     def __init__(self, config: BedrockSettings) -> None:
         super().__init__(config, header=None)
         import_library("botocore", "bedrock", "Amazon Bedrock")
-        from botocore.exceptions import BotoCoreError
         from botocore.session import Session
 
         self._region = config.region
         self._session = Session()
-        self._error = BotoCoreError
         self._freeze()
 
     def sign(self, request: httpx2.Request) -> str:
@@ -159,10 +157,12 @@ class AWSCredentials(Credentials):
         return super().sign(request)
 
     def _freeze(self) -> Any:
+        from botocore.exceptions import BotoCoreError
+
         try:
             credentials = self._session.get_credentials()  # which it keeps, and renews
             keys = credentials.get_frozen_credentials() if credentials else None
-        except self._error as error:
+        except BotoCoreError as error:
             raise RecipeError(
                 f"api bedrock: AWS gives no credentials ({error}). Log in again, or mend ~/.aws."
             ) from error

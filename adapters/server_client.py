@@ -114,13 +114,11 @@ class ServerSettings(Concurrent, Pictures):
     @model_validator(mode="after")
     def _check_together(self) -> ServerSettings:
         if self.prompts is not None and self.classes is not None:
-            raise RecipeError("prompts and classes are given: a model takes the one or the other.")
+            raise RecipeError("`prompts` and `classes` exclude each other. Remove one of them.")
         if self.image_size is not None and self.size is None:
-            raise RecipeError(
-                "image_size is given, so give size, too: that at which the model draws."
-            )
+            raise RecipeError("`image_size` needs `size`, the size at which the model draws.")
         if not self.base_url:
-            raise RecipeError("base_url is empty: name at least one server.")
+            raise RecipeError("`base_url` is empty. Name at least one server.")
         return self
 
     @property
@@ -176,9 +174,9 @@ class ServerClient(Generator):
         )
         self._endpoints = OnFirstUse(lambda: Endpoints(config.urls, config, config.concurrency))
         self._model = OnFirstUse(self._describe)
-        self._hosts = tuple(urlsplit(url).netloc for url in config.urls)
+        hosts = tuple(urlsplit(url).netloc for url in config.urls)
         knows = self._classes is not None if self._prompts is None else self._prompts.by_label
-        self.info = replace(self.info, hosts=self._hosts, by_label=knows)
+        self.info = replace(self.info, hosts=hosts, by_label=knows)
 
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
@@ -260,18 +258,19 @@ class ServerClient(Generator):
         config = self._config
         conditions = self._conditions(request.labels, request.conditions, request.seeds)
         negative = tuple(self._negative.first_of(request.labels))
+        # What is None is not sent: the server takes its model's own, or refuses what that lacks.
+        if config.guidance is not None:
+            variation["guidance"] = of_iteration("guidance", config.guidance, iteration)
+        if API_CLASS in conditions:
+            variation["classes"] = conditions[API_CLASS].astype(np.int64)
+        if self._prompts is not None:
+            variation["prompts"] = tuple(prompts_of(conditions, len(request)).tolist())
+        if any(negative):
+            variation["negative_prompts"] = negative
         images_asked = BatchRequest(
             request.seeds,
             steps=of_iteration("steps", config.steps, iteration),
-            guidance=None
-            if config.guidance is None
-            else of_iteration("guidance", config.guidance, iteration),
             size=config.size,
-            classes=conditions[API_CLASS].astype(np.int64) if API_CLASS in conditions else None,
-            prompts=tuple(map(str, prompts_of(conditions, len(request))))
-            if self._prompts is not None
-            else None,
-            negative_prompts=negative if any(negative) else None,
             vary=config.vary,
             **variation,
         )
@@ -324,9 +323,8 @@ class ServerClient(Generator):
         """Return the classes of the model that is served."""
         outcome = self._endpoints.get().ask("/v1/models", _classes_of)
         if outcome.result is None:
-            raise APIError(
-                f"{', '.join(self._hosts)}: no answer from /v1/models ({outcome.fault})."
-            )
+            hosts = ", ".join(self.info.hosts or ())
+            raise APIError(f"{hosts}: no answer from /v1/models ({outcome.fault}).")
         return outcome.result
 
 

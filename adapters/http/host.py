@@ -230,15 +230,17 @@ class Host(Generator, ABC, Generic[Config]):
             return Failed(f"the host {refusal}{remedy}")
         return self._rule.fetch(url, lambda: self._client.read(url), call.images)
 
-    def _ask(self, request: Request, call: ImageCall) -> Answer:
+    def _outcome(self, call: ImageCall) -> Outcome[Received]:
+        """Make a call under the policy."""
         outcome = self._client.policy.call(
             lambda: self._send(call),
             lambda answer: self.response(call, answer),
-            request.job.check_stop,
+            call.job.check_stop,
         )
-        answer = answer_of(len(request), outcome, self._rule, request.conditions)
-        calls = request.job.calls
-        return replace(answer, usage=replace(answer.bill, calls=calls)) if calls else answer
+        return replace(outcome, calls=call.job.calls or outcome.calls)
+
+    def _ask(self, request: Request, call: ImageCall) -> Answer:
+        return answer_of(len(request), self._outcome(call), self._rule, request.conditions)
 
 
 def _prompt(request: Request) -> str:

@@ -13,14 +13,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, TypeVar
 
-from adapters.http.answers import Pixels, Received, answer_of
+from adapters.http.answers import Pixels, Received
 from adapters.http.client import Addresses, HostName, object_of
 from adapters.http.faults import Fault
-from adapters.http.host import Host, ImageCall, Request
+from adapters.http.host import Host, ImageCall
 from adapters.http.policy import ConcurrencyLimiter, Outcome, Policy, sleep
 from adapters.http.settings import Concurrent, Prompted, Seconds
 from adapters.prompts import Texts
-from pe.plugins.protocols import Answer, Capabilities, Failed, JobNote, PluginInfo
+from pe.plugins.protocols import Capabilities, Failed, JobNote, PluginInfo
 from pe.plugins.settings import Count
 
 Value = TypeVar("Value")
@@ -229,15 +229,14 @@ class JobHost(Host[Config]):
             cancel=self.cancel,
         )
 
-    def _ask(self, request: Request, call: ImageCall) -> Answer:
+    def _outcome(self, call: ImageCall) -> Outcome[Received]:
         try:
-            answer = super()._ask(request, call)
+            outcome = super()._outcome(call)
         except Ended as ended:
-            fault = ended.fault
-            fault.words = self._client.policy.clean(fault.words)
-            failed = Outcome[Received](None, fault)
-            answer = answer_of(len(request), failed, self._rule, request.conditions)
-        return replace(answer, usage=replace(answer.bill, calls=request.job.calls))
+            ended.fault.words = self._client.policy.clean(ended.fault.words)
+            outcome = Outcome(None, ended.fault)
+        # A job that an earlier process started is not billed again.
+        return replace(outcome, calls=call.job.calls)
 
     def _image(self, call: ImageCall, url: object) -> Pixels | Failed:
         """Return the pixels of a data URI, or of an address, or Failed.

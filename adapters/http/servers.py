@@ -12,14 +12,15 @@ from urllib.parse import urlsplit
 
 from pydantic import model_validator
 
-from adapters.http.answers import value_at
+from adapters.http.answers import Received, value_at
 from adapters.http.client import object_of, open_client, respond
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault
-from adapters.http.host import Host, ImageCall, Request
+from adapters.http.host import Host, ImageCall
+from adapters.http.policy import Outcome
 from adapters.http.settings import API, Connection, Profile, Prompted, profile
 from pe.errors import PEError, RecipeError, nearest_name
-from pe.plugins.protocols import Answer, Finding
+from pe.plugins.protocols import Finding
 from pe.version import __version__
 
 if TYPE_CHECKING:
@@ -84,9 +85,9 @@ class ServedHost(Host[Config]):
         super().check_machine()
         self._check_server()
 
-    def _ask(self, request: Request, call: ImageCall) -> Answer:
+    def _outcome(self, call: ImageCall) -> Outcome[Received]:
         self._check_server()  # a run that goes on is not checked before
-        return super()._ask(request, call)
+        return super()._outcome(call)
 
     def _check_server(self) -> None:
         if "server" not in self._config.model_fields_set:
