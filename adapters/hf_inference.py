@@ -24,8 +24,8 @@ from adapters.http import (
     respond,
 )
 from adapters.http.answers import Pixels
-from pe.data.decoding import decode_image
-from pe.errors import BadImage, RecipeError
+from adapters.http.host import sides
+from pe.errors import RecipeError
 from pe.plugins.devices import import_library
 from pe.plugins.protocols import Failed
 from pe.plugins.settings import Count
@@ -187,10 +187,7 @@ class HFInference(Host[HFSettings]):
         )
         if call.parents:
             return {**fields, **call.degree}
-        height, width = config.size or (None, None)
-        return fields | non_null(
-            height=height, width=width, seed=call.seed if config.send_seed else None
-        )
+        return fields | sides(config.size) | ({"seed": call.seed} if config.send_seed else {})
 
     def _open_hub(self) -> InferenceClient:
         import_library("huggingface_hub", "http", "The Hugging Face client")
@@ -238,13 +235,4 @@ class HFInference(Host[HFSettings]):
             return Failed(
                 f"the endpoint sent an image of format {image.format}, not PNG, JPEG or WebP"
             )
-        try:
-            return decode_image(
-                image,
-                size=self._rule.fixed_size,
-                resize=None,
-                channels=3,
-                name="The endpoint's image",
-            )
-        except BadImage as error:
-            return Failed(str(error))
+        return self._rule.pixels_of(image)

@@ -29,6 +29,7 @@ from adapters.http import (
     value_at,
 )
 from adapters.http.faults import one_line
+from adapters.http.host import sides
 from pe.errors import RecipeError
 from pe.plugins.devices import import_library
 from pe.plugins.protocols import Failed, Refused, Usage, count_of
@@ -424,9 +425,9 @@ class Together(Host[TogetherSettings]):
     def request(self, call: ImageCall) -> Sending:
         """Return a POST to images/generations."""
         config = self._config
-        height, width = config.size or (None, None)
         body: dict[str, Any] = {
-            **non_null(height=height, width=width, output_format=config.output_format),
+            **sides(config.size),
+            **non_null(output_format=config.output_format),
             **(config.extra or {}),
             "model": config.model,
             "prompt": call.prompt,

@@ -25,6 +25,7 @@ from adapters.http import (
     object_of,
     value_at,
 )
+from adapters.http.host import sides
 from adapters.http.jobs import ByJobs, Ended, JobHost, JobStatus
 from pe.errors import nearest_name
 from pe.plugins.protocols import Refused
@@ -92,18 +93,15 @@ class BFL(JobHost[BFLSettings]):
     def request(self, call: ImageCall) -> Sending:
         """Return a POST to the model."""
         config = self._config
-        height, width = config.size or (None, None)
-        body = {
+        body: dict[str, Any] = {
             "output_format": "png",
             **(config.extra or {}),
             "prompt": call.prompt,
             "seed": call.seed,
-            **non_null(
-                height=height,
-                width=width,
-                input_image=base64_of(call.parents[0]) if call.parents else None,
-            ),
+            **sides(config.size),
         }
+        if call.parents:
+            body["input_image"] = base64_of(call.parents[0])
         return f"/v1/{config.model_for(call)}", {"json": body}
 
     def job_status(self, job: str) -> JobStatus:
@@ -209,20 +207,18 @@ class ModelHost(JobHost[Config]):
             fields[counts[0]] = len(call.seeds)
         elif config.n > 1:
             raise Rejected(f"{model} has no input for the number of images: set `n` to 1.")
-        if config.size is not None:
-            sides = {"height": config.size[0], "width": config.size[1]}
-            if sides.keys() <= inputs.keys():
-                fields |= sides
-            elif "image_size" in inputs:
-                fields["image_size"] = sides
-            elif not call.parents:
-                words = "has no input for a size: leave it out, or set the model's own in `inputs`"
-                raise Rejected(f"{model} {words}.")
+        size = sides(config.size)
+        if size.keys() <= inputs.keys():
+            fields |= size
+        elif "image_size" in inputs:
+            fields["image_size"] = size
+        elif not call.parents:  # an edit keeps its parent's size
+            words = "has no input for a size: leave it out, or set the model's own in `inputs`"
+            raise Rejected(f"{model} {words}.")
         if call.parents:
             schema = inputs[image]
-            is_list = any(
-                value_at(kind, "type") == "array" for kind in (schema, *entries_at(schema, "anyOf"))
-            )
+            kinds = [schema, *entries_at(schema, "anyOf")]
+            is_list = any(value_at(kind, "type") == "array" for kind in kinds)
             parent = place(call.parents[0])
             fields[image] = [parent] if is_list else parent
         return fields
@@ -320,22 +316,20 @@ class Fal(ModelHost[FalSettings]):
         Refused for one that `has_nsfw_concepts` flags.
         """
         images = answer.get("images")
-        flags = entries_at(answer, "has_nsfw_concepts")
-        images = images if isinstance(images, list) else [answer.get("image")]
+        if not isinstance(images, list):
+            images = [answer.get("image")]
+        flags = [*entries_at(answer, "has_nsfw_concepts"), *[False] * len(images)]
         return [
-            Refused("has_nsfw_concepts")
-            if any(flags[place : place + 1])
-            else self._image(call, value_at(image, "url"))
-            for place, image in enumerate(images)
+            Refused("has_nsfw_concepts") if flag else self._image(call, value_at(image, "url"))
+            for image, flag in zip(images, flags, strict=False)
         ], None
 
     def _credentials(self) -> Credentials:
         return Credentials(self._config, scheme="Key")
 
     def _describe(self, name: str) -> Inputs:
-        document = object_of(
-            self._client.read(f"{self._config.description_url}?endpoint_id={name}")
-        )
+        where = f"{self._config.description_url}?endpoint_id={name}"
+        document = object_of(self._client.read(where))
         path = f"/{name}".replace("/", "~1")
         schema = {"$ref": f"#/paths/{path}/post/requestBody/content/application~1json/schema"}
         return _inputs_in(name, document, schema)
@@ -403,21 +397,16 @@ class Replicate(ModelHost[ReplicateSettings]):
     def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
         """Return the images that `output` names."""
         output = answer.get("output")
-        return [
-            self._image(call, url) for url in (output if isinstance(output, list) else [output])
-        ], None
+        urls = output if isinstance(output, list) else [output]
+        return [self._image(call, url) for url in urls], None
 
     def _describe(self, name: str) -> Inputs:
         model, _, version = name.partition(":")
-        answer = object_of(
-            self._client.ask(
-                "GET", f"/v1/models/{model}" + (f"/versions/{version}" if version else "")
-            )
-        )
+        path = f"/v1/models/{model}/versions/{version}" if version else f"/v1/models/{model}"
+        answer = object_of(self._client.ask("GET", path))
         latest = answer if version else answer.get("latest_version")
-        return _inputs_in(
-            name, value_at(latest, "openapi_schema"), {"$ref": "#/components/schemas/Input"}
-        )
+        reference = {"$ref": "#/components/schemas/Input"}
+        return _inputs_in(name, value_at(latest, "openapi_schema"), reference)
 
     def _place(self, parent: bytes) -> str:
         """Return an address at which the host reads a parent.

@@ -91,9 +91,13 @@ class PictureRule:
             return Failed(
                 f"the endpoint sent {len(data)} bytes that are no PNG, JPEG or WebP image"
             )
+        return self.pixels_of(data)
+
+    def pixels_of(self, source: bytes | Image.Image) -> Pixels | Failed:
+        """Return the pixels of an image in a format that is allowed, uint8 h×w×3, or Failed."""
         try:
             return decode_image(
-                data, size=self.fixed_size, resize=None, channels=3, name="The endpoint's image"
+                source, size=self.fixed_size, resize=None, channels=3, name="The endpoint's image"
             )
         except BadImage as error:
             return Failed(str(error))

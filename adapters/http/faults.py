@@ -60,7 +60,10 @@ _OF_A_SETTING = re.compile(
 """Words that say: the request or the account is at fault, so the next request fails, too."""
 _STREAMS = ("data: ", "data:{", "event:")
 _SAYING = ("message", "detail", "error", "errors", "title")
-_HIDDEN = ("script", "style")
+_NOT_SHOWN = re.compile(
+    "<(?:script|style).*?(?:</(?:script|style)[^<>]*>|\\Z)|<[^<>]*>", re.IGNORECASE | re.DOTALL
+)
+"""Matches tags of HTML, scripts and styles, in time that is linear in a page's length."""
 
 
 class Fault(Exception):
@@ -194,23 +197,7 @@ def body_words(text: str) -> tuple[str, str]:
     try:
         return _json_words(json.loads(text))
     except (ValueError, RecursionError):
-        return one_line(_without_tags(text)), ""
-
-
-def _without_tags(page: str) -> str:
-    """Return the visible text of a page of HTML, in time that is linear in its length."""
-    first, *pieces = page.split("<")
-    visible = [first]
-    in_tag = False
-    for piece in pieces:
-        tag, end, text = piece.partition(">")
-        name = tag.lower()
-        in_tag = name.startswith(_HIDDEN) or (
-            in_tag and not name.startswith(tuple(f"/{name}" for name in _HIDDEN))
-        )
-        if not in_tag:
-            visible.append(text if end else f"<{piece}")
-    return " ".join(visible)
+        return one_line(_NOT_SHOWN.sub(" ", text)), ""
 
 
 def _json_words(content: Any) -> tuple[str, str]:

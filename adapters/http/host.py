@@ -68,6 +68,11 @@ def non_null(**fields: object) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+def sides(size: tuple[int, int] | None) -> dict[str, int]:
+    """Return a size as the fields `height` and `width`, or no fields if it is None."""
+    return {} if size is None else {"height": size[0], "width": size[1]}
+
+
 @dataclass(frozen=True)
 class ImageCall:
     """One call for images."""
