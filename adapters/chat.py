@@ -21,6 +21,7 @@ from adapters.http import (
     Fault,
     OnFirstUse,
     Seconds,
+    entries_at,
     non_null,
     object_of,
     value_at,
@@ -52,7 +53,8 @@ from pe.plugins.protocols import (
 )
 from pe.plugins.settings import Count, Settings, read_settings
 
-_TEXT_PARTS = ("text", "output_text")
+_TEXT_PARTS = ("text", "output_text", "", None)
+"""Types of the parts of an answer that are text."""
 _NO_TEXT = re.compile("[\udc80-\udcff]")
 """Matches bytes that `parse_body` could not decode, which it leaves as lone surrogates."""
 
@@ -114,19 +116,17 @@ class ChatSettings(OpenAIConnection, Concurrent, Written):
     def _check_requests(self) -> Self:
         if self.n > 1 and self.variation == "fill_in":
             raise RecipeError(
-                f"n is {self.n}, and by variation: fill_in each text has blanks of its own, and so "
-                "a request of its own: take n: 1, or variation: paraphrase."
+                f"`n` is {self.n}, but with `variation: fill_in` each text has blanks of its own, "
+                "and so a request of its own. Set `n: 1`, or `variation: paraphrase`."
             )
         if self.batch is not None and self.n > 1:
             raise RecipeError(
-                f"n is {self.n}, and batch is given: a batch asks for each text by itself: take n: "
-                "1."
+                f"`n` is {self.n}, but a batch asks for each text by itself. Set `n: 1`."
             )
         if self.batch is not None and self.azure_api_version is not None:
             raise RecipeError(
-                "batch is given with azure_api_version: Azure takes batches by its v1 API, so name "
-                "that as base_url (https://RESOURCE.openai.azure.com/openai/v1), without "
-                "azure_api_version."
+                "`batch` needs Azure's v1 API. Name it as `base_url` "
+                "(https://RESOURCE.openai.azure.com/openai/v1), and remove `azure_api_version`."
             )
         return self
 
@@ -333,7 +333,7 @@ class Chat(Generator):
         `is_full` is true if the answer has all the tokens that it may have. Some servers say `stop`
         even then.
         """
-        message = choice.get("message") if isinstance(choice, dict) else None
+        message = value_at(choice, "message")
         if not isinstance(message, dict):
             return Failed(
                 f"the endpoint sent {type(choice).__name__} without a message in place of a text"
@@ -342,14 +342,13 @@ class Chat(Generator):
         content = message.get("content")
         # LiteLLM's proxy (1.106.2) puts there all that it has no place for.
         extra = message.get("provider_specific_fields")
-        parts = content if isinstance(content, list) else []  # as some servers send it
+        parts = entries_at(message, "content")  # as some servers send it, with thoughts
         refusals = [value_at(one, "refusal") for one in (message, extra, *parts)]
         for refusal in filter(None, refusals):
             return Refused(one_line(str(refusal)))
-        if isinstance(content, list):  # of thoughts, too
-            parts = [part for part in parts if isinstance(part, dict)]
-            parts = [part for part in parts if (part.get("type") or "text") in _TEXT_PARTS]
-            content = "".join(str(part.get("text") or "") for part in parts)
+        if isinstance(content, list):
+            kept = [part for part in parts if value_at(part, "type") in _TEXT_PARTS]
+            content = "".join(str(value_at(part, "text") or "") for part in kept)
         if content is not None and not isinstance(content, str):
             return Failed(f"the endpoint sent {type(content).__name__} in place of a text")
         if content is not None and _NO_TEXT.search(content):
@@ -366,15 +365,11 @@ def bill(usage: Any) -> Usage:
 
     Tokens of thoughts count as text that the model wrote.
     """
-
-    def count(key: str) -> int:
-        return count_of(usage.get(key) if isinstance(usage, dict) else None)
-
-    text_in = count("prompt_tokens")
-    text_out = count("completion_tokens")
+    text_in = count_of(value_at(usage, "prompt_tokens"))
+    text_out = count_of(value_at(usage, "completion_tokens"))
     return Usage(
         calls=0,
-        tokens=max(count("total_tokens"), text_in + text_out),
+        tokens=max(count_of(value_at(usage, "total_tokens")), text_in + text_out),
         text_in=text_in,
         text_out=text_out,
     )

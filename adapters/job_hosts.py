@@ -189,8 +189,6 @@ class ModelHost(JobHost[Config]):
         """Return the model's inputs for a call.
 
         `place` gives a parent's address. Raise Rejected if the model lacks an input.
-
-        `place` gives a parent's address. Rejected if an input is missing.
         """
         config = self._config
         model = self._config.model_for(call)

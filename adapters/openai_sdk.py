@@ -17,7 +17,6 @@ from pe.plugins.devices import import_library
 
 if TYPE_CHECKING:
     import httpx2
-    import openai
 
 OPENAI = "https://api.openai.com/v1"
 
@@ -103,7 +102,7 @@ def form(fields: Mapping[str, Any], **files: tuple[str, bytes, str]) -> dict[str
     }
 
 
-def _open_sdk(config: OpenAIConnection, pool: httpx2.Client) -> openai.OpenAI:
+def _open_sdk(config: OpenAIConnection, pool: httpx2.Client) -> Any:
     """Return the SDK's client over our own connections.
 
     These sign each request and bound each answer.
@@ -123,12 +122,10 @@ def _open_sdk(config: OpenAIConnection, pool: httpx2.Client) -> openai.OpenAI:
     }
     pool.event_hooks["request"].append(_tell_nothing)
     if config.azure_api_version is None:
-        client: openai.OpenAI = sdk.OpenAI(base_url=config.url, **settings)
-        return client
-    azure: openai.OpenAI = sdk.AzureOpenAI(
+        return sdk.OpenAI(base_url=config.url, **settings)
+    return sdk.AzureOpenAI(
         azure_endpoint=config.url, api_version=config.azure_api_version, **settings
     )
-    return azure
 
 
 def _tell_nothing(request: httpx2.Request) -> None:

@@ -73,9 +73,8 @@ class FromPool(Generator):
         self._samples = samples
         self._everyone = np.arange(len(samples))
         self._by_label = None if names is None else dict(_group(names))
-        distinct = (
-            len(samples) if self._by_label is None else max(map(len, self._by_label.values()))
-        )
+        pools = [self._everyone] if self._by_label is None else list(self._by_label.values())
+        distinct = max(map(len, pools))
         self.info = replace(self.info, by_label=names is not None, distinct=distinct)
 
     def __len__(self) -> int:
@@ -181,14 +180,12 @@ class FromPool(Generator):
         products = self._vectors[parents] @ self._vectors[pool].T
         if isinstance(products, csr_array):
             products = products.toarray()
-        distances = (self._squares[pool] - 2 * products).astype(
-            np.int64
-        )  # squared, but for the parent's own length
+        # Squared, but for the parent's own length, which is the same for the whole pool.
+        distances = (self._squares[pool] - 2 * products).astype(np.int64)
         keys = distances * len(pool) + np.arange(len(pool))
         keys[parents[:, None] == pool[None, :]] = np.iinfo(np.int64).min
-        return np.array(
-            [pool[np.argpartition(key, rank)[rank]] for key, rank in zip(keys, ranks, strict=True)]
-        )
+        places = [np.argpartition(key, rank)[rank] for key, rank in zip(keys, ranks, strict=True)]
+        return pool[places]
 
 
 def _group(labels: Sequence[str]) -> list[tuple[str, Indices]]:
@@ -251,7 +248,7 @@ class PublicImages(FromPool):
             pixels, names = read_arrays(self.path, square, self.resize, self.channels)
         else:
             raise RecipeError(
-                f"api.path: '{self.path}' is neither a folder nor an .npz file of public images."
+                f"`path`: '{self.path}' is neither a folder nor an .npz file of public images."
             )
         self._pixels = pixels
         self._fill(Images(pixels), names if self.by_label else None)
@@ -398,9 +395,9 @@ class PublicTexts(FromPool):
         for keys, counts, _ in texts:
             weights = damp(counts) * rarity.of(keys)
             length = np.sqrt(np.square(weights).sum())
-            entries.append(
-                np.rint(weights * (GRID / length)).astype(np.int64) if len(keys) else entries[0]
-            )
+            if len(keys):  # else the length is 0
+                weights *= GRID / length
+            entries.append(np.rint(weights).astype(np.int64))
             columns.append(np.searchsorted(rarity.keys, keys))
         starts = np.cumsum([len(each) for each in entries])
         shape = (len(texts), max(len(rarity.keys), 1))
@@ -464,26 +461,21 @@ class PublicTable(FromPool):
     def __post_init__(self) -> None:
         if self.by_label and self.label_column is None:
             raise RecipeError(
-                "by_label is true, and label_column is not set: name the column of the pool's "
-                "labels."
+                "`by_label` needs `label_column`. Name the column of the pool's labels."
             )
         self._columns = Columns(self.columns)
         self._label = [] if self.label_column is None else [self.label_column]
-        names = []
-        rows = []
-        for _, name, row in self._read():
-            names.append(name)
-            rows.append(row)
-        whole = Rows(np.array(rows, dtype=f"S{self._columns.width}"))
+        read = list(self._read())
+        whole = Rows(np.array([row for _, _, row in read], dtype=f"S{self._columns.width}"))
         breaks = Constraints(self._columns, self.constraints).breaks(self._columns.codes(whole))
         places = np.flatnonzero(~breaks.any(axis=1))
         if not len(places):
             raise RecipeError(
-                f"path: '{self.path}' holds no rows that obey all constraints: name a table of "
+                f"path: '{self.path}' holds no rows that obey all constraints. Name a table of "
                 "public rows."
             )
         self._rows = whole.take(places)
-        self._fill(self._rows, [names[place] for place in places] if self.by_label else None)
+        self._fill(self._rows, [read[place][1] for place in places] if self.by_label else None)
 
     def public_samples(
         self, shape: Shape, rule: str | None

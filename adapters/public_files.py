@@ -136,16 +136,21 @@ def images_at(path: Path, shape: Shape, rule: str) -> Iterator[tuple[str, Pixels
         BadImage: an image cannot be decoded; no such image is skipped.
     """
     height, width, channels = shape
-    size = (height, width)
-    channels = cast(Channels, channels)
-    resize = cast(Resize, rule)
+    sources: Iterable[tuple[str, Any]]
     if path.is_dir():
-        for file in files_below(path, SUFFIXES):
-            yield str(file), decode_image(file, size=size, resize=resize, channels=channels)
-        return
-    for index, image in enumerate(_arrays_in(path)[0]):
-        name = f"image {index + 1} of {path}"
-        yield name, decode_image(image, size=size, resize=resize, channels=channels, name=name)
+        sources = ((str(file), file) for file in files_below(path, SUFFIXES))
+    else:
+        images = _arrays_in(path)[0]
+        sources = ((f"image {i} of {path}", image) for i, image in enumerate(images, 1))
+    for name, source in sources:
+        image = decode_image(
+            source,
+            size=(height, width),
+            resize=cast(Resize, rule),
+            channels=cast(Channels, channels),
+            name=name,
+        )
+        yield name, image
 
 
 def _arrays_in(file: Path) -> tuple[npt.NDArray[Any], list[str]]:

@@ -186,6 +186,7 @@ class Addresses:
         own = _place_of(self.base)
         if place is None:
             return "named an address that is none"
+        # Without the path, which may hold a key.
         scheme, name, port = place
         is_listed = any(name == host or name.endswith(f".{host}") for host in self.hosts)
         if place == own or (is_listed and (scheme, port) == ("https", 443)):

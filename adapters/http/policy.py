@@ -75,7 +75,7 @@ class ConcurrencyLimiter:
         return max(1, int(self._width))
 
     @contextmanager
-    def passing(self, check_stop: CheckStop = lambda: None) -> Iterator[int]:
+    def passing(self, check_stop: CheckStop) -> Iterator[int]:
         """Wait for a place, unless `check_stop` raises.
 
         Yield the number of reductions so far, for `throttle`.
@@ -306,7 +306,7 @@ class Policy:
         self,
         choose: Callable[[], tuple[ConcurrencyLimiter, Callable[[], Sent]]],
         read: Callable[[Sent], Result],
-        check_stop: CheckStop = lambda: None,
+        check_stop: CheckStop,
         *,
         is_patient: bool = True,
     ) -> Outcome[Result]:
