@@ -105,7 +105,7 @@ def find_fonts(where: Fonts) -> dict[str, Path]:
     return dict(sorted(files.items()))
 
 
-@lru_cache(maxsize=2048)  # 16 kB each
+@lru_cache(maxsize=2**14)  # 16 kB each
 def rasterise(path: Path, text: str) -> tuple[Float32Array, float, float]:
     """Draw `text` in the font of a file. Return its field, stem and hair (see `Templates`)."""
     side = SIDE * OVERSAMPLING
@@ -246,7 +246,7 @@ class Glyphs(Generator):
         self._basis = _spline_basis(self.size)
         self._files = find_fonts(self.fonts)
         self._names = np.array(list(self._files))  # sorted
-        self._book = _Book(len(self._names))
+        self._able: dict[str, Indices] = {}  # text → the numbers of the fonts that draw it
         self.check_labels(list(self.texts or ()))
 
     def check_labels(self, labels: Sequence[str]) -> None:
@@ -281,78 +281,72 @@ class Glyphs(Generator):
         """
         # Every item uses as many random numbers, and the same ones, whatever its parent is.
         choices = [self._choices(label) for label in labels]
-        counts = np.array([len(choice) for choice in choices], dtype=np.int64)
+        counts = np.array([len(choice) for choice in choices])
         random = _uniforms(seeds, PARAMETERS + 4, stream=parents is not None)
         scores = ndtri(random[:, 4:]).astype(np.float32)
         picks = np.floor(random[:, 0] * counts).astype(np.int64)
-        text = np.array(
-            [choice[pick] for choice, pick in zip(choices, picks, strict=True)], dtype=np.int64
-        )
-        font = np.full(len(text), -1, dtype=np.int64)
+        text = np.array([choice[pick] for choice, pick in zip(choices, picks, strict=True)])
+        font = np.full(len(text), -1)
         if parents is not None:
-            old_text, old_font, old_scores = self._read(parents)
-            text = np.where(random[:, 1] < degree**2, text, old_text)
+            old_font, old_scores = self._read(parents)
+            text = np.where(random[:, 1] < degree**2, text, parents["text"])
             font = np.where(random[:, 2] < degree**2, font, old_font)
             keep = np.float32(np.sqrt(1.0 - degree**2))
             move = np.float32(degree)
             scores = keep * old_scores + move * scores
-        font = self._book.draw_font(text, font, random[:, 3])
-        pixels = self._draw(scores, self._book.rows[text, font])
-        names = np.array(list(self._book.places))[text]
-        conditions = {"text": names, "font": self._names[font], "parameters": scores}
+        texts, which = np.unique(text, return_inverse=True)
+        for k, each in enumerate(texts.tolist()):
+            # The parent's font may be unable to draw a new text.
+            able = self._fonts_for(each, each)
+            here = (which == k) & ~np.isin(font, able)
+            font[here] = able[np.floor(random[here, 3] * len(able)).astype(np.int64)]
+        pairs, rows = np.unique(which * len(self._names) + font, return_inverse=True)
+        drawn = [divmod(pair, len(self._names)) for pair in pairs.tolist()]
+        rasters = [rasterise(self._files[self._names[f]], str(texts[t])) for t, f in drawn]
+        columns = zip(*rasters, strict=True)
+        templates = Templates(*(np.array(column, np.float32) for column in columns))
+        pixels = self._draw(scores, rows, templates)
+        conditions = {"text": text, "font": self._names[font], "parameters": scores}
         return Answer(Images(pixels), Conditions(conditions))
 
-    def _choices(self, label: str) -> tuple[int, ...]:
-        """Return the places of a label's texts in the book, which learns new texts.
-
-        Raise RecipeError if no font draws one of them.
-
-        RecipeError if no font does.
-        """
+    def _choices(self, label: str) -> Sequence[str]:
+        """Return a label's texts; raise RecipeError if no font draws one of them."""
         texts = (self.texts or {}).get(label, (label,))
         if not texts:
             raise RecipeError(f"`texts.{label}` is empty. Name a text, or remove the label.")
-        return tuple(self._place(text, label) for text in texts)
+        for text in texts:
+            self._fonts_for(text, label)
+        return texts
 
-    def _place(self, text: str, label: str) -> int:
-        """Return a text's place in the book, which learns a new text.
+    def _fonts_for(self, text: str, label: str) -> Indices:
+        """Return the numbers of the fonts that draw a text, ascending.
 
-        Raise RecipeError if no font draws it.
+        Raise RecipeError if none does.
         """
-        if text in self._book.places:
-            return self._book.places[text]
-        able = [
-            i
-            for i, name in enumerate(self._names)
-            if text.strip() and draws(self._files[name], text)
-        ]
-        if not able:
+        if text not in self._able:
+            able = [draws(file, text) for file in self._files.values() if text.strip()]
+            self._able[text] = np.flatnonzero(able)
+        if not self._able[text].size:
             raise RecipeError(
                 f"No font of {len(self._names)} draws the text '{text}' of label '{label}'. Name "
                 "other `fonts`, or say under `texts` what to draw for this label."
             )
-        rasters = [rasterise(self._files[self._names[i]], text) for i in able]
-        return self._book.add(text, able, rasters)
+        return self._able[text]
 
-    def _read(self, parents: Conditions) -> tuple[Indices, Indices, Float32Array]:
-        """Return the parents' texts and fonts, as places, and their scores.
+    def _read(self, parents: Conditions) -> tuple[Indices, Float32Array]:
+        """Return the numbers of the parents' fonts, and the parents' scores.
 
         Raise APIError if this simulator did not draw the parents.
         """
-        try:
-            texts = parents["text"].tolist()
-            fonts = parents["font"].tolist()
-            scores = parents["parameters"]
-        except KeyError as error:
-            raise APIError(
-                f"The parents carry no {error}. `glyphs` varies only what it drew."
-            ) from error
+        for name in ("text", "font", "parameters"):
+            if name not in parents:
+                raise APIError(f"The parents carry no '{name}'. `glyphs` varies only what it drew.")
+        fonts = parents["font"].tolist()
+        scores = parents["parameters"]
         if scores.ndim != 2 or scores.shape[1] != PARAMETERS:
             raise APIError(
                 f"The parents carry parameters of shape {scores.shape}, not n×{PARAMETERS}."
             )
-        # A run that goes on has an empty book, so the parents' texts are learned anew.
-        text = [self._place(each, each) for each in texts]
         numbers = {name: i for i, name in enumerate(self._files)}
         strangers = sorted(set(fonts) - numbers.keys())
         if strangers:
@@ -360,10 +354,9 @@ class Glyphs(Generator):
                 f"The font '{strangers[0]}' of a parent is not among the fonts. Give those it was "
                 "drawn with."
             )
-        font = [numbers[name] for name in fonts]
-        return np.array(text, np.int64), np.array(font, np.int64), scores.astype(np.float32)
+        return np.array([numbers[name] for name in fonts]), scores.astype(np.float32)
 
-    def _draw(self, scores: Float32Array, rows: Indices) -> UInt8Array:
+    def _draw(self, scores: Float32Array, rows: Indices, templates: Templates) -> UInt8Array:
         """Draw the templates `rows` with the parameters `scores`: uint8, n×size×size×channels."""
         count = len(rows)
         padding = -count % BLOCK
@@ -371,17 +364,16 @@ class Glyphs(Generator):
         rows = np.concatenate([rows, np.zeros(padding, dtype=np.int64)])
         pixels = np.empty((count + padding, self.size, self.size), dtype=np.uint8)
         for block in slices(count, BLOCK):
-            pixels[block] = self._draw_block(scores[block], rows[block])
+            pixels[block] = self._draw_block(scores[block], rows[block], templates)
         if not self.white_on_black:
             np.subtract(255, pixels, out=pixels)
         return np.repeat(pixels[:count, :, :, None], self.channels, axis=3)
 
-    def _draw_block(self, scores: Float32Array, rows: Indices) -> UInt8Array:
+    def _draw_block(self, scores: Float32Array, rows: Indices, templates: Templates) -> UInt8Array:
         """Draw exactly BLOCK images, white on black: uint8, BLOCK×size×size.
 
         Their number is fixed, so that every image is computed by the same machine instructions.
         """
-        templates = self._book.templates
         uniform = ndtr(scores[:, : len(SHAPE)])
         shape = self._low + (self._high - self._low) * uniform
         scale, width, height, rotation, slant, right, down, stroke = shape.T
@@ -426,43 +418,6 @@ class Glyphs(Generator):
             places_by_axis.append(total)
         places_by_axis[1] += (places - down[:, None])[:, :, None]
         return places_by_axis[0], places_by_axis[1]
-
-
-class _Book:
-    """The texts learned so far: which fonts draw them, and their templates."""
-
-    def __init__(self, fonts: int) -> None:
-        self.places: dict[str, int] = {}
-        # text × font → template; −1: the font cannot draw the text
-        self.rows: Indices = np.empty((0, fonts), dtype=np.int64)
-        empty = np.empty(0, dtype=np.float32)
-        self.templates = Templates(np.empty((0, SIDE, SIDE), dtype=np.float32), empty, empty)
-
-    def add(
-        self, text: str, able: list[int], rasters: list[tuple[Float32Array, float, float]]
-    ) -> int:
-        """Learn a text, which the fonts `able` draw as `rasters`. Return its place."""
-        row = np.full((1, self.rows.shape[1]), -1, dtype=np.int64)
-        row[0, able] = len(self.templates.stems) + np.arange(len(able))
-        self.rows = np.concatenate([self.rows, row])
-        columns = zip(self.templates, zip(*rasters, strict=True), strict=True)
-        self.templates = Templates(
-            *(np.concatenate([old, np.array(new, np.float32)]) for old, new in columns)
-        )
-        return self.places.setdefault(text, len(self.places))
-
-    def draw_font(self, texts: Indices, fonts: Indices, uniforms: Float64Array) -> Indices:
-        """Return `fonts`.
-
-        A font that is −1, or cannot draw its text, is replaced at random by one that can.
-        """
-        fonts = fonts.copy()
-        redraw = (fonts < 0) | (self.rows[texts, fonts] < 0)
-        for text in np.unique(texts[redraw]):
-            here = redraw & (texts == text)
-            able = np.flatnonzero(self.rows[text] >= 0)
-            fonts[here] = able[np.floor(uniforms[here] * len(able)).astype(np.int64)]
-        return fonts
 
 
 def _uniforms(seeds: Seeds, count: int, *, stream: int) -> Float64Array:
