@@ -314,6 +314,6 @@ def _read_workflow(flow: Workflow, name: str) -> dict[str, Any]:
 
 def _places(flow: Workflow) -> Iterator[tuple[str, str]]:
     """Yield the name of each value that the workflow takes, with each place that takes it."""
-    for value in type(flow).model_fields:
-        if value not in ("file", "output"):
-            yield from ((value, place) for place in getattr(flow, value) or ())
+    places = flow.model_dump(exclude={"file", "output"}, exclude_none=True)
+    for value, each in places.items():
+        yield from ((value, place) for place in each)

@@ -25,7 +25,6 @@ from adapters.http import (
     value_at,
 )
 from adapters.http.answers import Pixels
-from adapters.http.client import Addresses
 from adapters.http.servers import Served, ServedHost, look_at, server_by_address
 from adapters.http.settings import OpenAIServer, Profile, profile
 from adapters.openai_sdk import OpenAIConnection, OpenAIEndpoint, address_of, form
@@ -209,7 +208,7 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         if isinstance(url, str) and not url.startswith(("https:", "data:")):
             remedy = "have it send the image itself (`response_format: b64_json`)"
             return Failed(f"the endpoint named an image's address that is not https: {remedy}")
-        return self._image_at(call, url, Addresses(str(url)))
+        return self._image_at(call, url, str(url))
 
     def _open(self) -> HTTPClient:
         return OpenAIEndpoint(self._config, self._config.concurrency)

@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import ssl
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
@@ -166,33 +165,24 @@ HostName = Annotated[str, Field(pattern=r"^([a-z0-9-]+\.)+[a-z]{2,}$")]
 as localhost."""
 
 
-@dataclass(frozen=True)
-class Addresses:
-    """The addresses that may be asked."""
+def why_not_followed(url: str, base: str, hosts: Sequence[str] = ()) -> str:
+    """Return why an address is not followed, in a clause, or an empty text if it is.
 
-    # the endpoint's address; every address with the scheme, name and port of `base` is followed
-    base: str
-    # further hosts that are followed, with all their subdomains, by https on port 443 alone
-    hosts: tuple[str, ...] = ()
-
-    def refusal(self, url: object) -> str:
-        """Return why an address is not followed, in a clause that omits the address's path.
-
-        Empty if it is followed.
-        """
-        if not isinstance(url, str):
-            return f"named {type(url).__name__} in place of an address"
-        place = _place_of(url)
-        own = _place_of(self.base)
-        if place is None:
-            return "named an address that is none"
-        # Without the path, which may hold a key.
-        scheme, name, port = place
-        is_listed = any(name == host or name.endswith(f".{host}") for host in self.hosts)
-        if place == own or (is_listed and (scheme, port) == ("https", 443)):
-            return ""
-        allowed = " or ".join([self.base, *(f"https://{host}" for host in self.hosts)])
-        return f"named an address at {scheme}://{name}:{port}, and only {allowed} is followed"
+    Args:
+        url: the address.
+        base: the endpoint's own; every address with its scheme, name and port is followed.
+        hosts: further hosts that are followed, with all their subdomains, by https on port 443.
+    """
+    place = _place_of(url)
+    if place is None:
+        return "named an address that is none"
+    # Without the path, which may hold a key.
+    scheme, name, port = place
+    is_listed = any(name == host or name.endswith(f".{host}") for host in hosts)
+    if place == _place_of(base) or (is_listed and (scheme, port) == ("https", 443)):
+        return ""
+    allowed = " or ".join([base, *(f"https://{host}" for host in hosts)])
+    return f"named an address at {scheme}://{name}:{port}, and only {allowed} is followed"
 
 
 def _place_of(url: str) -> tuple[str, str, int | None] | None:
@@ -232,7 +222,7 @@ class HTTPClient:
         self.credentials = credentials
         self.pool = open_client(connection, concurrency, credentials)
         self._base = base_url.rstrip("/")
-        self._addresses = Addresses(base_url, key_hosts)
+        self._key_hosts = key_hosts
         self._image_pool = OnFirstUse(lambda: open_client(connection, concurrency))
         self.close = finalize(self, _close, self.pool, self._image_pool)
 
@@ -247,9 +237,9 @@ class HTTPClient:
         """
         if where.startswith("/"):
             return respond(self.pool, method, f"{self._base}{where}", **request)
-        refusal = self._addresses.refusal(where)
-        if refusal:
-            raise Rejected(f"{self.host} {refusal}, because the key would go there")
+        why = why_not_followed(where, self._base, self._key_hosts)
+        if why:
+            raise Rejected(f"{self.host} {why}, because the key would go there")
         return respond(self.pool, method, where, **request)
 
     def find(self, where: str) -> dict[str, Any] | None:

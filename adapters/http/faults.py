@@ -140,14 +140,6 @@ class Fault(Exception):
         return self.status is not None and self.status < 300
 
     @property
-    def own(self) -> bool:
-        """True if this request alone may be at fault.
-
-        The server answered, and not with 429, 502 or 503.
-        """
-        return self.status not in (None, 429, 502, 503)
-
-    @property
     def rejects(self) -> bool:
         """True if the request may be at fault, and not the account.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from adapters.http.answers import PictureRule, Pixels, Received, answer_of, encode_picture
-from adapters.http.client import Addresses, HTTPClient, OnFirstUse
+from adapters.http.client import HTTPClient, OnFirstUse, why_not_followed
 from adapters.http.credentials import Credentials, check_key
 from adapters.http.faults import Fault
 from adapters.http.policy import CheckStop, ConcurrencyLimiter, Outcome, Policy, workers_for
@@ -222,17 +222,17 @@ class Host(Generator, ABC, Generic[Config]):
         return self._client.ask("POST", path, **request)
 
     def _image_at(
-        self, call: ImageCall, url: object, addresses: Addresses, remedy: str = ""
+        self, call: ImageCall, url: object, base: str, hosts: Sequence[str] = ()
     ) -> Pixels | Failed:
         """Return the pixels of a data URI, or of an address, or Failed.
 
-        The address is asked without credentials.
+        The address is asked without credentials, if `why_not_followed` finds no fault with it.
         """
         if not isinstance(url, str) or url.startswith("data:"):
             return self._rule.decode_text(url)
-        refusal = addresses.refusal(url)
-        if refusal:
-            return Failed(f"the host {refusal}{remedy}")
+        why = why_not_followed(url, base, hosts)
+        if why:
+            return Failed(f"the host {why}{' (`result_hosts` names others)' if hosts else ''}")
         return self._rule.fetch(url, lambda: self._client.read(url), call.images)
 
     def _outcome(self, call: ImageCall) -> Outcome[Received]:
@@ -262,11 +262,7 @@ class Endpoints:
     def __init__(self, urls: Sequence[str], connection: Connection, concurrency: int) -> None:
         credentials = Credentials(connection)
         self._places = [
-            _Place(
-                HTTPClient(url, connection, concurrency, credentials),
-                ConcurrencyLimiter(concurrency),
-            )
-            for url in urls
+            _Place(HTTPClient(url, connection, concurrency, credentials)) for url in urls
         ]
         name = ", ".join(urlsplit(url).netloc for url in urls)
         self._policy = Policy(name, connection, concurrency * len(urls), credentials.clean)
@@ -289,7 +285,7 @@ class Endpoints:
                 now = time.monotonic()
                 place = min(self._places, key=lambda each: (each.rests_until > now, each.under_way))
                 place.under_way += 1
-            return place.limiter, lambda: self._ask(place, path, request)
+            return place.client.policy.limiter, lambda: self._ask(place, path, request)
 
         return self._policy.call_one_of(choose, read, check_stop)
 
@@ -315,6 +311,5 @@ class _Place:
     """One server, its requests under way, and when it may be asked again after a fault."""
 
     client: HTTPClient
-    limiter: ConcurrencyLimiter
     under_way: int = 0
     rests_until: float = 0.0

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal, TypeVar
 
 from adapters.http.answers import Pixels, Received
-from adapters.http.client import Addresses, HostName, object_of
+from adapters.http.client import HostName, object_of
 from adapters.http.faults import Fault
 from adapters.http.host import Host, ImageCall
 from adapters.http.policy import ConcurrencyLimiter, Outcome, Policy, sleep
@@ -34,8 +34,11 @@ GRACE = 15.0
 """Seconds that a job may be unknown before it counts as forgotten: not all machines of a host know
 it at once."""
 
-RARER = 1.5, 10.0
-"""Factor from each wait for a job to the next, and the longest wait in units of the first."""
+RARER = 1.5
+"""Factor from each wait for a job to the next."""
+
+RAREST = 10.0
+"""The longest wait for a job, in units of the first."""
 
 
 class Ended(Exception):  # no Fault: the policy would make the request again
@@ -135,7 +138,7 @@ def wait_for_job(
         sleep(seconds, note.check_stop)
         waited += seconds
         unknown += seconds
-        pause = min(pause * RARER[0], poll * RARER[1])
+        pause = min(pause * RARER, poll * RAREST)
 
 
 class ByJobs(Prompted):
@@ -244,7 +247,5 @@ class JobHost(Host[Config]):
         The address must be at one of the `result_hosts`.
         """
         hosts = self._config.result_hosts
-        addresses = Addresses(
-            self._config.url, self.result_hosts if hosts is None else tuple(hosts)
-        )
-        return self._image_at(call, url, addresses, " (`result_hosts` names others)")
+        stated = self.result_hosts if hosts is None else hosts
+        return self._image_at(call, url, self._config.url, stated)

@@ -273,7 +273,7 @@ class Policy:
     ) -> None:
         self.name = name
         self.clean = clean
-        self._limiter = ConcurrencyLimiter(concurrency)
+        self.limiter = ConcurrencyLimiter(concurrency)
         self._breaker = CircuitBreaker(connection.tries, connection.patience)
         self._tries = connection.tries
         self._patience = connection.patience
@@ -299,7 +299,7 @@ class Policy:
     ) -> Outcome[Result]:
         """Make a request until it is answered, refused or given up: see `call_one_of`."""
         return self.call_one_of(
-            lambda: (self._limiter, send), read, check_stop, is_patient=is_patient
+            lambda: (self.limiter, send), read, check_stop, is_patient=is_patient
         )
 
     def call_one_of(
@@ -429,7 +429,8 @@ class Policy:
                 return Outcome(None, fault, request.calls, alone=True)
             # No other request tells whether the server is away for all. Another seed may help; the
             # circuit stays open, so that a server that is away is not waited for once more.
-            if fault.own and len(self._under_way) == 1:
+            is_own = fault.status not in (None, 429, 502, 503)  # the server answered this one
+            if is_own and len(self._under_way) == 1:
                 return failed
         seconds = self._breaker.seconds
         self._breaker.reset()
