@@ -59,7 +59,7 @@ FAILING = [sys.executable, "-c", "raise SystemExit('log in')"]
         ({"key_command": FAILING}, r"ended with status 1 \(log in\)"),
         (
             {"base_url": "http://me:canary@127.0.0.1:1"},
-            "name in basic_auth_env an environment variable",
+            "name in `basic_auth_env` an environment variable",
         ),
     ],
 )
