@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from adapters.members import Items, Member, OfSeveral, Request, cut, part_of, together
-from adapters.prompts import PROMPT
+from adapters.prompts import PROMPT, Prompts
 from adapters.public_files import paths_of
 from adapters.text_prompts import strings_of
 from pe.data.images import Images
@@ -181,7 +182,9 @@ class CaptionThenDraw(OfSeveral):
                 f"draw: {spec.kind} draws from no prompts. Name a text-to-image generator."
             )
         settings = {"prompts": PLACE} | spec.settings
-        for text in _texts(settings["prompts"]):
+        prompts = Prompts.of(settings["prompts"]).texts
+        lists = prompts.values() if isinstance(prompts, Mapping) else [prompts]
+        for text in chain.from_iterable(lists):
             if PLACE not in text:
                 raise RecipeError(
                     f"draw.prompts: '{text}' has no {PLACE}. Say where the caption stands, or "
@@ -322,12 +325,3 @@ class CaptionThenDraw(OfSeveral):
     def describe_answers(self) -> str:
         """Return what the generator of captions tells of its answers."""
         return self._captions.api.describe_answers()
-
-
-def _texts(setting: Any) -> list[str]:
-    """Return the texts of a setting, which holds one, a list, or either for each label."""
-    if isinstance(setting, dict):
-        setting = list(setting.values())
-    if isinstance(setting, list):
-        return [text for each in setting for text in _texts(each)]
-    return [str(setting)]
