@@ -175,11 +175,13 @@ class Chat(Generator):
         self._config = config = read_settings(self.Settings, settings, "Chat")
         self._asking, self._answers = Asking.of(config), TextAnswers(config)
         self._clients = OnFirstUse(self._open)
-        self._host = urlsplit(config.url).netloc
         expected = config.expected_tokens
         tokens = None if expected is None else Usage(0, **expected.model_dump())
         self.info = replace(
-            self.info, hosts=(self._host,), by_label=self._asking.prompts.by_label, tokens=tokens
+            self.info,
+            hosts=(urlsplit(config.url).netloc,),
+            by_label=self._asking.prompts.by_label,
+            tokens=tokens,
         )
 
     @classmethod
@@ -277,12 +279,12 @@ class Chat(Generator):
             )
         except Ended as ended:
             raise APIError(
-                f"{self._host}: {ended}. Resume the run, which then submits it again."
+                f"{endpoint.host}: {ended}. Resume the run, which then submits it again."
             ) from None
         if outcome.result is None:
             batch = f"its batch {job.job}" if job.job else "a batch"
             raise APIError(
-                f"{self._host} gives no answers to {batch} ({outcome.fault}). Resume the run later."
+                f"{endpoint.host} gives no answers to {batch} ({outcome.fault}). Resume the run later."
             )
         texts = {
             i: self._text_of_line(line) for i, line in outcome.result.items() if i < len(bodies)
@@ -357,7 +359,7 @@ class Chat(Generator):
 
     def _open(self) -> tuple[OpenAIEndpoint, Batches]:
         endpoint = OpenAIEndpoint(self._config, self._config.concurrency)
-        return endpoint, Batches(endpoint, "/v1/chat/completions", self._config.poll)
+        return endpoint, Batches(endpoint, self._config.poll)
 
 
 def bill(usage: Any) -> Usage:

@@ -27,6 +27,9 @@ from pe.plugins.protocols import JobNote
 
 log = logging.getLogger(__name__)
 
+PATH = "/v1/chat/completions"
+"""The path that all requests of a batch go to."""
+
 MOST = 50_000
 """Most requests of one batch."""
 
@@ -42,18 +45,17 @@ Line = dict[str, Any] | Fault
 
 
 class Batches:
-    """Batches of requests to one path of an endpoint.
+    """Batches of requests for texts by a chat model.
 
     They are looked at every `poll` seconds, later more rarely.
 
     A batch is noted under a name of ours before it is submitted.
     """
 
-    def __init__(self, endpoint: OpenAIEndpoint, path: str, poll: float) -> None:
+    def __init__(self, endpoint: OpenAIEndpoint, poll: float) -> None:
         self._endpoint = endpoint
         self._host = endpoint.host
         self._clean = endpoint.policy.clean
-        self._path = path
         self._poll = poll
         self._states: dict[str, str] = {}
 
@@ -75,7 +77,6 @@ class Batches:
         try:
             # Without a time limit: the endpoint ends it, and what it has answered by then is paid.
             batch = wait_for_job(
-                self._host,
                 note,
                 self._endpoint.policy,
                 start=lambda: self._start(bodies, note),
@@ -112,7 +113,7 @@ class Batches:
 
         A name of ours is noted before the batch is submitted under it, the batch's id afterwards.
         """
-        line = {"method": "POST", "url": self._path}
+        line = {"method": "POST", "url": PATH}
         lines = [
             json.dumps(line | {"custom_id": str(i), "body": body}) for i, body in enumerate(bodies)
         ]
@@ -122,7 +123,7 @@ class Batches:
         note.calls += 1
         fields = {
             "input_file_id": file,
-            "endpoint": self._path,
+            "endpoint": PATH,
             "completion_window": "24h",
             "metadata": {_KEY: name},
         }

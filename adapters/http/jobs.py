@@ -66,7 +66,6 @@ def for_free(ask: Callable[[], Value]) -> Value:
 
 
 def wait_for_job(
-    host: str,
     note: JobNote,
     policy: Policy,
     *,
@@ -81,7 +80,6 @@ def wait_for_job(
     Return what the host says of the job once it is done.
 
     Args:
-        host: the host's name in messages.
         note: where the job is noted.
         policy: the policy for asking the host about the job; a host that is away is waited for.
         start: makes the host start a job, and notes that job.
@@ -109,7 +107,7 @@ def wait_for_job(
 
     is_old = bool(note.job)
     if is_old:
-        log.info("%s: waiting for the job %s, which is noted", host, note.job)
+        log.info("%s: waiting for the job %s, which is noted", policy.name, note.job)
     else:
         start()
     pause = poll
@@ -124,7 +122,8 @@ def wait_for_job(
         elif unknown >= GRACE:
             if not is_old:
                 raise Ended(f"the host does not know the job {note.job}, which it has taken")
-            log.warning("%s does not know the job %s: it is submitted again.", host, note.job)
+            words = "%s does not know the job %s: it is submitted again."
+            log.warning(words, policy.name, note.job)
             start()
             is_old = False
             pause = poll
@@ -222,7 +221,6 @@ class JobHost(Host[Config]):
             self._submit(call)
 
         return wait_for_job(
-            self._host,
             call.job,
             self._client.policy,
             start=start,
