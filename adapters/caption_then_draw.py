@@ -57,7 +57,11 @@ class CaptionNote:
     def of(cls, job: JobNote) -> CaptionNote:
         """Read the captions that an earlier process noted, if it noted any."""
         note: dict[str, Any] = json.loads(job.job) if job.job else {"parts": [], "drawing": ""}
-        return cls(job, [_from_plain(part) for part in note["parts"]], note["drawing"])
+        return cls(
+            job,
+            [_from_plain(part) for part in note["parts"]],
+            note["drawing"],
+        )
 
     def add(self, items: Items, captions: Answer) -> None:
         """Note captions. They are durable when this returns."""
@@ -162,7 +166,12 @@ class CaptionThenDraw(OfSeveral):
 
         Raise RecipeError unless it makes `noun`, texts or images.
         """
-        member = Member.of(key, spec, f"{key}: {spec.kind}", self.settings_of(key, spec))
+        member = Member.of(
+            key,
+            spec,
+            f"{key}: {spec.kind}",
+            self.settings_of(key, spec),
+        )
         its = modality(member.info.modality).noun
         if its != noun:
             raise RecipeError(f"{key}: {spec.kind} makes {its}. Name one that makes {noun}.")

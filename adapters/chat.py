@@ -201,7 +201,13 @@ class Chat(Generator):
             return Capabilities(
                 config.batch, workers, "nothing", "wording", deterministic=False, one_by_one=True
             )
-        return Capabilities(config.n, workers, "parent", "wording", deterministic=False)
+        return Capabilities(
+            config.n,
+            workers,
+            "parent",
+            "wording",
+            deterministic=False,
+        )
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
@@ -284,7 +290,8 @@ class Chat(Generator):
         if outcome.result is None:
             batch = f"its batch {job.job}" if job.job else "a batch"
             raise APIError(
-                f"{endpoint.host} gives no answers to {batch} ({outcome.fault}). Resume the run later."
+                f"{endpoint.host} gives no answers to {batch} ({outcome.fault}). Resume the run "
+                "later."
             )
         texts = {
             i: self._text_of_line(line) for i, line in outcome.result.items() if i < len(bodies)

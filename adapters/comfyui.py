@@ -222,7 +222,14 @@ class ComfyUI(JobHost[ComfyUISettings]):
         name = f"private-evolution-{sha256(parent).hexdigest()[:32]}.png"
         files = {"image": (name, parent, "image/png")}
         fields = {"overwrite": "true", "type": "input"}
-        answer = object_of(self._client.ask("POST", "/upload/image", files=files, data=fields))
+        answer = object_of(
+            self._client.ask(
+                "POST",
+                "/upload/image",
+                files=files,
+                data=fields,
+            )
+        )
         if not isinstance(answer.get("name"), str):
             raise Fault.of_object(answer, "the server does not name the image that was uploaded")
         return "/".join(part for part in (answer.get("subfolder"), answer["name"]) if part)

@@ -122,7 +122,12 @@ def rasterise(path: Path, text: str) -> tuple[Float32Array, float, float]:
     outside = ndimage.distance_transform_edt(~ink)
     depth = np.where(ink, inside - 0.5, 0.5 - outside) / glyph
     stem, hair = _stroke(inside / glyph, ink)
-    coarse = depth.reshape(SIDE, OVERSAMPLING, SIDE, OVERSAMPLING).mean(axis=(1, 3))
+    coarse = depth.reshape(
+        SIDE,
+        OVERSAMPLING,
+        SIDE,
+        OVERSAMPLING,
+    ).mean(axis=(1, 3))
     return coarse.astype(np.float32), stem, hair
 
 
@@ -270,7 +275,12 @@ class Glyphs(Generator):
             APIError: the parents carry no conditions of this simulator, or a font that the
                 simulator lacks.
         """
-        return self._new(request.labels, request.seeds, request.conditions, request.degree)
+        return self._new(
+            request.labels,
+            request.seeds,
+            request.conditions,
+            request.degree,
+        )
 
     def _new(
         self, labels: Sequence[str], seeds: Seeds, parents: Conditions | None, degree: float
@@ -285,7 +295,16 @@ class Glyphs(Generator):
         random = _uniforms(seeds, PARAMETERS + 4, stream=parents is not None)
         scores = ndtri(random[:, 4:]).astype(np.float32)
         picks = np.floor(random[:, 0] * counts).astype(np.int64)
-        text = np.array([choice[pick] for choice, pick in zip(choices, picks, strict=True)])
+        text = np.array(
+            [
+                choice[pick]
+                for choice, pick in zip(
+                    choices,
+                    picks,
+                    strict=True,
+                )
+            ]
+        )
         font = np.full(len(text), -1)
         if parents is not None:
             old_font, old_scores = self._read(parents)
@@ -310,7 +329,7 @@ class Glyphs(Generator):
         return Answer(Images(pixels), Conditions(conditions))
 
     def _choices(self, label: str) -> Sequence[str]:
-        """Return a label's texts; raise RecipeError if no font draws one of them."""
+        """Return a label's texts, each of which some font can draw, or raise RecipeError."""
         texts = (self.texts or {}).get(label, (label,))
         if not texts:
             raise RecipeError(f"`texts.{label}` is empty. Name a text, or remove the label.")

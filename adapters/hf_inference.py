@@ -174,7 +174,11 @@ class HFInference(Host[HFSettings]):
             # The hub's own library is asked where a provider has the model, and raises these.
             response: httpx2.Response = error.response  # type: ignore[attr-defined]
             content = response.content
-            raise Fault.of_response(response.status_code, response.headers, content) from error
+            raise Fault.of_response(
+                response.status_code,
+                response.headers,
+                content,
+            ) from error
         except UnidentifiedImageError as error:
             raise Fault("the answer is no image", 200) from error
 

@@ -152,7 +152,12 @@ class AWSCredentials(Credentials):
         from botocore.awsrequest import AWSRequest
 
         headers = {"Content-Type": request.headers["Content-Type"]}
-        aws_request = AWSRequest(request.method, str(request.url), headers, request.content)
+        aws_request = AWSRequest(
+            request.method,
+            str(request.url),
+            headers,
+            request.content,
+        )
         SigV4Auth(self._freeze(), "bedrock", self._region).add_auth(aws_request)
         request.headers.update(dict(aws_request.headers.items()))
         return super().sign(request)
@@ -256,7 +261,15 @@ class Gemini(Host[GeminiSettings]):
         parts = [part for part in parts if not value_at(part, "thought")]
         images = [part for part in parts if value_at(part, "inlineData")]
         if images:
-            return [self._rule.decode_text(value_at(images[0], "inlineData", "data"))], usage
+            return [
+                self._rule.decode_text(
+                    value_at(
+                        images[0],
+                        "inlineData",
+                        "data",
+                    )
+                )
+            ], usage
         reason = str(value_at(candidate, "finishReason") or "no reason")
         prose = " ".join(str(part["text"]) for part in parts if value_at(part, "text"))
         says = value_at(candidate, "finishMessage") or prose or "the answer holds no image"

@@ -67,7 +67,12 @@ class Member:
             )
         if len(api.ways) > 1 or members_of(spec):
             raise RecipeError(f"{where} has generators of its own. Name one that has none.")
-        return cls(name, api, spec.price.price, BoundedSemaphore(api.capabilities.concurrency))
+        return cls(
+            name,
+            api,
+            spec.price.price,
+            BoundedSemaphore(api.capabilities.concurrency),
+        )
 
     @property
     def info(self) -> PluginInfo:
@@ -150,7 +155,13 @@ class OfSeveral(Generator):
             findings += look(cls.settings_of(key, spec))
         if not findings:
             words = f"{cls.kind}: none of its generators has an endpoint that can be looked at"
-            findings.append(Finding("problem", words, "ask it for samples: pe probe RECIPE"))
+            findings.append(
+                Finding(
+                    "problem",
+                    words,
+                    "ask it for samples: pe probe RECIPE",
+                )
+            )
         return iter(findings)
 
     @property

@@ -222,7 +222,11 @@ def _answer(line: Mapping[str, Any]) -> Line:
         status = value_at(line, "response", "status_code")
         if status is None or (isinstance(status, int) and status < 400):
             return body
-        return Fault.of_response(status if isinstance(status, int) else 500, {}, json.dumps(body))
+        return Fault.of_response(
+            status if isinstance(status, int) else 500,
+            {},
+            json.dumps(body),
+        )
     if isinstance(error, dict):  # of the batch, not of the model: it expired, or was cancelled
         code = error.get("code")
         return Fault(f"{code}: {error.get('message')}", code=str(code or ""))

@@ -107,7 +107,11 @@ def _open_sdk(config: OpenAIConnection, pool: httpx2.Client) -> Any:
 
     These sign each request and bound each answer.
     """
-    sdk = import_library("openai", "http", "Calling an endpoint that speaks OpenAI's API")
+    sdk = import_library(
+        "openai",
+        "http",
+        "Calling an endpoint that speaks OpenAI's API",
+    )
     # The recipe names all headers and the host that they go to, so those of OPENAI_CUSTOM_HEADERS
     # are left out.
     lines = os.environ.get("OPENAI_CUSTOM_HEADERS", "").split("\n")

@@ -184,7 +184,14 @@ class FromPool(Generator):
         distances = (self._squares[pool] - 2 * products).astype(np.int64)
         keys = distances * len(pool) + np.arange(len(pool))
         keys[parents[:, None] == pool[None, :]] = np.iinfo(np.int64).min
-        places = [np.argpartition(key, rank)[rank] for key, rank in zip(keys, ranks, strict=True)]
+        places = [
+            np.argpartition(key, rank)[rank]
+            for key, rank in zip(
+                keys,
+                ranks,
+                strict=True,
+            )
+        ]
         return pool[places]
 
 
@@ -487,7 +494,11 @@ class PublicTable(FromPool):
     def _read(self) -> Iterator[tuple[str, str, bytes]]:
         """Yield each row's place, for messages, its label, and the row as private ones are read."""
         for file in public_texts.table_files(self.path):
-            rows = public_texts.read_rows(file, [*self._columns, *self._label], self.encoding)
+            rows = public_texts.read_rows(
+                file,
+                [*self._columns, *self._label],
+                self.encoding,
+            )
             for number, row in enumerate(rows, 1):
                 place = f"Row {number:,} of {file}"
                 label = "".join(map(str, row[len(self._columns) :])).strip()

@@ -182,7 +182,11 @@ class Portfolio(OfSeveral):
         ways = np.array([self._places[name] for name in makers], dtype=np.int64)
         if not explores:
             return ways
-        choice = np.searchsorted(self._shares, uniforms(seeds, "portfolio/generator"), side="right")
+        choice = np.searchsorted(
+            self._shares,
+            uniforms(seeds, "portfolio/generator"),
+            side="right",
+        )
         anew = uniforms(seeds, "portfolio/explore") < self.explore
         return np.where(anew, len(self._members) + choice, ways)
 
@@ -219,14 +223,28 @@ class Portfolio(OfSeveral):
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Draw new samples, each by the generator that was drawn for it."""
-        return self._ask(request, self.ways_of(request.conditions, request.seeds, explores=False))
+        return self._ask(
+            request,
+            self.ways_of(
+                request.conditions,
+                request.seeds,
+                explores=False,
+            ),
+        )
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """Vary each parent by the generator that made it.
 
         A share `explore` of the offspring are new samples.
         """
-        return self._ask(request, self.ways_of(request.conditions, request.seeds, request.explores))
+        return self._ask(
+            request,
+            self.ways_of(
+                request.conditions,
+                request.seeds,
+                request.explores,
+            ),
+        )
 
     def _ask(self, request: Request, ways: Items) -> Answer:
         can = self.ways

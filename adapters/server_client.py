@@ -165,14 +165,24 @@ class ServerClient(Generator):
     )
 
     def __init__(self, **settings: Any) -> None:
-        self._config = config = read_settings(ServerSettings, settings, type(self).__name__)
+        self._config = config = read_settings(
+            ServerSettings,
+            settings,
+            type(self).__name__,
+        )
         self._prompts = None if config.prompts is None else Prompts.of(config.prompts)
         self._negative = Prompts.negative(config.negative_prompt)
         classes = config.classes
         self._classes = (
             None if classes is None else {str(label): choice for label, choice in classes.items()}
         )
-        self._endpoints = OnFirstUse(lambda: Endpoints(config.urls, config, config.concurrency))
+        self._endpoints = OnFirstUse(
+            lambda: Endpoints(
+                config.urls,
+                config,
+                config.concurrency,
+            )
+        )
         self._model = OnFirstUse(self._describe)
         hosts = tuple(urlsplit(url).netloc for url in config.urls)
         knows = self._classes is not None if self._prompts is None else self._prompts.by_label
@@ -194,7 +204,12 @@ class ServerClient(Generator):
         Several requests for each server, so that none is idle.
         """
         workers = workers_for(self._config.concurrency * len(self._config.urls))
-        return Capabilities(self._config.chunk, workers, "nothing", degree_of(self._config.vary))
+        return Capabilities(
+            self._config.chunk,
+            workers,
+            "nothing",
+            degree_of(self._config.vary),
+        )
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means to such a server.
@@ -206,7 +221,14 @@ class ServerClient(Generator):
             return "told by the server, in words of its own"
         if vary != "noise" and 0 < degree < 1:
             return describe_weight(vary, degree)
-        words = describe_steps(of_iteration("steps", self._config.steps, iteration), degree)
+        words = describe_steps(
+            of_iteration(
+                "steps",
+                self._config.steps,
+                iteration,
+            ),
+            degree,
+        )
         return words if degree else f"{words}, without a call"
 
     def describe_wait(self) -> str:
@@ -248,15 +270,28 @@ class ServerClient(Generator):
             return Answer(request.samples, request.conditions, usage=Usage(0))
         if not isinstance(request.samples, Images):
             raise APIError(f"A diffusion server varies images, not {request.samples.kind}.")
-        parents = self._convert(np.ascontiguousarray(request.samples.pixels), self._config.size, 3)
-        return self._ask(request, request.iteration, degree=request.degree, images=parents)
+        parents = self._convert(
+            np.ascontiguousarray(request.samples.pixels),
+            self._config.size,
+            3,
+        )
+        return self._ask(
+            request,
+            request.iteration,
+            degree=request.degree,
+            images=parents,
+        )
 
     def _ask(
         self, request: RandomRequest | VariationRequest, iteration: int = 1, **variation: Any
     ) -> Answer:
         """Ask for images with the settings of this iteration."""
         config = self._config
-        conditions = self._conditions(request.labels, request.conditions, request.seeds)
+        conditions = self._conditions(
+            request.labels,
+            request.conditions,
+            request.seeds,
+        )
         negative = tuple(self._negative.first_of(request.labels))
         # What is None is not sent: the server takes its model's own, or refuses what that lacks.
         if config.guidance is not None:
@@ -287,7 +322,13 @@ class ServerClient(Generator):
             missing = dict.fromkeys(range(len(request)), outcome.miss)
             return Answer(empty, conditions.take([]), missing, Usage(outcome.calls, 0))
         answer = outcome.result
-        images = Images(self._convert(answer.images, config.image_size, config.channels))
+        images = Images(
+            self._convert(
+                answer.images,
+                config.image_size,
+                config.channels,
+            )
+        )
         return Answer(
             images,
             conditions.take(answer.places),
@@ -304,7 +345,15 @@ class ServerClient(Generator):
             return images
         rule = self._config.resize if size else None
         return np.stack(
-            [decode_image(each, size=size, resize=rule, channels=channels) for each in images]
+            [
+                decode_image(
+                    each,
+                    size=size,
+                    resize=rule,
+                    channels=channels,
+                )
+                for each in images
+            ]
         )
 
     def _conditions(
@@ -349,6 +398,10 @@ def _classes_of(response: httpx2.Response) -> Classes:
         model = data[0]["pe"]
         if model["prompts"]:
             raise RecipeError(f"The model '{model['name']}' takes prompts: give them.")
-        return Classes(str(model["name"]), model["class_count"], tuple(model["classes"]))
+        return Classes(
+            str(model["name"]),
+            model["class_count"],
+            tuple(model["classes"]),
+        )
     except (IndexError, KeyError, TypeError) as error:
         raise Fault("it is no server of `pe serve`", 404) from error

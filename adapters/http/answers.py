@@ -157,17 +157,36 @@ def answer_of(
     entries = outcome.fill(items, count, "images")
     images = [entry for entry in entries if isinstance(entry, np.ndarray)]
     missing = {i: entry for i, entry in enumerate(entries) if isinstance(entry, Failed | Refused)}
-    samples = _stack(images, (rule.height, rule.width), rule.resize, rule.channels)
+    samples = _stack(
+        images,
+        (rule.height, rule.width),
+        rule.resize,
+        rule.channels,
+    )
     columns = Conditions()
     if rule.kept_size is not None:
         rest = conditions.take([i for i in range(count) if i not in missing])
-        columns = Conditions({**rest, DRAWN: _stack(images, rule.kept_size, rule.resize, 3)})
+        columns = Conditions(
+            {
+                **rest,
+                DRAWN: _stack(
+                    images,
+                    rule.kept_size,
+                    rule.resize,
+                    3,
+                ),
+            }
+        )
     # Every image that came is billed, and one that failed counts as if it had the stated size.
     sizes = [
         one.shape[:2] if isinstance(one, np.ndarray) else rule.fixed_size or (0,) for one in items
     ]
     pixels = sum(map(math.prod, sizes))
-    usage = Usage(outcome.calls, len(items), megapixels=pixels / 1e6) + (charge or NOTHING)
+    usage = Usage(
+        outcome.calls,
+        len(items),
+        megapixels=pixels / 1e6,
+    ) + (charge or NOTHING)
     return Answer(Images(samples), columns, missing, usage)
 
 
@@ -176,7 +195,13 @@ def _stack(
 ) -> Pixels:
     if not images:
         return np.empty((0, *size, channels), dtype=np.uint8)
-    form = partial(decode_image, size=size, resize=resize, channels=channels, name="The image")
+    form = partial(
+        decode_image,
+        size=size,
+        resize=resize,
+        channels=channels,
+        name="The image",
+    )
     return np.stack([form(image) for image in images])
 
 

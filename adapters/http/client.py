@@ -294,7 +294,11 @@ def fault_of(response: httpx2.Response) -> Fault | None:
         where = response.headers.get("location", "").split("?")[0]
         words = f"it redirects to {where!r}: name that address in the recipe if you trust it"
         return Fault(words, response.status_code)
-    return Fault.of_response(response.status_code, response.headers, response.content)
+    return Fault.of_response(
+        response.status_code,
+        response.headers,
+        response.content,
+    )
 
 
 def object_of(response: httpx2.Response) -> dict[str, Any]:

@@ -118,11 +118,20 @@ class Host(Generator, ABC, Generic[Config]):
     )
 
     def __init__(self, **settings: Any) -> None:
-        self._config = config = read_settings(self.Settings, settings, type(self).__name__)
+        self._config = config = read_settings(
+            self.Settings,
+            settings,
+            type(self).__name__,
+        )
         self._prompts = Prompts.of(config.prompts)
         self._ladder = config.ladder
         sizes = (config.fixed_size, config.kept_size)
-        self._rule = PictureRule(*config.image_size, config.channels, config.resize, *sizes)
+        self._rule = PictureRule(
+            *config.image_size,
+            config.channels,
+            config.resize,
+            *sizes,
+        )
         self._clients = OnFirstUse(self._open)
         self._host = urlsplit(config.url).netloc
         self.info = replace(
@@ -150,7 +159,13 @@ class Host(Generator, ABC, Generic[Config]):
         """One prompt, or one parent, per request."""
         most = getattr(self._config, self.batch) if self.batch else 1
         workers = workers_for(self._config.concurrency)
-        return Capabilities(most, workers, self.shares, self._ladder.degree, deterministic=False)
+        return Capabilities(
+            most,
+            workers,
+            self.shares,
+            self._ladder.degree,
+            deterministic=False,
+        )
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
@@ -175,7 +190,14 @@ class Host(Generator, ABC, Generic[Config]):
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Draw new images of the request's one prompt. Errors: see `Policy.call_one_of`."""
-        return self._ask(request, ImageCall(_prompt(request), request.seeds, job=request.job))
+        return self._ask(
+            request,
+            ImageCall(
+                _prompt(request),
+                request.seeds,
+                job=request.job,
+            ),
+        )
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """Vary each parent, from its copy at the drawn size if that is kept.
@@ -190,7 +212,16 @@ class Host(Generator, ABC, Generic[Config]):
         prompt, degree = self._ladder.tell(
             request.degree, _prompt(request), int(request.seeds[0] >> 8)
         )
-        return self._ask(request, ImageCall(prompt, request.seeds, parents, degree, request.job))
+        return self._ask(
+            request,
+            ImageCall(
+                prompt,
+                request.seeds,
+                parents,
+                degree,
+                request.job,
+            ),
+        )
 
     @property
     def _client(self) -> HTTPClient:
@@ -245,7 +276,12 @@ class Host(Generator, ABC, Generic[Config]):
         return replace(outcome, calls=call.job.calls or outcome.calls)
 
     def _ask(self, request: Request, call: ImageCall) -> Answer:
-        return answer_of(len(request), self._outcome(call), self._rule, request.conditions)
+        return answer_of(
+            len(request),
+            self._outcome(call),
+            self._rule,
+            request.conditions,
+        )
 
 
 def _prompt(request: Request) -> str:
@@ -265,7 +301,12 @@ class Endpoints:
             _Place(HTTPClient(url, connection, concurrency, credentials)) for url in urls
         ]
         name = ", ".join(urlsplit(url).netloc for url in urls)
-        self._policy = Policy(name, connection, concurrency * len(urls), credentials.clean)
+        self._policy = Policy(
+            name,
+            connection,
+            concurrency * len(urls),
+            credentials.clean,
+        )
         self._choosing = Lock()
 
     def ask(

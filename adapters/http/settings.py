@@ -135,7 +135,11 @@ class Connection(Settings):
     def _check_one_key(self) -> Self:
         # A class may have a default of `key_env`, which any other way to bring a key replaces.
         keys = ("key_env", "key_file", "key_command", "basic_auth_env")
-        stated = self.model_dump(include=set(keys), exclude_unset=True, exclude_none=True)
+        stated = self.model_dump(
+            include=set(keys),
+            exclude_unset=True,
+            exclude_none=True,
+        )
         if len(stated) > 1:
             names = " and ".join(f"`{name}`" for name in keys if name in stated)
             raise RecipeError(f"{names} are set, but an endpoint takes only one of them.")
@@ -225,7 +229,13 @@ class Prompted(Concurrent, Pictures):
     def ladder(self) -> Ladder:
         """Wordings and fields that tell the endpoint a degree of variation."""
         return Ladder.of(
-            getattr(self, "wordings", None), self.exact_field, exact=self.exact_field is not None
+            getattr(
+                self,
+                "wordings",
+                None,
+            ),
+            self.exact_field,
+            exact=self.exact_field is not None,
         )
 
     @property
