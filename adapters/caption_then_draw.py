@@ -143,7 +143,11 @@ class CaptionThenDraw(OfSeveral):
                 "`captions.batch` cannot be used here: if the run were killed, a batch of captions "
                 "would be paid for twice. Remove it."
             )
-        self._captions = self._member("captions", self.captions, Texts.noun)
+        self._captions = self._member(
+            "captions",
+            self.captions,
+            Texts.noun,
+        )
         self._draw = self._member("draw", self.draw, Images.noun)
         self._members = (self._captions, self._draw)
         captions = self._captions.info
@@ -276,7 +280,14 @@ class CaptionThenDraw(OfSeveral):
             for prompt, caption in zip(prompts, texts.tolist(), strict=True)
         ]
         for_images = Conditions({PROMPT: np.array(filled, np.str_)})
-        images = self._draw.ask(RandomRequest(labels, seeds, for_images, job))
+        images = self._draw.ask(
+            RandomRequest(
+                labels,
+                seeds,
+                for_images,
+                job,
+            )
+        )
         missing = {**captions.missing, **{drawable[i]: miss for i, miss in images.missing.items()}}
         good = [i for i in range(len(drawable)) if i not in images.missing]
         return Answer(

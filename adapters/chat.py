@@ -172,7 +172,11 @@ class Chat(Generator):
     )
 
     def __init__(self, **settings: Any) -> None:
-        self._config = config = read_settings(self.Settings, settings, "Chat")
+        self._config = config = read_settings(
+            self.Settings,
+            settings,
+            "Chat",
+        )
         self._asking, self._answers = Asking.of(config), TextAnswers(config)
         self._clients = OnFirstUse(self._open)
         expected = config.expected_tokens
@@ -187,7 +191,12 @@ class Chat(Generator):
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
         """See `Generator.look`."""
-        return look_at(cls.Settings, settings, address_of(settings), recognise=False)
+        return look_at(
+            cls.Settings,
+            settings,
+            address_of(settings),
+            recognise=False,
+        )
 
     @property
     def capabilities(self) -> Capabilities:
@@ -264,7 +273,12 @@ class Chat(Generator):
         texts, tokens = outcome.result or ([], Usage(0))
         outcomes = outcome.fill(texts, count, "texts")
         usage = Usage(outcome.calls, len(texts)) + tokens
-        return answer_of(outcomes, self._config.longest, request.conditions, usage)
+        return answer_of(
+            outcomes,
+            self._config.longest,
+            request.conditions,
+            usage,
+        )
 
     def _ask_by_batch(
         self, request: RandomRequest | VariationRequest, prompts: Sequence[str]
@@ -299,7 +313,12 @@ class Chat(Generator):
         lacking = Failed(f"the batch {job.job} holds no answer to the request")
         outcomes = [texts[i][0] if i in texts else lacking for i in range(len(bodies))]
         usage = sum((tokens for _, tokens in texts.values()), Usage(job.calls))
-        return answer_of(outcomes, self._config.longest, request.conditions, usage)
+        return answer_of(
+            outcomes,
+            self._config.longest,
+            request.conditions,
+            usage,
+        )
 
     def _text_of_line(self, line: Line) -> tuple[Outcome, Usage]:
         """Return the outcome of one request of a batch, and the cost of that request."""

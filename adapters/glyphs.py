@@ -86,7 +86,11 @@ def find_fonts(where: Fonts) -> dict[str, Path]:
         RecipeError: there is no such folder, or it holds no font.
     """
     if where == "matplotlib":
-        matplotlib = import_library("matplotlib", "demo", "Drawing with its fonts")
+        matplotlib = import_library(
+            "matplotlib",
+            "demo",
+            "Drawing with its fonts",
+        )
         folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     else:
         folder = where
@@ -122,12 +126,7 @@ def rasterise(path: Path, text: str) -> tuple[Float32Array, float, float]:
     outside = ndimage.distance_transform_edt(~ink)
     depth = np.where(ink, inside - 0.5, 0.5 - outside) / glyph
     stem, hair = _stroke(inside / glyph, ink)
-    coarse = depth.reshape(
-        SIDE,
-        OVERSAMPLING,
-        SIDE,
-        OVERSAMPLING,
-    ).mean(axis=(1, 3))
+    coarse = depth.reshape(SIDE, OVERSAMPLING, SIDE, OVERSAMPLING).mean(axis=(1, 3))
     return coarse.astype(np.float32), stem, hair
 
 
@@ -227,7 +226,11 @@ class Glyphs(Generator):
         MissingDependency: `matplotlib`'s fonts are asked for and it is not installed.
     """
 
-    info = PluginInfo(hosts=(), by_label=True, degrees=(0.5, 0.45, 0.4, 0.4))
+    info = PluginInfo(
+        hosts=(),
+        by_label=True,
+        degrees=(0.5, 0.45, 0.4, 0.4),
+    )
     capabilities = Capabilities(max_chunk=4096)
 
     size: Annotated[int, Field(ge=8)] = 28
@@ -292,19 +295,14 @@ class Glyphs(Generator):
         # Every item uses as many random numbers, and the same ones, whatever its parent is.
         choices = [self._choices(label) for label in labels]
         counts = np.array([len(choice) for choice in choices])
-        random = _uniforms(seeds, PARAMETERS + 4, stream=parents is not None)
+        random = _uniforms(
+            seeds,
+            PARAMETERS + 4,
+            stream=parents is not None,
+        )
         scores = ndtri(random[:, 4:]).astype(np.float32)
         picks = np.floor(random[:, 0] * counts).astype(np.int64)
-        text = np.array(
-            [
-                choice[pick]
-                for choice, pick in zip(
-                    choices,
-                    picks,
-                    strict=True,
-                )
-            ]
-        )
+        text = np.array([choice[pick] for choice, pick in zip(choices, picks, strict=True)])
         font = np.full(len(text), -1)
         if parents is not None:
             old_font, old_scores = self._read(parents)
@@ -383,10 +381,18 @@ class Glyphs(Generator):
         rows = np.concatenate([rows, np.zeros(padding, dtype=np.int64)])
         pixels = np.empty((count + padding, self.size, self.size), dtype=np.uint8)
         for block in slices(count, BLOCK):
-            pixels[block] = self._draw_block(scores[block], rows[block], templates)
+            pixels[block] = self._draw_block(
+                scores[block],
+                rows[block],
+                templates,
+            )
         if not self.white_on_black:
             np.subtract(255, pixels, out=pixels)
-        return np.repeat(pixels[:count, :, :, None], self.channels, axis=3)
+        return np.repeat(
+            pixels[:count, :, :, None],
+            self.channels,
+            axis=3,
+        )
 
     def _draw_block(self, scores: Float32Array, rows: Indices, templates: Templates) -> UInt8Array:
         """Draw exactly BLOCK images, white on black: uint8, BLOCK×size×size.
@@ -403,7 +409,12 @@ class Glyphs(Generator):
         sine = np.sin(np.radians(rotation))
         wide = GLYPH / (scale * width)
         tall = GLYPH / (scale * height)
-        u = _mix(x, wide * (cosine - slant * sine), y, wide * (sine + slant * cosine))
+        u = _mix(
+            x,
+            wide * (cosine - slant * sine),
+            y,
+            wide * (sine + slant * cosine),
+        )
         v = _mix(x, -tall * sine, y, tall * cosine)
         depth = _bilinear(templates.fields, rows, u, v)
         # A stroke of another width is another level of the field; its thin parts never vanish.

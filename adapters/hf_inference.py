@@ -166,7 +166,11 @@ class HFInference(Host[HFSettings]):
         try:
             if call.parents:
                 fields |= non_null(model=self._config.variation_model)
-                return client.image_to_image(call.parents[0], call.prompt, **fields)
+                return client.image_to_image(
+                    call.parents[0],
+                    call.prompt,
+                    **fields,
+                )
             return client.text_to_image(call.prompt, **fields)
         except httpx2.TransportError as error:
             raise Fault.of_transport(error) from error
@@ -194,7 +198,11 @@ class HFInference(Host[HFSettings]):
         return fields | sides(config.size) | ({"seed": call.seed} if config.send_seed else {})
 
     def _open_hub(self) -> InferenceClient:
-        import_library("huggingface_hub", "http", "The Hugging Face client")
+        import_library(
+            "huggingface_hub",
+            "http",
+            "The Hugging Face client",
+        )
         from huggingface_hub import InferenceClient
 
         config = self._config

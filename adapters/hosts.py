@@ -261,15 +261,7 @@ class Gemini(Host[GeminiSettings]):
         parts = [part for part in parts if not value_at(part, "thought")]
         images = [part for part in parts if value_at(part, "inlineData")]
         if images:
-            return [
-                self._rule.decode_text(
-                    value_at(
-                        images[0],
-                        "inlineData",
-                        "data",
-                    )
-                )
-            ], usage
+            return [self._rule.decode_text(value_at(images[0], "inlineData", "data"))], usage
         reason = str(value_at(candidate, "finishReason") or "no reason")
         prose = " ".join(str(part["text"]) for part in parts if value_at(part, "text"))
         says = value_at(candidate, "finishMessage") or prose or "the answer holds no image"
@@ -369,7 +361,11 @@ class Stability(Host[StabilitySettings]):
     def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
         """Return the image, or Refused if the image was blurred."""
         if not answer.headers.get("content-type", "").startswith("image/"):
-            raise Fault.of_response(answer.status_code, {}, answer.content[:4096])
+            raise Fault.of_response(
+                answer.status_code,
+                {},
+                answer.content[:4096],
+            )
         if answer.headers.get("finish-reason") == "CONTENT_FILTERED":
             words = "the image was blurred for its content (CONTENT_FILTERED), and billed"
             return [Refused(words)], None

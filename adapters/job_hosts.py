@@ -404,7 +404,11 @@ class Replicate(ModelHost[ReplicateSettings]):
         answer = object_of(self._client.ask("GET", path))
         latest = answer if version else answer.get("latest_version")
         reference = {"$ref": "#/components/schemas/Input"}
-        return _inputs_in(name, value_at(latest, "openapi_schema"), reference)
+        return _inputs_in(
+            name,
+            value_at(latest, "openapi_schema"),
+            reference,
+        )
 
     def _place(self, parent: bytes) -> str:
         """Return an address at which the host reads a parent.
@@ -414,7 +418,13 @@ class Replicate(ModelHost[ReplicateSettings]):
         if len(parent) <= LARGEST:
             return data_uri(parent)
         files = {"content": ("parent.png", parent, "image/png")}
-        answer = object_of(self._client.ask("POST", "/v1/files", files=files))
+        answer = object_of(
+            self._client.ask(
+                "POST",
+                "/v1/files",
+                files=files,
+            )
+        )
         url = value_at(answer, "urls", "get")
         if not isinstance(url, str):
             raise Fault.of_object(answer, "the answer to an upload names no address")

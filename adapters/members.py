@@ -222,7 +222,12 @@ def part_of(request: Request, items: Items) -> Request:
     conditions = request.conditions.take(items)
     job = JobNote(check_stop=request.job.check_stop)
     if isinstance(request, RandomRequest):
-        return RandomRequest(labels, request.seeds[items], conditions, job)
+        return RandomRequest(
+            labels,
+            request.seeds[items],
+            conditions,
+            job,
+        )
     return replace(
         request,
         samples=request.samples.take(items),

@@ -172,7 +172,13 @@ class Batches:
         after: dict[str, str] = {}
         while True:
             options = {"params": {"limit": 100, **after}}
-            page = object_of(self._endpoint.ask("GET", "/batches", options=options))
+            page = object_of(
+                self._endpoint.ask(
+                    "GET",
+                    "/batches",
+                    options=options,
+                )
+            )
             batches = [batch for batch in entries_at(page, "data") if isinstance(batch, dict)]
             for batch in batches:
                 if value_at(batch, "metadata", _KEY) == name:
@@ -196,7 +202,11 @@ class Batches:
             )
             return []
         if b'"custom_id"' not in response.content:  # a gateway's page, say
-            raise Fault.of_response(response.status_code, {}, response.content[:4096])
+            raise Fault.of_response(
+                response.status_code,
+                {},
+                response.content[:4096],
+            )
         lines = map(_parse, response.content.splitlines())
         return [line for line in lines if isinstance(line, dict)]
 

@@ -80,7 +80,11 @@ class OpenAIEndpoint(HTTPClient):
 
         send = self._sdk.get if method == "GET" else self._sdk.post
         try:
-            response: httpx2.Response = send(where, cast_to=httpx2.Response, **request)
+            response: httpx2.Response = send(
+                where,
+                cast_to=httpx2.Response,
+                **request,
+            )
             return response
         except openai.APIStatusError as error:
             fault = fault_of(error.response)

@@ -130,7 +130,11 @@ class FromPool(Generator):
             ranks = np.floor(numbers[items] * near).astype(np.int64)
             for start in range(0, len(items), BLOCK):
                 block = slice(start, start + BLOCK)
-                choice[items[block]] = self._rank(pool, parents[items[block]], ranks[block])
+                choice[items[block]] = self._rank(
+                    pool,
+                    parents[items[block]],
+                    ranks[block],
+                )
         return self._answer(choice)
 
     @cached_property
@@ -184,14 +188,7 @@ class FromPool(Generator):
         distances = (self._squares[pool] - 2 * products).astype(np.int64)
         keys = distances * len(pool) + np.arange(len(pool))
         keys[parents[:, None] == pool[None, :]] = np.iinfo(np.int64).min
-        places = [
-            np.argpartition(key, rank)[rank]
-            for key, rank in zip(
-                keys,
-                ranks,
-                strict=True,
-            )
-        ]
+        places = [np.argpartition(key, rank)[rank] for key, rank in zip(keys, ranks, strict=True)]
         return pool[places]
 
 
@@ -250,9 +247,19 @@ class PublicImages(FromPool):
     def __post_init__(self) -> None:
         square = None if self.size is None else (self.size, self.size)
         if self.path.is_dir():
-            pixels, names = read_folder(self.path, square, self.resize, self.channels)
+            pixels, names = read_folder(
+                self.path,
+                square,
+                self.resize,
+                self.channels,
+            )
         elif self.path.suffix.lower() == ".npz":
-            pixels, names = read_arrays(self.path, square, self.resize, self.channels)
+            pixels, names = read_arrays(
+                self.path,
+                square,
+                self.resize,
+                self.channels,
+            )
         else:
             raise RecipeError(
                 f"`path`: '{self.path}' is neither a folder nor an .npz file of public images."

@@ -218,33 +218,23 @@ class Portfolio(OfSeveral):
             order = np.argsort(uniforms(seeds[items], "portfolio/deal"), kind="stable")
             start = uniforms(seeds[items[:1]], "portfolio/start")
             places = (np.arange(len(items)) + start) / len(items)
-            choice[items[order]] = np.searchsorted(self._shares, places, side="right")
+            choice[items[order]] = np.searchsorted(
+                self._shares,
+                places,
+                side="right",
+            )
         return choice
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Draw new samples, each by the generator that was drawn for it."""
-        return self._ask(
-            request,
-            self.ways_of(
-                request.conditions,
-                request.seeds,
-                explores=False,
-            ),
-        )
+        return self._ask(request, self.ways_of(request.conditions, request.seeds, explores=False))
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """Vary each parent by the generator that made it.
 
         A share `explore` of the offspring are new samples.
         """
-        return self._ask(
-            request,
-            self.ways_of(
-                request.conditions,
-                request.seeds,
-                request.explores,
-            ),
-        )
+        return self._ask(request, self.ways_of(request.conditions, request.seeds, request.explores))
 
     def _ask(self, request: Request, ways: Items) -> Answer:
         can = self.ways
@@ -267,7 +257,12 @@ class Portfolio(OfSeveral):
         else:
             conditions = member.api.draw_conditions(request.labels, request.seeds)
             answer = member.ask(
-                RandomRequest(request.labels, request.seeds, conditions, request.job)
+                RandomRequest(
+                    request.labels,
+                    request.seeds,
+                    conditions,
+                    request.job,
+                )
             )
         columns = _mark(member, answer.conditions, len(answer.samples))
         if self.info.kept is not None and DRAWN not in columns:

@@ -71,14 +71,7 @@ def read_folder(
                 f"The public images differ in size ({path.name} and {files[0].name}). Set `size`."
             )
     labels = folder_labels(folder, files)
-    return np.stack(images), [
-        label or path.name
-        for label, path in zip(
-            labels,
-            files,
-            strict=True,
-        )
-    ]
+    return np.stack(images), [label or path.name for label, path in zip(labels, files, strict=True)]
 
 
 def read_arrays(

@@ -176,13 +176,7 @@ class ServerClient(Generator):
         self._classes = (
             None if classes is None else {str(label): choice for label, choice in classes.items()}
         )
-        self._endpoints = OnFirstUse(
-            lambda: Endpoints(
-                config.urls,
-                config,
-                config.concurrency,
-            )
-        )
+        self._endpoints = OnFirstUse(lambda: Endpoints(config.urls, config, config.concurrency))
         self._model = OnFirstUse(self._describe)
         hosts = tuple(urlsplit(url).netloc for url in config.urls)
         knows = self._classes is not None if self._prompts is None else self._prompts.by_label
@@ -221,14 +215,7 @@ class ServerClient(Generator):
             return "told by the server, in words of its own"
         if vary != "noise" and 0 < degree < 1:
             return describe_weight(vary, degree)
-        words = describe_steps(
-            of_iteration(
-                "steps",
-                self._config.steps,
-                iteration,
-            ),
-            degree,
-        )
+        words = describe_steps(of_iteration("steps", self._config.steps, iteration), degree)
         return words if degree else f"{words}, without a call"
 
     def describe_wait(self) -> str:
@@ -295,7 +282,11 @@ class ServerClient(Generator):
         negative = tuple(self._negative.first_of(request.labels))
         # What is None is not sent: the server takes its model's own, or refuses what that lacks.
         if config.guidance is not None:
-            variation["guidance"] = of_iteration("guidance", config.guidance, iteration)
+            variation["guidance"] = of_iteration(
+                "guidance",
+                config.guidance,
+                iteration,
+            )
         if API_CLASS in conditions:
             variation["classes"] = conditions[API_CLASS].astype(np.int64)
         if self._prompts is not None:
@@ -320,7 +311,12 @@ class ServerClient(Generator):
             assert outcome.miss is not None
             empty = Images(np.empty((0, 1, 1, config.channels), dtype=np.uint8))
             missing = dict.fromkeys(range(len(request)), outcome.miss)
-            return Answer(empty, conditions.take([]), missing, Usage(outcome.calls, 0))
+            return Answer(
+                empty,
+                conditions.take([]),
+                missing,
+                Usage(outcome.calls, 0),
+            )
         answer = outcome.result
         images = Images(
             self._convert(
@@ -345,15 +341,7 @@ class ServerClient(Generator):
             return images
         rule = self._config.resize if size else None
         return np.stack(
-            [
-                decode_image(
-                    each,
-                    size=size,
-                    resize=rule,
-                    channels=channels,
-                )
-                for each in images
-            ]
+            [decode_image(each, size=size, resize=rule, channels=channels) for each in images]
         )
 
     def _conditions(

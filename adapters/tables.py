@@ -77,11 +77,7 @@ class MakesRows(Generator, ABC):
             is_new = self._numbers(request.seeds, f"which{again}") < request.degree
             moves = self._numbers(request.seeds, f"move{again}")
             moved = self._moved(parents, moves, request.degree)
-            return np.where(
-                self._can_move(parents),
-                moved,
-                np.where(is_new, new, parents),
-            )
+            return np.where(self._can_move(parents), moved, np.where(is_new, new, parents))
 
         others = self._obeying(lambda _: parents, self._spare(uniforms(request.seeds, "spare")))
         return Answer(self._rows(self._obeying(mutate, others)))
@@ -116,11 +112,7 @@ class MakesRows(Generator, ABC):
         """
         last = self._columns.sizes - 1
         moves = np.rint((2 * numbers - 1) * step * last).astype(np.int64)
-        return np.where(
-            self._can_move(parents),
-            np.clip(parents + moves, 0, last),
-            parents,
-        )
+        return np.where(self._can_move(parents), np.clip(parents + moves, 0, last), parents)
 
     def _can_move(self, codes: Codes) -> BoolArray:
         """Mark values of ordered columns that are not missing, bool (n, d)."""

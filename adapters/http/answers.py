@@ -166,27 +166,13 @@ def answer_of(
     columns = Conditions()
     if rule.kept_size is not None:
         rest = conditions.take([i for i in range(count) if i not in missing])
-        columns = Conditions(
-            {
-                **rest,
-                DRAWN: _stack(
-                    images,
-                    rule.kept_size,
-                    rule.resize,
-                    3,
-                ),
-            }
-        )
+        columns = Conditions({**rest, DRAWN: _stack(images, rule.kept_size, rule.resize, 3)})
     # Every image that came is billed, and one that failed counts as if it had the stated size.
     sizes = [
         one.shape[:2] if isinstance(one, np.ndarray) else rule.fixed_size or (0,) for one in items
     ]
     pixels = sum(map(math.prod, sizes))
-    usage = Usage(
-        outcome.calls,
-        len(items),
-        megapixels=pixels / 1e6,
-    ) + (charge or NOTHING)
+    usage = Usage(outcome.calls, len(items), megapixels=pixels / 1e6) + (charge or NOTHING)
     return Answer(Images(samples), columns, missing, usage)
 
 

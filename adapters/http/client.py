@@ -71,7 +71,11 @@ def open_client(
 
     tls = _trusted_authorities()
     if credentials is not None and connection.client_cert is not None:
-        _load_certificate(tls, connection.client_cert, connection.client_key)
+        _load_certificate(
+            tls,
+            connection.client_cert,
+            connection.client_key,
+        )
     seconds = connection.deadline
 
     def note_time(request: httpx2.Request) -> None:
@@ -151,7 +155,11 @@ def _load_certificate(tls: ssl.SSLContext, certificate: Path, key: Path | None) 
     Raise RecipeError if it cannot be used.
     """
     try:
-        tls.load_cert_chain(certificate, key, password="")  # never ask a terminal
+        tls.load_cert_chain(
+            certificate,
+            key,
+            password="",
+        )  # never ask a terminal
     except OSError as error:  # ssl.SSLError is one
         raise RecipeError(
             f"client_cert: {certificate} with the key of {key or certificate} cannot be used "
@@ -218,7 +226,12 @@ class HTTPClient:
         key_hosts: tuple[str, ...] = (),
     ) -> None:
         self.host = urlsplit(base_url).netloc
-        self.policy = Policy(self.host, connection, concurrency, credentials.clean)
+        self.policy = Policy(
+            self.host,
+            connection,
+            concurrency,
+            credentials.clean,
+        )
         self.credentials = credentials
         self.pool = open_client(connection, concurrency, credentials)
         self._base = base_url.rstrip("/")
@@ -236,7 +249,12 @@ class HTTPClient:
             Rejected: the address belongs neither to the endpoint nor to `key_hosts`.
         """
         if where.startswith("/"):
-            return respond(self.pool, method, f"{self._base}{where}", **request)
+            return respond(
+                self.pool,
+                method,
+                f"{self._base}{where}",
+                **request,
+            )
         why = why_not_followed(where, self._base, self._key_hosts)
         if why:
             raise Rejected(f"{self.host} {why}, because the key would go there")
@@ -310,7 +328,11 @@ def object_of(response: httpx2.Response) -> dict[str, Any]:
         charset = response.encoding if response.charset_encoding else None
         content = parse_body(response.content, charset)
     except (ValueError, RecursionError) as error:  # nested too deep
-        raise Fault.of_response(response.status_code, {}, response.content) from error
+        raise Fault.of_response(
+            response.status_code,
+            {},
+            response.content,
+        ) from error
     if not isinstance(content, dict):
         raise Fault("the answer is not a JSON object", response.status_code)
     return content

@@ -190,14 +190,7 @@ class Host(Generator, ABC, Generic[Config]):
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Draw new images of the request's one prompt. Errors: see `Policy.call_one_of`."""
-        return self._ask(
-            request,
-            ImageCall(
-                _prompt(request),
-                request.seeds,
-                job=request.job,
-            ),
-        )
+        return self._ask(request, ImageCall(_prompt(request), request.seeds, job=request.job))
 
     def variation_api(self, request: VariationRequest) -> Answer:
         """Vary each parent, from its copy at the drawn size if that is kept.
@@ -212,16 +205,7 @@ class Host(Generator, ABC, Generic[Config]):
         prompt, degree = self._ladder.tell(
             request.degree, _prompt(request), int(request.seeds[0] >> 8)
         )
-        return self._ask(
-            request,
-            ImageCall(
-                prompt,
-                request.seeds,
-                parents,
-                degree,
-                request.job,
-            ),
-        )
+        return self._ask(request, ImageCall(prompt, request.seeds, parents, degree, request.job))
 
     @property
     def _client(self) -> HTTPClient:
@@ -264,7 +248,11 @@ class Host(Generator, ABC, Generic[Config]):
         why = why_not_followed(url, base, hosts)
         if why:
             return Failed(f"the host {why}{' (`result_hosts` names others)' if hosts else ''}")
-        return self._rule.fetch(url, lambda: self._client.read(url), call.images)
+        return self._rule.fetch(
+            url,
+            lambda: self._client.read(url),
+            call.images,
+        )
 
     def _outcome(self, call: ImageCall) -> Outcome[Received]:
         """Make a call under the policy."""
@@ -337,7 +325,11 @@ class Endpoints:
 
     def _ask(self, place: _Place, path: str, request: dict[str, Any]) -> httpx2.Response:
         try:
-            return place.client.ask("POST" if request else "GET", path, **request)
+            return place.client.ask(
+                "POST" if request else "GET",
+                path,
+                **request,
+            )
         except Fault as fault:
             if fault.heals or fault.rejects:  # of another server it may be taken
                 place.rests_until = time.monotonic() + (REST if fault.wait is None else fault.wait)

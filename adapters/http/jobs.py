@@ -107,7 +107,11 @@ def wait_for_job(
 
     is_old = bool(note.job)
     if is_old:
-        log.info("%s: waiting for the job %s, which is noted", policy.name, note.job)
+        log.info(
+            "%s: waiting for the job %s, which is noted",
+            policy.name,
+            note.job,
+        )
     else:
         start()
     pause = poll

@@ -327,7 +327,11 @@ class Policy:
                 quota …).
             Unavailable: the server was away, or throttled, for longer than the patience.
         """
-        tenacity = import_library("tenacity", "http", "Calling an endpoint")
+        tenacity = import_library(
+            "tenacity",
+            "http",
+            "Calling an endpoint",
+        )
         request = _Request(self._breaker.answers, is_patient)
         # Tenacity only repeats: whether and when is decided here, as it depends on all workers.
         retrying = tenacity.Retrying(

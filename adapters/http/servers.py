@@ -203,13 +203,7 @@ def look_at(
                 connection = connection.model_copy(update={"key_env": default})
             credentials = Credentials(connection)
             with closing(open_client(connection, 1, credentials)) as client:
-                for finding in _findings(
-                    address.rstrip("/"),
-                    client,
-                    settings,
-                    ours,
-                    recognise,
-                ):
+                for finding in _findings(address.rstrip("/"), client, settings, ours, recognise):
                     yield Finding(finding.state, credentials.clean(finding.what), finding.remedy)
         except (PEError, Fault) as error:  # the key is not there, the certificate cannot be used, …
             yield Finding("problem", f"endpoint {address}: {error}")
@@ -245,11 +239,7 @@ def _findings(
     if isinstance(own, dict) and "vary" in own:
         yield from _compare(own, settings, ours)
     elif ours and entries:
-        yield Finding(
-            "problem",
-            "the server is none of `pe serve`",
-            "name its kind under api.kind",
-        )
+        yield Finding("problem", "the server is none of `pe serve`", "name its kind under api.kind")
     if recognise:
         yield from _recognise(list(_profiles(root, entries, client)), settings)
     try:
@@ -278,11 +268,7 @@ def _recognise(profiles: list[Profile], settings: Mapping[str, Any]) -> Iterator
         remedy = ""
         if settings.get("server") != its.server:
             remedy = f"write `server: {its.server}` in the recipe"
-        yield Finding(
-            "ok",
-            f"{its.title}, by `kind: {its.api}`: {_heeds(its)}",
-            remedy,
-        )
+        yield Finding("ok", f"{its.title}, by `kind: {its.api}`: {_heeds(its)}", remedy)
     if not profiles:
         remedy = "" if "server" in settings else "write `server: null` in the recipe"
         words = "the server is not known: it gets one parent a request and the degree in words"
@@ -302,20 +288,12 @@ def _compare(own: Mapping[str, Any], settings: Mapping[str, Any], ours: bool) ->
     size = settings.get("size")
     shape = own.get("shape")
     if ours and own.get("prompts") and not prompts:
-        yield Finding(
-            "problem",
-            "the model takes prompts, and the recipe has none",
-            "give prompts",
-        )
+        yield Finding("problem", "the model takes prompts, and the recipe has none", "give prompts")
     if not own.get("prompts") and prompts:
         remedy = "use `kind: diffusion_server`"
         if ours:
             remedy = "remove `prompts`, or name `classes: {label: class}`"
-        yield Finding(
-            "problem",
-            "the model takes no prompts, and the recipe has some",
-            remedy,
-        )
+        yield Finding("problem", "the model takes no prompts, and the recipe has some", remedy)
     if not own.get("guidance", True) and guidance not in (None, 1):
         words = f"the model has no guidance, and the recipe sets {guidance}"
         yield Finding("problem", words, "remove `guidance`")

@@ -229,13 +229,7 @@ class Prompted(Concurrent, Pictures):
     def ladder(self) -> Ladder:
         """Wordings and fields that tell the endpoint a degree of variation."""
         return Ladder.of(
-            getattr(
-                self,
-                "wordings",
-                None,
-            ),
-            self.exact_field,
-            exact=self.exact_field is not None,
+            getattr(self, "wordings", None), self.exact_field, exact=self.exact_field is not None
         )
 
     @property
@@ -269,4 +263,8 @@ class Worded(Prompted):
     @property
     def ladder(self) -> Ladder:
         """Wordings and fields that tell the endpoint a degree of variation."""
-        return Ladder.of(self.wordings, self.degree_field, self.degree_exact)
+        return Ladder.of(
+            self.wordings,
+            self.degree_field,
+            self.degree_exact,
+        )
