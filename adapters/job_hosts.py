@@ -204,14 +204,14 @@ class ModelHost(JobHost[Config]):
         if counts:
             fields[counts[0]] = len(call.seeds)
         elif config.n > 1:
-            raise Rejected(f"{model} has no input for the number of images: set `n` to 1.")
+            raise Rejected(f"{model} has no input for the number of images. Set `n` to 1.")
         size = sides(config.size)
         if size.keys() <= inputs.keys():
             fields |= size
         elif "image_size" in inputs:
             fields["image_size"] = size
         elif not call.parents:  # an edit keeps its parent's size
-            words = "has no input for a size: leave it out, or set the model's own in `inputs`"
+            words = "has no input for a size. Remove `size`, or set the model's own in `inputs`"
             raise Rejected(f"{model} {words}.")
         if call.parents:
             schema = inputs[image]

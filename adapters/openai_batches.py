@@ -144,8 +144,8 @@ class Batches:
             if fault.status not in (404, 405, 501):
                 raise
             raise Rejected(
-                f"{self._host} has no Batch API (POST /files brought {self._clean(str(fault))}): "
-                "leave out `batch`, or name an endpoint that has one.",
+                f"{self._host} has no Batch API (POST /files brought {self._clean(str(fault))}). "
+                "Remove `batch`, or name an endpoint that has one.",
                 fault.status,
             ) from None
 

@@ -167,11 +167,11 @@ class FromPool(Generator):
         Raise APIError if they carry none, or a place outside the pool.
         """
         if "pool" not in conditions:
-            raise APIError("The samples carry no 'pool': a pool varies only what it drew itself.")
+            raise APIError("The samples carry no 'pool'. A pool varies only what it drew itself.")
         places = conditions["pool"].astype(np.int64)
         if places.size and not 0 <= places.min() <= places.max() < len(self):
             raise APIError(
-                f"A sample's place lies outside the pool of {len(self)}: give the pool it was "
+                f"A sample's place lies outside the pool of {len(self)}. Give the pool it was "
                 "drawn from."
             )
         return places

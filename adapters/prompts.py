@@ -55,7 +55,7 @@ class Prompts:
             return cls(_list_of(setting, name), name)
         if not setting:
             raise RecipeError(
-                f"{name} is empty: give a text, a list of texts, or either for each label."
+                f"{name} is empty. Give a text, a list of texts, or either for each label."
             )
         return cls(
             {str(label): _list_of(texts, f"{name}.{label}") for label, texts in setting.items()},
@@ -137,7 +137,7 @@ class Ladder:
     def __post_init__(self) -> None:
         if self.exact and self.field is None:
             raise RecipeError(
-                "degree_exact: true says that the server heeds degree_field: name that field."
+                "`degree_exact: true` says that the server heeds `degree_field`. Name that field."
             )
 
     @classmethod
@@ -203,7 +203,7 @@ def prompts_of(conditions: Conditions, count: int) -> npt.NDArray[np.str_]:
 def _list_of(texts: Texts, where: str) -> list[str]:
     texts = [texts] if isinstance(texts, str) else list(texts)
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise RecipeError(f"{where} holds an empty text: give at least one that says something.")
+        raise RecipeError(f"{where} holds an empty text. Give at least one that says something.")
     return texts
 
 
@@ -240,9 +240,7 @@ class Classes:
         """
         if self.count is None:
             if choices is not None:
-                raise RecipeError(
-                    f"classes is given, but the model '{self.model}' has none: leave it out."
-                )
+                raise RecipeError(f"The model '{self.model}' has no classes. Remove `classes`.")
             return None
         classes: dict[str, Sequence[int]] = dict.fromkeys(labels, range(self.count))
         for label in classes if choices is not None else ():
@@ -287,5 +285,5 @@ def _choices_of(label: str, choices: Mapping[str, Choices]) -> Sequence[int | st
     choice = choices[label]
     classes = choice if isinstance(choice, list) else [choice]
     if not classes:
-        raise RecipeError(f"classes.{label} is empty: name at least one class.")
+        raise RecipeError(f"classes.{label} is empty. Name at least one class.")
     return classes

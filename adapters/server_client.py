@@ -385,7 +385,7 @@ def _classes_of(response: httpx2.Response) -> Classes:
     try:
         model = data[0]["pe"]
         if model["prompts"]:
-            raise RecipeError(f"The model '{model['name']}' takes prompts: give them.")
+            raise RecipeError(f"The model '{model['name']}' takes prompts. Set `prompts`.")
         return Classes(
             str(model["name"]),
             model["class_count"],

@@ -97,7 +97,7 @@ def open_client(
         )
     except (ImportError, ValueError, httpx2.InvalidURL):  # whose words may hold a proxy's password
         raise RecipeError(
-            "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names no proxy that can be used: write "
+            "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names no proxy that can be used. Write "
             "http://host:port, or install the package socksio for socks5://host:port."
         ) from None
 
@@ -144,7 +144,7 @@ def _trusted_authorities() -> ssl.SSLContext:
     except OSError as error:  # ssl.SSLError is one
         raise RecipeError(
             "SSL_CERT_FILE, SSL_CERT_DIR: no certificates can be read "
-            f"({error.strerror or error}): name a file of certificates in PEM format, or a folder "
+            f"({error.strerror or error}). Name a file of certificates in PEM format, or a folder "
             "of them, or unset the variable."
         ) from error
 
@@ -163,7 +163,7 @@ def _load_certificate(tls: ssl.SSLContext, certificate: Path, key: Path | None) 
     except OSError as error:  # ssl.SSLError is one
         raise RecipeError(
             f"client_cert: {certificate} with the key of {key or certificate} cannot be used "
-            f"({error.strerror or error}): name PEM files that belong together, the key without a "
+            f"({error.strerror or error}). Name PEM files that belong together, the key without a "
             "password."
         ) from error
 

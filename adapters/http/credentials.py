@@ -147,7 +147,7 @@ class Credentials:
             if ":" not in pair:
                 raise RecipeError(
                     f"basic_auth_env: the environment variable {config.basic_auth_env} has no "
-                    "colon: export user:password in it."
+                    "colon. Export user:password in it."
                 )
             self.hide(pair, pair.partition(":")[2])
             key = f"Basic {base64.b64encode(pair.encode()).decode()}"
@@ -174,7 +174,7 @@ def value_of(setting: str, variable: str) -> str:
     value = os.environ.get(variable, "").strip()
     if not value:
         raise RecipeError(
-            f"{setting}: the environment variable {variable} is not set: export your key in it."
+            f"{setting}: the environment variable {variable} is not set. Export your key in it."
         )
     return _sendable(value, f"{setting}: the environment variable {variable}")
 
@@ -184,7 +184,7 @@ def _of_file(path: Path) -> str:
         key = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", "it is no text")
-        raise RecipeError(f"key_file: {path} cannot be read ({why}): put the key in it.") from None
+        raise RecipeError(f"key_file: {path} cannot be read ({why}). Put the key in it.") from None
     return _sendable(key, f"key_file: {path}")
 
 
@@ -200,16 +200,16 @@ def _of_command(command: list[str]) -> str:
         )
     except (OSError, ValueError) as error:
         raise RecipeError(
-            f"{name} cannot be run ({error}): name a program and its arguments."
+            f"{name} cannot be run ({error}). Name a program and its arguments."
         ) from error
     except subprocess.TimeoutExpired:
         raise RecipeError(
-            f"{name} gave no key within {LONGEST_COMMAND:g} s: try it in a terminal."
+            f"{name} gave no key within {LONGEST_COMMAND:g} s. Try it in a terminal."
         ) from None
     if result.returncode:
         words = one_line(result.stderr.decode("utf-8", "replace")) or "without a word"
         raise RecipeError(
-            f"{name} ended with status {result.returncode} ({words}): try it in a terminal."
+            f"{name} ended with status {result.returncode} ({words}). Try it in a terminal."
         )
     return _sendable(result.stdout.decode("utf-8", "replace").strip(), f"{name}: what it printed")
 

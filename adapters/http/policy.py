@@ -417,7 +417,7 @@ class Policy:
             return failed
         if fault.bad_certificate:
             raise Rejected(
-                f"{self.name} is not trusted ({fault}): name its authority's file in "
+                f"{self.name} is not trusted ({fault}). Name its authority's file in "
                 "SSL_CERT_FILE, or give the address that its certificate is for."
             ) from None
         if not fault.heals:

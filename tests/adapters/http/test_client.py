@@ -110,7 +110,7 @@ def test_the_authorities_of_the_environment_are_trusted(
         monkeypatch.setenv(variable, str(tmp_path))
     elif variable:
         monkeypatch.setenv(variable, str(certificate[0]))
-    refused = "self-signed certificate.*name its authority's file in SSL_CERT_FILE"
+    refused = "self-signed certificate.*Name its authority's file in SSL_CERT_FILE"
     expected = pytest.raises(Rejected, match=refused) if variable is None else nullcontext()
     with expected:
         assert len(asked(serve(SDServer(None), **by_tls(certificate))).samples) == 1
