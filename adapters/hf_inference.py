@@ -177,12 +177,7 @@ class HFInference(Host[HFSettings]):
         except httpx2.HTTPError as error:
             # The hub's own library is asked where a provider has the model, and raises these.
             response: httpx2.Response = error.response  # type: ignore[attr-defined]
-            content = response.content
-            raise Fault.of_response(
-                response.status_code,
-                response.headers,
-                content,
-            ) from error
+            raise Fault.of(response) from error
         except UnidentifiedImageError as error:
             raise Fault("the answer is no image", 200) from error
 

@@ -361,11 +361,7 @@ class Stability(Host[StabilitySettings]):
     def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
         """Return the image, or Refused if the image was blurred."""
         if not answer.headers.get("content-type", "").startswith("image/"):
-            raise Fault.of_response(
-                answer.status_code,
-                {},
-                answer.content[:4096],
-            )
+            raise Fault.of(answer)
         if answer.headers.get("finish-reason") == "CONTENT_FILTERED":
             words = "the image was blurred for its content (CONTENT_FILTERED), and billed"
             return [Refused(words)], None

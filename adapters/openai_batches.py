@@ -202,11 +202,7 @@ class Batches:
             )
             return []
         if b'"custom_id"' not in response.content:  # a gateway's page, say
-            raise Fault.of_response(
-                response.status_code,
-                {},
-                response.content[:4096],
-            )
+            raise Fault.of(response)
         lines = map(_parse, response.content.splitlines())
         return [line for line in lines if isinstance(line, dict)]
 

@@ -236,8 +236,8 @@ class HTTPClient:
         self.pool = open_client(connection, concurrency, credentials)
         self._base = base_url.rstrip("/")
         self._key_hosts = key_hosts
-        self._image_pool = OnFirstUse(lambda: open_client(connection, concurrency))
-        self.close = finalize(self, _close, self.pool, self._image_pool)
+        self._images = open_client(connection, concurrency)
+        self.close = finalize(self, _close, self.pool, self._images)
 
     def ask(self, method: str, where: str, **request: Any) -> httpx2.Response:
         """Make a request and return the response.
@@ -274,13 +274,12 @@ class HTTPClient:
 
         Raise Fault as `ask` does.
         """
-        return respond(self._image_pool.get(), "GET", url)
+        return respond(self._images, "GET", url)
 
 
-def _close(pool: httpx2.Client, image_pool: OnFirstUse[httpx2.Client]) -> None:
-    pool.close()
-    if image_pool.value is not None:
-        image_pool.value.close()
+def _close(*pools: httpx2.Client) -> None:
+    for pool in pools:
+        pool.close()
 
 
 def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> httpx2.Response:
@@ -312,11 +311,7 @@ def fault_of(response: httpx2.Response) -> Fault | None:
         where = response.headers.get("location", "").split("?")[0]
         words = f"it redirects to {where!r}: name that address in the recipe if you trust it"
         return Fault(words, response.status_code)
-    return Fault.of_response(
-        response.status_code,
-        response.headers,
-        response.content,
-    )
+    return Fault.of(response)
 
 
 def object_of(response: httpx2.Response) -> dict[str, Any]:
@@ -328,11 +323,7 @@ def object_of(response: httpx2.Response) -> dict[str, Any]:
         charset = response.encoding if response.charset_encoding else None
         content = parse_body(response.content, charset)
     except (ValueError, RecursionError) as error:  # nested too deep
-        raise Fault.of_response(
-            response.status_code,
-            {},
-            response.content,
-        ) from error
+        raise Fault.of(response) from error
     if not isinstance(content, dict):
         raise Fault("the answer is not a JSON object", response.status_code)
     return content

@@ -99,11 +99,7 @@ class Credentials:
                 if credentials._header is None or response.status_code not in (401, 403):
                     return
                 response.read()
-                fault = Fault.of_response(
-                    response.status_code,
-                    response.headers,
-                    response.content,
-                )
+                fault = Fault.of(response)
                 if credentials.renew(fault, key):
                     credentials.sign(request)
                     yield request

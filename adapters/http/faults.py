@@ -11,9 +11,12 @@ import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pe.errors import APIError
+
+if TYPE_CHECKING:
+    import httpx2
 
 LONGEST = 300
 """Most characters of a server's words that a message keeps."""
@@ -93,8 +96,13 @@ class Fault(Exception):
         self._in_answer = False
 
     @classmethod
-    def of_response(cls, status: int, headers: Mapping[str, str], body: str | bytes) -> Fault:
+    def of(cls, response: httpx2.Response) -> Fault:
         """Make a fault of a response that has an error status or is of the wrong kind."""
+        return cls.of_response(response.status_code, response.headers, response.content)
+
+    @classmethod
+    def of_response(cls, status: int, headers: Mapping[str, str], body: str | bytes) -> Fault:
+        """Make a fault of the parts of such a response."""
         if isinstance(body, bytes):
             body = body[:LOOKED_AT].decode("utf-8", "replace")
         words, code = body_words(body[:LOOKED_AT])
