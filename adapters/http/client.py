@@ -336,7 +336,7 @@ def parse_body(content: bytes, charset: str | None = None) -> Any:
 
     Whole numbers of more than LONGEST_NUMBER digits become None.
     """
-    encoding = json.detect_encoding(content)
+    encoding: str = json.detect_encoding(content)
     if charset and encoding == "utf-8":
         encoding = charset
     return json.loads(

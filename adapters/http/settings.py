@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 import yaml
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from adapters.prompts import Ladder, Texts, TextsByLabel
 from pe.data.decoding import Channels, Resize
@@ -70,18 +70,12 @@ Scalar = str | int | float | bool
 Seconds = Annotated[float, Field(gt=0)]
 
 
-def _check_sides(size: tuple[int, int]) -> tuple[int, int]:
-    if not all(1 <= side <= 8192 for side in size):
-        raise ValueError("each side has 1 to 8192 pixels")
-    return size
-
-
+Side = Annotated[int, Field(ge=1, le=8192)]
 Size = Annotated[
-    tuple[int, int],
+    tuple[Side, Side],
     BeforeValidator(
-        lambda size: (size, size) if isinstance(size, int) else size, int | tuple[int, int]
+        lambda size: (size, size) if isinstance(size, int) else size, Side | tuple[Side, Side]
     ),
-    AfterValidator(_check_sides),
 ]
 """(height, width) in pixels; a recipe may give one number for both."""
 

@@ -162,7 +162,7 @@ def test_tokens_are_counted_by_kind_as_far_as_the_server_tells_them_apart(told, 
         ({"prompts": {"dog": "a dog"}}, "there is none for the label 'cat'"),
         ({"wordings": {0.5: "a"}}, "the last must be 1"),
         ({"degree_exact": True}, "heeds `degree_field`. Name that field"),
-        ({"image_size": 0}, "each side has 1 to 8192 pixels"),
+        ({"image_size": 0}, "image_size.0 must be at least 1"),
     ],
 )
 def test_settings_out_of_range_are_one_sentence(settings, sentence):
