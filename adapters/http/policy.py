@@ -81,9 +81,11 @@ class ConcurrencyLimiter:
         Yield the number of reductions so far, for `throttle`.
         """
         with self._condition:
-            while self._pause_ends > time.monotonic() or self._inside >= self.width:
-                self._condition.wait(_until_check(self._pause_ends - time.monotonic()))
+            rest = self._pause_ends - time.monotonic()
+            while rest > 0 or self._inside >= self.width:
+                self._condition.wait(_until_check(rest))
                 check_stop()
+                rest = self._pause_ends - time.monotonic()
             self._inside += 1
             since = self._reductions
         try:
