@@ -177,7 +177,8 @@ class Chat(Generator):
             settings,
             "Chat",
         )
-        self._asking, self._answers = Asking.of(config), TextAnswers(config)
+        self._asking = Asking.of(config)
+        self._answers = TextAnswers(config)
         self._clients = OnFirstUse(self._open)
         expected = config.expected_tokens
         tokens = None if expected is None else Usage(0, **expected.model_dump())
@@ -205,17 +206,14 @@ class Chat(Generator):
         The degree is put in words.
         """
         config = self._config
-        workers = workers_for(self._config.concurrency)
-        if config.batch is not None:
-            return Capabilities(
-                config.batch, workers, "nothing", "wording", deterministic=False, one_by_one=True
-            )
+        in_batches = config.batch is not None
         return Capabilities(
-            config.n,
-            workers,
-            "parent",
+            config.batch or config.n,
+            workers_for(config.concurrency),
+            "nothing" if in_batches else "parent",
             "wording",
             deterministic=False,
+            one_by_one=in_batches,
         )
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:

@@ -39,17 +39,13 @@ class MakesRows(Generator, ABC):
     """
 
     info = PluginInfo(modality="table", hosts=())
+    capabilities = Capabilities(max_chunk=4096)
 
     def _declare(
         self, columns: Mapping[str, Column | Mapping[str, Any]], constraints: Sequence[Declared]
     ) -> None:
         self._columns = Columns(columns)
         self._constraints = Constraints(self._columns, constraints)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """At most 4,096 rows in a request, of any labels."""
-        return Capabilities(max_chunk=4096)
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Make new rows, each value drawn for itself.

@@ -158,8 +158,8 @@ def _load_certificate(tls: ssl.SSLContext, certificate: Path, key: Path | None) 
         tls.load_cert_chain(
             certificate,
             key,
-            password="",
-        )  # never ask a terminal
+            password="",  # never ask a terminal
+        )
     except OSError as error:  # ssl.SSLError is one
         raise RecipeError(
             f"client_cert: {certificate} with the key of {key or certificate} cannot be used "
