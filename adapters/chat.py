@@ -283,7 +283,7 @@ class Chat(Generator):
     ) -> Answer:
         """Return a batch's answers.
 
-        APIError if they cannot be had now: the run stops, so that none is paid twice.
+        Raise APIError if they cannot be had now: the run stops, so that none is paid twice.
         """
         endpoint, batches = self._clients.get()
         job = request.job

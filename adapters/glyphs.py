@@ -265,7 +265,7 @@ class Glyphs(Generator):
     def random_api(self, request: RandomRequest) -> Answer:
         """Draw an image per item, parameters at random in their ranges.
 
-        RecipeError if no font draws a label's text.
+        Raise RecipeError if no font draws a label's text.
         """
         return self._new(request.labels, request.seeds, None, 1.0)
 

@@ -105,8 +105,6 @@ class HFInference(Host[HFSettings]):
 
     One image per request.
 
-    One image per request.
-
     An endpoint of one's own is asked without the hub's client, which would ask the hub what to
     write in its User-Agent.
     """

@@ -225,7 +225,7 @@ class ModelHost(JobHost[Config]):
 def _inputs_in(name: str, document: Any, schema: Any) -> Inputs:
     """Return the inputs in a schema, following `$ref` into the OpenAPI `document`.
 
-    Fault if there is no `prompt`.
+    Raise Fault if there is no `prompt`.
     """
     for _ in range(DEEPEST):
         reference = value_at(schema, "$ref")

@@ -241,7 +241,7 @@ def part_of(request: Request, items: Items) -> Request:
 def together(parts: Sequence[tuple[Items, Answer]]) -> Answer:
     """Return one answer from the answers to parts of a request, each with its items.
 
-    ContractError if shapes differ.
+    Raise ContractError if shapes differ.
     """
     missing: dict[int, Refused | Failed] = {}
     usage = NOTHING

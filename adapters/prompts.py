@@ -91,7 +91,7 @@ class Prompts:
     def draw(self, labels: Sequence[str], seeds: Seeds, shares: Shares | None = None) -> Conditions:
         """Draw a prompt for each item by its seed alone, evenly or by `shares`.
 
-        RecipeError if a label has none.
+        Raise RecipeError if a label has none.
         """
         numbers = uniforms(seeds, "share")
         prompts = []
@@ -227,7 +227,7 @@ class Classes:
     ) -> Int64Array | None:
         """Draw the class of each item by the item's seed alone, int64 (n,).
 
-        None if the model takes no classes.
+        Return None if the model takes no classes.
 
         Args:
             labels: the items' labels.

@@ -229,7 +229,7 @@ class Outcome(Generic[Result]):
     def miss(self) -> Refused | Failed | None:
         """The fault as `Refused` or `Failed`, for every item of the request.
 
-        None if there is no fault.
+        It is None without a fault.
         """
         if self.fault is None:
             return None
