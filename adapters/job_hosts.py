@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from adapters.http import (
-    Credentials,
     Fault,
     ImageCall,
     OnFirstUse,
@@ -85,6 +84,7 @@ class BFL(JobHost[BFLSettings]):
     Settings = BFLSettings
     job_field = "polling_url"
     key_hosts = result_hosts = ("bfl.ai",)
+    key_header = "x-key"
     starter = hosted_starter(
         "model: flux-2-pro\t# the last part of the model's address",
         "key_env: BFL_API_KEY\t# the environment variable that holds the key",
@@ -119,9 +119,6 @@ class BFL(JobHost[BFLSettings]):
     def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
         """Return the image that `result.sample` names."""
         return [self._image(call, value_at(answer, "result", "sample"))], None
-
-    def _credentials(self) -> Credentials:
-        return Credentials(self._config, header="x-key")
 
 
 # Hosts of many models, each of which describes its own inputs, under names of its own.
@@ -277,6 +274,7 @@ class Fal(ModelHost[FalSettings]):
     Settings = FalSettings
     job_field = "response_url"
     key_hosts = ("fal.run",)
+    key_scheme = "Key"
     result_hosts = ("fal.media",)
     starter = hosted_starter(
         "model: fal-ai/flux/dev\t# the endpoint's id",
@@ -321,9 +319,6 @@ class Fal(ModelHost[FalSettings]):
             Refused("has_nsfw_concepts") if flag else self._image(call, value_at(image, "url"))
             for image, flag in zip(images, flags, strict=False)
         ], None
-
-    def _credentials(self) -> Credentials:
-        return Credentials(self._config, scheme="Key")
 
     def _describe(self, name: str) -> Inputs:
         where = f"{self._config.description_url}?endpoint_id={name}"

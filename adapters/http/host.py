@@ -107,12 +107,16 @@ class Host(Generator, ABC, Generic[Config]):
             for one image.
         key_hosts: names of further hosts that are asked with the key, at addresses that the
             endpoint names.
+        key_header: the header that holds the key.
+        key_scheme: the word before the key in the header Authorization.
     """
 
     Settings: type[Config]
     shares: ClassVar[Literal["condition", "parent"]] = "condition"
     batch: ClassVar[str] = ""
     key_hosts: ClassVar[tuple[str, ...]] = ()
+    key_header: ClassVar[str] = "Authorization"
+    key_scheme: ClassVar[str] = "Bearer"
     info = PluginInfo(
         machine_settings=tuple(Concurrent.model_fields), code_settings=("key_command",)
     )
@@ -220,7 +224,7 @@ class Host(Generator, ABC, Generic[Config]):
         return self._config.fixed_size
 
     def _credentials(self) -> Credentials:
-        return Credentials(self._config)
+        return Credentials(self._config, header=self.key_header, scheme=self.key_scheme)
 
     def _open(self) -> HTTPClient:
         config = self._config

@@ -126,7 +126,7 @@ class Connection(Settings):
         return self.key_file is not None or self.key_command is not None
 
     @model_validator(mode="after")
-    def _check_one_key(self) -> Self:
+    def _check_connection(self) -> Self:
         # A class may have a default of `key_env`, which any other way to bring a key replaces.
         keys = ("key_env", "key_file", "key_command", "basic_auth_env")
         stated = self.model_dump(
@@ -139,10 +139,6 @@ class Connection(Settings):
             raise RecipeError(f"{names} are set, but an endpoint takes only one of them.")
         if self.client_key is not None and self.client_cert is None:
             raise RecipeError("`client_key` needs `client_cert`. Name the certificate's file, too.")
-        return self
-
-    @model_validator(mode="after")
-    def _check_addresses(self) -> Self:
         for name in ("base_url", "url"):
             urls = getattr(self, name, None)
             for url in urls if isinstance(urls, list) else [urls or ""]:
