@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from adapters.members import Items, Member, OfSeveral, Request, cut, look_at_each, part_of, together
-from adapters.prompts import PROMPT
+from adapters.members import Items, Member, OfSeveral, Request, cut, part_of, together
+from adapters.prompts import PROMPT, Prompts
 from adapters.public_files import paths_of
 from adapters.text_prompts import strings_of
 from pe.data.images import Images
@@ -21,7 +22,6 @@ from pe.plugins.protocols import (
     Answer,
     Capabilities,
     Failed,
-    Finding,
     JobNote,
     PluginInfo,
     RandomRequest,
@@ -31,8 +31,8 @@ from pe.plugins.protocols import (
     VariationRequest,
 )
 from pe.plugins.registry import load, require
-from pe.plugins.settings import Settings, fields_of, read_settings
-from pe.plugins.specs import PartSpec, settings_of
+from pe.plugins.settings import fields_of
+from pe.plugins.specs import PartSpec, plugin, settings_of
 
 PLACE = "{caption}"
 """Place of the caption in a prompt of `draw`."""
@@ -43,20 +43,25 @@ NOTED = 64
 
 @dataclass
 class CaptionNote:
-    """Captions that wait to be drawn, in the note of the request's job, so that a killed run pays
-    for them once.
+    """Captions that wait to be drawn, noted in the request's job.
+
+    A run that is killed pays for them only once.
     """
 
     job: JobNote  # the note of the request's job
     # for each part of the request, its items and the captions that were written for them
-    parts: list[tuple[Items, Answer]] = field(default_factory=list)
-    drawing: str = ""  # the job of the drawing, as its host names it; empty: none was noted
+    parts: list[tuple[Items, Answer]]
+    drawing: str  # the job of the drawing, as its host names it; empty: none was noted
 
     @classmethod
     def of(cls, job: JobNote) -> CaptionNote:
-        """Read the captions that an earlier process noted. None if it noted nothing."""
+        """Read the captions that an earlier process noted, if it noted any."""
         note: dict[str, Any] = json.loads(job.job) if job.job else {"parts": [], "drawing": ""}
-        return cls(job, [_from_plain(part) for part in note["parts"]], note["drawing"])
+        return cls(
+            job,
+            [_from_plain(part) for part in note["parts"]],
+            note["drawing"],
+        )
 
     def add(self, items: Items, captions: Answer) -> None:
         """Note captions. They are durable when this returns."""
@@ -74,20 +79,15 @@ class CaptionNote:
         self._write()
 
     def _write(self) -> None:
-        self.job.write(
-            json.dumps(
-                {"parts": [_to_plain(*part) for part in self.parts], "drawing": self.drawing}
-            )
-        )
+        parts = [_to_plain(*part) for part in self.parts]
+        self.job.write(json.dumps({"parts": parts, "drawing": self.drawing}))
 
 
 def _to_plain(items: Items, captions: Answer) -> dict[str, Any]:
-    texts = captions.samples
-    assert isinstance(texts, Texts)
     return {
         "items": items.tolist(),
-        "texts": texts.strings,
-        "longest": texts.shape[0],
+        "texts": strings_of(captions.samples),
+        "longest": captions.samples.shape[0],
         "conditions": {
             name: [column.dtype.str, column.tolist()]
             for name, column in captions.conditions.items()
@@ -98,66 +98,57 @@ def _to_plain(items: Items, captions: Answer) -> dict[str, Any]:
 
 
 def _from_plain(plain: Mapping[str, Any]) -> tuple[Items, Answer]:
-    kinds = {each.__name__: each for each in (Refused, Failed)}
+    kinds = {"Refused": Refused, "Failed": Failed}
+    columns = {name: np.array(rows, dtype) for name, (dtype, rows) in plain["conditions"].items()}
     captions = Answer(
         Texts.of(plain["texts"], plain["longest"]),
-        Conditions(
-            {name: np.array(rows, dtype) for name, (dtype, rows) in plain["conditions"].items()}
-        ),
+        Conditions(columns),
         {i: kinds[kind](**fields) for i, kind, fields in plain["missing"]},
         Usage(*plain["usage"]),
     )
     return np.array(plain["items"]), captions
 
 
-class CaptionThenDrawSettings(Settings):
-    """Settings of `caption_then_draw`.
-
-    Attributes:
-        captions: a generator of texts (`chat`, `causal_lm`, `masked_lm` or `public_texts`), written
-            as under `api`; a `price` in it is for captions alone.
-        draw: a generator that draws images from prompts, written as `captions` is. `{caption}` in
-            its `prompts` becomes the caption; without `prompts` the caption alone is the prompt.
-    """
-
-    captions: PartSpec
-    draw: PartSpec
-
-
+@plugin
 class CaptionThenDraw(OfSeveral):
-    """For image models that draw well from a prompt, but vary images badly: captions evolve, and
-    are drawn.
+    """For image models that draw well but vary images badly: captions evolve, and are drawn.
 
     RANDOM_API writes a caption and draws it; VARIATION_API varies the parent's caption and draws
     that anew.
-
-    `captions` is a generator of texts, `draw` one that draws images from prompts, each written as
-    under `api`. In the `prompts` of `draw`, which may be left out, `{caption}` becomes the caption.
 
     Samples carry their caption as the condition `caption`, and the conditions of the generator of
     captions as `captions.prompt` and so on. Degree 0 is the parent itself and makes no call.
     Captions that wait for their drawing are noted, so that a run that is killed does not pay for
     them again.
 
-    Args:
-        settings: see `CaptionThenDrawSettings`.
+    Attributes:
+        captions: a generator of texts (`chat`, `causal_lm`, `masked_lm` or `public_texts`), written
+            as under `api`; a `price` in it is for captions alone.
+        draw: a generator that draws images from prompts, written as `captions` is. `{caption}` in
+            its `prompts` becomes the caption; without `prompts` the caption alone is the prompt.
 
     Raises:
         RecipeError: a setting is wrong, or a generator cannot do its part.
     """
 
-    Settings = CaptionThenDrawSettings
+    kind = "caption_then_draw"
     info = PluginInfo()
 
-    def __init__(self, **settings: Any) -> None:
-        config = read_settings(CaptionThenDrawSettings, settings, "caption_then_draw")
-        if config.captions.settings.get("batch") is not None:
+    captions: PartSpec
+    draw: PartSpec
+
+    def __post_init__(self) -> None:
+        if self.captions.settings.get("batch") is not None:
             raise RecipeError(
-                "captions.batch is given, and a batch of captions cannot be noted beside their "
-                "drawings, so that a run that is killed would pay for it again: leave it out."
+                "`captions.batch` cannot be used here: if the run were killed, a batch of captions "
+                "would be paid for twice. Remove it."
             )
-        self._captions = _member("captions", config.captions, config.captions.settings, Texts.noun)
-        self._draw = _member("draw", config.draw, _drawer_settings(config.draw), Images.noun)
+        self._captions = self._member(
+            "captions",
+            self.captions,
+            Texts.noun,
+        )
+        self._draw = self._member("draw", self.draw, Images.noun)
         self._members = (self._captions, self._draw)
         captions = self._captions.info
         self.info = replace(
@@ -173,6 +164,46 @@ class CaptionThenDraw(OfSeveral):
             tokens=self._tokens(),
             degrees=captions.degrees,
         )
+
+    def _member(self, key: str, spec: PartSpec, noun: str) -> Member:
+        """Construct the generator under `key`.
+
+        Raise RecipeError unless it makes `noun`, texts or images.
+        """
+        member = Member.of(
+            key,
+            spec,
+            f"{key}: {spec.kind}",
+            self.settings_of(key, spec),
+        )
+        its = modality(member.info.modality).noun
+        if its != noun:
+            raise RecipeError(f"{key}: {spec.kind} makes {its}. Name one that makes {noun}.")
+        return member
+
+    @classmethod
+    def settings_of(cls, key: str, spec: PartSpec) -> dict[str, Any]:
+        """Return the settings of a member.
+
+        If `draw` has no prompts, the caption alone is the prompt.
+        """
+        if key == "captions":
+            return spec.settings
+        require("pe.adapters", spec.kind)
+        if "prompts" not in fields_of(settings_of(load("pe.adapters", spec.kind))):
+            raise RecipeError(
+                f"draw: {spec.kind} draws from no prompts. Name a text-to-image generator."
+            )
+        settings = {"prompts": PLACE} | spec.settings
+        prompts = Prompts.of(settings["prompts"]).texts
+        lists = prompts.values() if isinstance(prompts, Mapping) else [prompts]
+        for text in chain.from_iterable(lists):
+            if PLACE not in text:
+                raise RecipeError(
+                    f"draw.prompts: '{text}' has no {PLACE}. Say where the caption stands, or "
+                    "remove `draw.prompts`."
+                )
+        return settings
 
     @property
     def capabilities(self) -> Capabilities:
@@ -191,13 +222,13 @@ class CaptionThenDraw(OfSeveral):
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Write a new caption for each item, and draw it."""
-        return self._answer(
-            request, replace(request, conditions=self._captions.own(request.conditions))
-        )
+        own = self._captions.own(request.conditions)
+        return self._answer(request, replace(request, conditions=own))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent's caption, and draw that; at degree 0 return the parents, without a
-        call.
+        """Vary each parent's caption, and draw the result.
+
+        Degree 0 returns the parents without a call.
 
         Raises:
             APIError: the parents carry no captions, or captions that the pool of public texts no
@@ -207,9 +238,9 @@ class CaptionThenDraw(OfSeveral):
             return Answer(request.samples, usage=Usage(0))
         if CAPTION not in request.conditions:
             raise APIError(
-                "The parents carry no captions: caption_then_draw varies only what it drew."
+                "The parents carry no captions. `caption_then_draw` varies only what it drew."
             )
-        texts = [str(text) for text in request.conditions[CAPTION]]
+        texts = request.conditions[CAPTION].tolist()
         captions = Texts.of(texts, max(len(text.encode()) for text in texts) or 1)
         for_captions = replace(
             request, samples=captions, conditions=self._captions.own(request.conditions)
@@ -218,9 +249,7 @@ class CaptionThenDraw(OfSeveral):
         return self._answer(request, for_captions)
 
     def _check_pool(self, request: VariationRequest) -> None:
-        """Raise APIError if the pool of public texts no longer holds the parents' captions at their
-        places.
-        """
+        """Raise APIError if the pool of public texts has changed since the parents were made."""
         pool = self._captions.api
         places = paths_of([pool])
         if not places:
@@ -229,7 +258,7 @@ class CaptionThenDraw(OfSeveral):
         if not np.array_equal(parents.array, request.samples.array):
             words = ", ".join(map(str, places))
             raise APIError(
-                f"{words} holds other captions than when the run began: restore it, or start a new "
+                f"{words} holds other captions than when the run began. Restore it, or start a new "
                 "run."
             )
 
@@ -241,19 +270,23 @@ class CaptionThenDraw(OfSeveral):
         texts = np.array(strings_of(captions.samples), dtype=np.str_)
         conditions = Conditions({**self._captions.with_prefix(captions.conditions), CAPTION: texts})
         if not drawable:
-            return Answer(
-                Images.stack([], self.info.shape or (1, 1, 1)), conditions, captions.missing, usage
-            )
+            nothing = Images.stack([], self.info.shape or (1, 1, 1))
+            return Answer(nothing, conditions, captions.missing, usage)
         labels = tuple(request.labels[i] for i in drawable)
         seeds = mix(request.seeds[drawable])  # others than the captions'
-        prompts = [
-            str(prompt).replace(PLACE, caption)
-            for prompt, caption in zip(
-                self._draw.api.draw_conditions(labels, seeds)[PROMPT], texts.tolist(), strict=True
-            )
+        prompts = self._draw.api.draw_conditions(labels, seeds)[PROMPT].tolist()
+        filled = [
+            prompt.replace(PLACE, caption)
+            for prompt, caption in zip(prompts, texts.tolist(), strict=True)
         ]
+        for_images = Conditions({PROMPT: np.array(filled, np.str_)})
         images = self._draw.ask(
-            RandomRequest(labels, seeds, Conditions({PROMPT: np.array(prompts, np.str_)}), job)
+            RandomRequest(
+                labels,
+                seeds,
+                for_images,
+                job,
+            )
         )
         missing = {**captions.missing, **{drawable[i]: miss for i, miss in images.missing.items()}}
         good = [i for i in range(len(drawable)) if i not in images.missing]
@@ -262,20 +295,17 @@ class CaptionThenDraw(OfSeveral):
         )
 
     def _write(self, request: Request) -> tuple[Answer, JobNote]:
-        """Return the captions, noted ones and new ones, and the note for the job that draws
-        them.
+        """Write the captions that are not noted yet.
+
+        Return all captions, and the note for the job that draws them.
         """
         can = self._captions.api.capabilities
-        note = (
-            None if can.deterministic else CaptionNote.of(request.job)
-        )  # equal ones can be asked for again
+        # Captions of a deterministic generator need no note: equal ones can be asked for again.
+        note = None if can.deterministic else CaptionNote.of(request.job)
         parts = [] if note is None else note.parts
-        noted_items = {int(item) for items, _ in parts for item in items}
-        for items in cut(
-            request,
-            np.array([i for i in range(len(request)) if i not in noted_items], np.int64),
-            can,
-        ):
+        noted = [items for items, _ in parts]
+        rest = np.setdiff1d(np.arange(len(request)), np.concatenate([*noted, np.array([], int)]))
+        for items in cut(request, rest, can):
             answer = self._captions.ask(part_of(request, items))
             if note is None:
                 parts.append((items, answer))
@@ -288,9 +318,9 @@ class CaptionThenDraw(OfSeveral):
         return self._captions.with_prefix(self._captions.api.draw_conditions(labels, seeds))
 
     def _tokens(self) -> Usage | None:
-        """Return the tokens billed for a sample.
+        """Return the tokens billed for a sample, or None if they are not known.
 
-        None: not known. Members without host or billed tokens add none.
+        Members without host or billed tokens add none.
         """
         has_price = any(not member.price.free for member in self._members)
         tokens = Usage(0)
@@ -309,62 +339,9 @@ class CaptionThenDraw(OfSeveral):
         """
         if degree == 0:
             return "the parent itself"
-        return (
-            "the caption: "
-            f"{self._captions.api.describe_degree(degree, iteration) or 'varied by it'}; drawn anew"
-        )
+        words = self._captions.api.describe_degree(degree, iteration)
+        return f"the caption: {words or 'varied by it'}; drawn anew"
 
     def describe_answers(self) -> str:
         """Return what the generator of captions tells of its answers."""
         return self._captions.api.describe_answers()
-
-    @classmethod
-    def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
-        """See `Generator.look`: at the endpoint of each part that has one."""
-        config = read_settings(CaptionThenDrawSettings, settings, "caption_then_draw")
-        specs = [
-            (config.captions, config.captions.settings),
-            (config.draw, _drawer_settings(config.draw)),
-        ]
-        yield from look_at_each("caption_then_draw", specs)
-
-
-def _member(name: str, spec: PartSpec, settings: dict[str, Any], noun: str) -> Member:
-    """Construct a generator that a recipe names; raise RecipeError unless it makes `noun`, texts or
-    images.
-    """
-    member = Member.of(name, spec, f"{name}: {spec.kind}", settings)
-    its = modality(member.info.modality).noun
-    if its != noun:
-        raise RecipeError(f"{name}: {spec.kind} makes {its}: name one that makes {noun}.")
-    return member
-
-
-def _drawer_settings(spec: PartSpec) -> dict[str, Any]:
-    """Return the settings of `draw` as given; where they have no prompts, the caption alone is the
-    prompt.
-    """
-    require("pe.adapters", spec.kind)
-    if "prompts" not in fields_of(settings_of(load("pe.adapters", spec.kind))):
-        raise RecipeError(
-            f"draw: {spec.kind} draws from no prompts: name a text-to-image generator."
-        )
-    settings = {"prompts": PLACE} | spec.settings
-    for text in _texts(settings["prompts"]):
-        if PLACE not in text:
-            raise RecipeError(
-                f"draw.prompts: '{text}' has no {PLACE}: say where the caption stands, or omit "
-                "prompts."
-            )
-    return settings
-
-
-def _texts(setting: Any) -> list[str]:
-    """Return the texts of a setting, which holds one, a list, or either for each label."""
-    if isinstance(setting, dict):
-        setting = list(setting.values())
-    return (
-        [text for each in setting for text in _texts(each)]
-        if isinstance(setting, list)
-        else [str(setting)]
-    )

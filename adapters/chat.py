@@ -1,5 +1,6 @@
-"""Any endpoint that speaks OpenAI's chat completions: OpenAI, Azure, vLLM, Ollama, llama.cpp,
-LiteLLM and others.
+"""Any endpoint that speaks OpenAI's chat completions.
+
+OpenAI, Azure, vLLM, Ollama, llama.cpp, LiteLLM and others do.
 
 RANDOM_API sends a public prompt; VARIATION_API sends a synthetic text with blanks to fill in, or to
 be paraphrased.
@@ -15,7 +16,17 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from adapters.http import Concurrent, Fault, OnFirstUse, Seconds, non_null, object_of, workers_for
+from adapters.http import (
+    Concurrent,
+    Fault,
+    OnFirstUse,
+    Seconds,
+    entries_at,
+    non_null,
+    object_of,
+    value_at,
+    workers_for,
+)
 from adapters.http.credentials import check_key
 from adapters.http.faults import one_line
 from adapters.http.jobs import Ended, for_free
@@ -42,9 +53,10 @@ from pe.plugins.protocols import (
 )
 from pe.plugins.settings import Count, Settings, read_settings
 
-_TEXT_PARTS = ("text", "output_text")
+_TEXT_PARTS = ("text", "output_text", "", None)
+"""Types of the parts of an answer that are text."""
 _NO_TEXT = re.compile("[\udc80-\udcff]")
-"""Matches bytes that `read_json` could not decode, which it leaves as lone surrogates."""
+"""Matches bytes that `parse_body` could not decode, which it leaves as lone surrogates."""
 
 
 class ExpectedTokens(Settings):
@@ -94,9 +106,7 @@ class ChatSettings(OpenAIConnection, Concurrent, Written):
     @model_validator(mode="before")
     @classmethod
     def _send_no_key_elsewhere(cls, value: Any) -> Any:
-        """Leave out the default key where the recipe names a host that is neither OpenAI's nor
-        Azure's.
-        """
+        """Leave out the default key for hosts other than OpenAI's and Azure's."""
         elsewhere = isinstance(value, dict) and value.get("base_url")
         if elsewhere and "key_env" not in value and server_by_address(str(elsewhere)) is None:
             return {**value, "key_env": None}
@@ -106,19 +116,17 @@ class ChatSettings(OpenAIConnection, Concurrent, Written):
     def _check_requests(self) -> Self:
         if self.n > 1 and self.variation == "fill_in":
             raise RecipeError(
-                f"n is {self.n}, and by variation: fill_in each text has blanks of its own, and so "
-                "a request of its own: take n: 1, or variation: paraphrase."
+                f"`n` is {self.n}, but with `variation: fill_in` each text has blanks of its own, "
+                "and so a request of its own. Set `n: 1`, or `variation: paraphrase`."
             )
         if self.batch is not None and self.n > 1:
             raise RecipeError(
-                f"n is {self.n}, and batch is given: a batch asks for each text by itself: take n: "
-                "1."
+                f"`n` is {self.n}, but a batch asks for each text by itself. Set `n: 1`."
             )
         if self.batch is not None and self.azure_api_version is not None:
             raise RecipeError(
-                "batch is given with azure_api_version: Azure takes batches by its v1 API, so name "
-                "that as base_url (https://RESOURCE.openai.azure.com/openai/v1), without "
-                "azure_api_version."
+                "`batch` needs Azure's v1 API. Name it as `base_url` "
+                "(https://RESOURCE.openai.azure.com/openai/v1), and remove `azure_api_version`."
             )
         return self
 
@@ -164,23 +172,32 @@ class Chat(Generator):
     )
 
     def __init__(self, **settings: Any) -> None:
-        self._config = config = read_settings(self.Settings, settings, "Chat")
-        self._asking, self._answers = Asking.of(config), TextAnswers(config)
-        self._clients = OnFirstUse(self._open)
-        self._host = urlsplit(config.url).netloc
-        tokens = (
-            None
-            if config.expected_tokens is None
-            else Usage(0, **config.expected_tokens.model_dump())
+        self._config = config = read_settings(
+            self.Settings,
+            settings,
+            "Chat",
         )
+        self._asking = Asking.of(config)
+        self._answers = TextAnswers(config)
+        self._clients = OnFirstUse(self._open)
+        expected = config.expected_tokens
+        tokens = None if expected is None else Usage(0, **expected.model_dump())
         self.info = replace(
-            self.info, hosts=(self._host,), by_label=self._asking.prompts.by_label, tokens=tokens
+            self.info,
+            hosts=(urlsplit(config.url).netloc,),
+            by_label=self._asking.prompts.by_label,
+            tokens=tokens,
         )
 
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
         """See `Generator.look`."""
-        return look_at(cls.Settings, settings, address_of(settings), recognise=False)
+        return look_at(
+            cls.Settings,
+            settings,
+            address_of(settings),
+            recognise=False,
+        )
 
     @property
     def capabilities(self) -> Capabilities:
@@ -189,19 +206,22 @@ class Chat(Generator):
         The degree is put in words.
         """
         config = self._config
-        workers = workers_for(self._config.concurrency)
-        if config.batch is not None:
-            return Capabilities(
-                config.batch, workers, "nothing", "wording", deterministic=False, one_by_one=True
-            )
-        return Capabilities(config.n, workers, "parent", "wording", deterministic=False)
+        in_batches = config.batch is not None
+        return Capabilities(
+            config.batch or config.n,
+            workers_for(config.concurrency),
+            "nothing" if in_batches else "parent",
+            "wording",
+            deterministic=False,
+            one_by_one=in_batches,
+        )
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
         return self._asking.describe(degree)
 
     def describe_wait(self) -> str:
-        """Return the reason why requests wait now. Empty if there is none."""
+        """Return the reason why requests wait now, or an empty text."""
         endpoint = self._clients.value
         return "" if endpoint is None else endpoint[0].policy.wait or endpoint[1].wait
 
@@ -229,8 +249,9 @@ class Chat(Generator):
         return self._ask(request, self._asking.for_new(request))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary the request's one parent, or in a batch each parent; at degree 0 return the parents,
-        without a call.
+        """Vary the request's one parent, or each parent of a batch.
+
+        Degree 0 returns the parents without a call.
         """
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
@@ -248,15 +269,13 @@ class Chat(Generator):
             request.job.check_stop,
         )
         texts, tokens = outcome.result or ([], Usage(0))
-        lacking = outcome.miss or Failed(
-            f"the endpoint sent {len(texts)} texts where {count} were asked for"
-        )
-        outcomes = [*texts[:count], *[lacking] * (count - len(texts))]
+        outcomes = outcome.fill(texts, count, "texts")
+        usage = Usage(outcome.calls, len(texts)) + tokens
         return answer_of(
             outcomes,
             self._config.longest,
             request.conditions,
-            Usage(outcome.calls, len(texts)) + tokens,
+            usage,
         )
 
     def _ask_by_batch(
@@ -264,12 +283,12 @@ class Chat(Generator):
     ) -> Answer:
         """Return a batch's answers.
 
-        APIError if they cannot be had now: the run stops, so that none is paid twice.
+        Raise APIError if they cannot be had now: the run stops, so that none is paid twice.
         """
-        (endpoint, batches), job = self._clients.get(), request.job
-        bodies = [
-            self._body(prompt, seed) for prompt, seed in zip(prompts, request.seeds, strict=True)
-        ]
+        endpoint, batches = self._clients.get()
+        job = request.job
+        bodies = list(map(self._body, prompts, request.seeds))
+        # No look at a batch costs anything, so a fault of one never uses up the items.
         try:
             outcome = endpoint.policy.call(
                 lambda: for_free(lambda: batches.finish(bodies, job)),
@@ -278,12 +297,13 @@ class Chat(Generator):
             )
         except Ended as ended:
             raise APIError(
-                f"{self._host}: {ended}: resume the run, which then submits it again."
+                f"{endpoint.host}: {ended}. Resume the run, which then submits it again."
             ) from None
         if outcome.result is None:
             batch = f"its batch {job.job}" if job.job else "a batch"
             raise APIError(
-                f"{self._host} gives no answers to {batch} ({outcome.fault}): resume the run later."
+                f"{endpoint.host} gives no answers to {batch} ({outcome.fault}). Resume the run "
+                "later."
             )
         texts = {
             i: self._text_of_line(line) for i, line in outcome.result.items() if i < len(bodies)
@@ -291,7 +311,12 @@ class Chat(Generator):
         lacking = Failed(f"the batch {job.job} holds no answer to the request")
         outcomes = [texts[i][0] if i in texts else lacking for i in range(len(bodies))]
         usage = sum((tokens for _, tokens in texts.values()), Usage(job.calls))
-        return answer_of(outcomes, self._config.longest, request.conditions, usage)
+        return answer_of(
+            outcomes,
+            self._config.longest,
+            request.conditions,
+            usage,
+        )
 
     def _text_of_line(self, line: Line) -> tuple[Outcome, Usage]:
         """Return the outcome of one request of a batch, and the cost of that request."""
@@ -300,13 +325,12 @@ class Chat(Generator):
                 raise line
             texts, tokens = self._read(line)
         except Fault as fault:
-            failure = Failed(
-                str(fault), fault.heals or fault.whole or fault.rejects, rejected=fault.rejects
-            )
-            return Refused(fault.words) if fault.refusal else failure, Usage(0)
-        return texts[0] if texts else Failed("the endpoint sent no text"), Usage(
-            0, len(texts)
-        ) + tokens
+            if fault.refusal:
+                return Refused(fault.words), Usage(0)
+            is_own = fault.heals or fault.whole or fault.rejects
+            return Failed(str(fault), is_own, rejected=fault.rejects), Usage(0)
+        text = texts[0] if texts else Failed("the endpoint sent no text")
+        return text, Usage(0, len(texts)) + tokens
 
     def _body(self, prompt: str, seed: Any, count: int = 1) -> dict[str, Any]:
         """Return the JSON body of a request for `count` texts."""
@@ -330,31 +354,27 @@ class Chat(Generator):
         return [self._text(choice, is_full) for choice in choices], usage
 
     def _text(self, choice: Any, is_full: bool) -> Outcome:
-        """Return the text of a choice, or the reason why there is none.
+        """Return the text of a choice, or the reason why it has none.
 
-        `is_full` is true if the answer has all the tokens that it may have: some servers say `stop`
+        `is_full` is true if the answer has all the tokens that it may have. Some servers say `stop`
         even then.
         """
-        message = choice.get("message") if isinstance(choice, dict) else None
+        message = value_at(choice, "message")
         if not isinstance(message, dict):
             return Failed(
                 f"the endpoint sent {type(choice).__name__} without a message in place of a text"
             )
         reason = choice.get("finish_reason")
         content = message.get("content")
-        extra = message.get(
-            "provider_specific_fields"
-        )  # by LiteLLM's proxy (1.106.2): all that it has no place for
-        if refusal := message.get("refusal") or (
-            extra.get("refusal") if isinstance(extra, dict) else None
-        ):
+        # LiteLLM's proxy (1.106.2) puts there all that it has no place for.
+        extra = message.get("provider_specific_fields")
+        parts = entries_at(message, "content")  # as some servers send it, with thoughts
+        refusals = [value_at(one, "refusal") for one in (message, extra, *parts)]
+        for refusal in filter(None, refusals):
             return Refused(one_line(str(refusal)))
-        if isinstance(content, list):  # parts, as some servers send them: of thoughts, too
-            parts = [part for part in content if isinstance(part, dict)]
-            if refusal := next((part["refusal"] for part in parts if part.get("refusal")), None):
-                return Refused(one_line(str(refusal)))
-            parts = [part for part in parts if (part.get("type") or "text") in _TEXT_PARTS]
-            content = "".join(str(part.get("text") or "") for part in parts)
+        if isinstance(content, list):
+            kept = [part for part in parts if value_at(part, "type") in _TEXT_PARTS]
+            content = "".join(str(value_at(part, "text") or "") for part in kept)
         if content is not None and not isinstance(content, str):
             return Failed(f"the endpoint sent {type(content).__name__} in place of a text")
         if content is not None and _NO_TEXT.search(content):
@@ -363,7 +383,7 @@ class Chat(Generator):
 
     def _open(self) -> tuple[OpenAIEndpoint, Batches]:
         endpoint = OpenAIEndpoint(self._config, self._config.concurrency)
-        return endpoint, Batches(endpoint, "/v1/chat/completions", self._config.poll)
+        return endpoint, Batches(endpoint, self._config.poll)
 
 
 def bill(usage: Any) -> Usage:
@@ -371,15 +391,11 @@ def bill(usage: Any) -> Usage:
 
     Tokens of thoughts count as text that the model wrote.
     """
-
-    def count(key: str) -> int:
-        return count_of(usage.get(key) if isinstance(usage, dict) else None)
-
-    text_in = count("prompt_tokens")
-    text_out = count("completion_tokens")
+    text_in = count_of(value_at(usage, "prompt_tokens"))
+    text_out = count_of(value_at(usage, "completion_tokens"))
     return Usage(
         calls=0,
-        tokens=max(count("total_tokens"), text_in + text_out),
+        tokens=max(count_of(value_at(usage, "total_tokens")), text_in + text_out),
         text_in=text_in,
         text_out=text_out,
     )

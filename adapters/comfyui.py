@@ -1,5 +1,6 @@
-"""ComfyUI: workflows of the user's own, in which a request fills in the prompt, the seed, the
-parent and the degree.
+"""ComfyUI: workflows of your own, which a request fills in.
+
+A request sets the prompt, the seed, the parent and the degree.
 
 Read from ComfyUI's server.py and execution.py, version 0.3.64 (commit a125cd8, October 2025), and
 its master of 2026 (server.py at 002c3fb, comfy_execution/jobs.py at 172be43): POST /prompt takes an
@@ -48,9 +49,7 @@ def _check_place(place: str) -> str:
 Place = Annotated[str, AfterValidator(_check_place)]
 Places = Annotated[
     list[Place],
-    BeforeValidator(
-        lambda config: config if isinstance(config, list) else [config], str | list[str]
-    ),
+    BeforeValidator(lambda one: one if isinstance(one, list) else [one], str | list[str]),
 ]
 """One or several places for a value, each NODE.INPUT: a node's id in the workflow's file, and the
 name of an input."""
@@ -130,12 +129,12 @@ class ComfyUISettings(ByJobs):
         for name, flow in (("random", self.random), ("variations", self.variations)):
             if self.batch > 1 and flow.batch is None:
                 raise RecipeError(
-                    f"batch is {self.batch}, and {name}.batch names no place that takes it: name "
-                    "one."
+                    f"`batch` is {self.batch}, which needs `{name}.batch`. Name the place that "
+                    "takes the number of images."
                 )
             if self.size is not None and not (flow.width and flow.height):
                 raise RecipeError(
-                    f"size is given, and {name} has no places for width and height: name them."
+                    f"`size` needs `{name}.width` and `{name}.height`. Name their places."
                 )
         return self
 
@@ -154,15 +153,16 @@ class ComfyUI(JobHost[ComfyUISettings]):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        config = self._config
         self._flows = {
-            name: _read_workflow(getattr(config, name), name) for name in ("random", "variations")
+            name: _read_workflow(getattr(self._config, name), name)
+            for name in ("random", "variations")
         }
 
     def request(self, call: ImageCall) -> Sending:
         """Return the POST to /prompt, after uploading a parent and noting the job's id."""
         config = self._config
         name = "variations" if call.parents else "random"
+        # All values, also those for which this workflow names no place.
         height, width = config.size or config.image_size
         values: dict[str, Scalar] = {
             "prompt": call.prompt,
@@ -184,10 +184,8 @@ class ComfyUI(JobHost[ComfyUISettings]):
 
     def job_status(self, job: str) -> JobStatus:
         """Return the state of a job, by the server's history and queue."""
-        for once_more in (
-            True,
-            False,
-        ):  # a job leaves the queue for the history between two requests
+        # Twice: a job may leave the queue for the history between two requests.
+        for once_more in (True, False):
             entry = object_of(self._client.ask("GET", f"/history/{job}")).get(job)
             if isinstance(entry, dict):
                 return _check_end(entry)
@@ -198,17 +196,17 @@ class ComfyUI(JobHost[ComfyUISettings]):
         return "unknown"
 
     def cancel(self, job: str) -> None:
-        """Take the job out of the queue; not by /interrupt, which on old servers stops whatever job
-        is at work.
+        """Take the job out of the queue.
+
+        Never interrupts a job: on old servers /interrupt stops whatever job is at work.
         """
         self._client.ask("POST", "/queue", json={"delete": [job]})
 
     def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
         """Fetch the images that the workflow saved."""
         flow = self._config.variations if call.parents else self._config.random
-        return [
-            self._picture(call, image) for image in _images(answer.get("outputs"), flow.output)
-        ], None
+        images = _images(answer.get("outputs"), flow.output)
+        return [self._picture(call, image) for image in images], None
 
     def _submit(self, call: ImageCall) -> None:
         path, request = self.request(call)
@@ -224,7 +222,14 @@ class ComfyUI(JobHost[ComfyUISettings]):
         name = f"private-evolution-{sha256(parent).hexdigest()[:32]}.png"
         files = {"image": (name, parent, "image/png")}
         fields = {"overwrite": "true", "type": "input"}
-        answer = object_of(self._client.ask("POST", "/upload/image", files=files, data=fields))
+        answer = object_of(
+            self._client.ask(
+                "POST",
+                "/upload/image",
+                files=files,
+                data=fields,
+            )
+        )
         if not isinstance(answer.get("name"), str):
             raise Fault.of_object(answer, "the server does not name the image that was uploaded")
         return "/".join(part for part in (answer.get("subfolder"), answer["name"]) if part)
@@ -238,38 +243,35 @@ class ComfyUI(JobHost[ComfyUISettings]):
 
 
 def _check_end(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the history of a job; raise Ended if the job ended without a result."""
+    """Return the history of a job.
+
+    Raise Ended if the job ended without a result.
+    """
     if value_at(entry, "status", "status_str") != "error":
         return entry
     messages = entries_at(entry, "status", "messages")
-    events = [message for message in messages if isinstance(message, list) and len(message) == 2]
-    if any(event == "execution_interrupted" for event, _ in events):
+    pairs = [message for message in messages if isinstance(message, list) and len(message) == 2]
+    events = {str(event): data for event, data in pairs}
+    if "execution_interrupted" in events:
         raise Ended("the job was cancelled at the server")
-    error = next(
-        (data for event, data in events if event == "execution_error" and isinstance(data, dict)),
-        {},
-    )
-    raise Ended(
-        f"{error.get('node_type', 'the workflow')} failed: "
-        f"{error.get('exception_message', 'without a word')}"
-    )
+    error = events.get("execution_error")
+    node = value_at(error, "node_type") or "the workflow"
+    raise Ended(f"{node} failed: {value_at(error, 'exception_message') or 'without a word'}")
 
 
 def _images(outputs: Any, node: str | int | None) -> list[Any]:
-    """Return the images of `node`; for None, of the one node that saves images: Ended if not
-    exactly one does.
+    """Return the images of a node.
+
+    Without `node`, take the one node that saves images. Raise Ended if not exactly one does.
     """
     if node is not None:
         return entries_at(outputs, str(node), "images")
-    by_node = {
-        name: entries_at(outputs, name, "images")
-        for name in (outputs if isinstance(outputs, dict) else ())
-    }
-    results = {
-        name: images
-        for name, images in by_node.items()
-        if any(value_at(image, "type") == "output" for image in images)
-    }
+    results = {}
+    for name in outputs if isinstance(outputs, dict) else ():
+        images = entries_at(outputs, name, "images")
+        # Previews have another type: they are not saved.
+        if any(value_at(image, "type") == "output" for image in images):
+            results[name] = images
     if len(results) != 1:
         nodes = f"nodes {', '.join(sorted(results))} do" if results else "none does"
         raise Ended(
@@ -280,25 +282,26 @@ def _images(outputs: Any, node: str | int | None) -> list[Any]:
 
 
 def _read_workflow(flow: Workflow, name: str) -> dict[str, Any]:
-    """Read a workflow's file; raise RecipeError if it holds no workflow, or lacks a place that the
-    settings name.
+    """Read a workflow's file.
+
+    Raise RecipeError if it holds no workflow, or lacks a place that the settings name.
     """
     try:
         workflow = json.loads(flow.file.read_text(encoding="utf-8"))
     except OSError as error:
         raise RecipeError(
-            f"{name}.file: {flow.file} cannot be read ({error.strerror}): name a workflow."
+            f"{name}.file: {flow.file} cannot be read ({error.strerror}). Name a workflow."
         ) from None
     except (ValueError, RecursionError) as error:
         raise RecipeError(
-            f"{name}.file: {flow.file} is no JSON ({error}): export the workflow again."
+            f"{name}.file: {flow.file} is no JSON ({error}). Export the workflow again."
         ) from None
     if not isinstance(workflow, dict) or not all(
         isinstance(node, dict) and isinstance(node.get("inputs"), dict) and "class_type" in node
         for node in workflow.values()
     ):
         raise RecipeError(
-            f"{name}.file: {flow.file} is no workflow in API format: export it as such (Export "
+            f"{name}.file: {flow.file} is no workflow in API format. Export it as such (Export "
             "(API))."
         )
     for value, place in _places(flow):
@@ -311,13 +314,13 @@ def _read_workflow(flow: Workflow, name: str) -> dict[str, Any]:
             )
         if isinstance(inputs[key], list):
             raise RecipeError(
-                f"{name}.{value}: {place} is connected to another node: name an input of that."
+                f"{name}.{value}: {place} is connected to another node. Name an input of that."
             )
     return workflow
 
 
 def _places(flow: Workflow) -> Iterator[tuple[str, str]]:
     """Yield the name of each value that the workflow takes, with each place that takes it."""
-    for value in type(flow).model_fields:
-        if value not in ("file", "output"):
-            yield from ((value, place) for place in getattr(flow, value) or ())
+    places = flow.model_dump(exclude={"file", "output"}, exclude_none=True)
+    for value, each in places.items():
+        yield from ((value, place) for place in each)

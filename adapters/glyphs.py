@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
-from pydantic import Field
+from pydantic import AfterValidator, Field, FiniteFloat
 from scipy import ndimage
 from scipy.special import ndtr, ndtri
 
@@ -42,6 +41,16 @@ from pe.plugins.protocols import (
 )
 from pe.plugins.specs import plugin
 
+
+def _check_order(limits: tuple[float, float]) -> tuple[float, float]:
+    if limits[0] > limits[1]:
+        raise ValueError("it must be a range, [low, high]")
+    return limits
+
+
+Range = Annotated[tuple[FiniteFloat, FiniteFloat], AfterValidator(_check_order)]
+Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+PositiveRange = Annotated[tuple[Above0, Above0], AfterValidator(_check_order)]
 Fonts = Literal["matplotlib"] | Path
 Indices = Int64Array
 
@@ -68,34 +77,39 @@ class Templates(NamedTuple):
 
 
 def find_fonts(where: Fonts) -> dict[str, Path]:
-    """Find the .ttf and .otf files of a folder and those below it, or those that matplotlib
-    installs: name → file.
+    """Find fonts: name → file.
+
+    Take the .ttf and .otf files of a folder and its subfolders, or those that matplotlib installs.
 
     Raises:
         MissingDependency: `matplotlib` is asked for and not installed.
         RecipeError: there is no such folder, or it holds no font.
     """
     if where == "matplotlib":
-        matplotlib = import_library("matplotlib", "demo", "Drawing with its fonts")
+        matplotlib = import_library(
+            "matplotlib",
+            "demo",
+            "Drawing with its fonts",
+        )
         folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     else:
-        folder = Path(where)
+        folder = where
         if not folder.is_dir():
             raise RecipeError(
-                f"fonts: there is no folder '{where}': name a folder of .ttf or .otf files, or "
-                "'matplotlib'."
+                f"fonts: there is no folder '{where}'. Name a folder of .ttf or .otf files, or "
+                "`matplotlib`."
             )
     files = {
         path.stem: path for path in folder.rglob("*") if path.suffix.lower() in (".ttf", ".otf")
     }
     if not files:
         raise RecipeError(
-            f"fonts: the folder '{where}' holds no .ttf or .otf file: name one that does."
+            f"fonts: the folder '{where}' holds no .ttf or .otf file. Name one that does."
         )
     return dict(sorted(files.items()))
 
 
-@lru_cache(maxsize=2048)  # 16 kB each
+@lru_cache(maxsize=2**14)  # 16 kB each
 def rasterise(path: Path, text: str) -> tuple[Float32Array, float, float]:
     """Draw `text` in the font of a file. Return its field, stem and hair (see `Templates`)."""
     side = SIDE * OVERSAMPLING
@@ -105,9 +119,8 @@ def rasterise(path: Path, text: str) -> tuple[Float32Array, float, float]:
     font = ImageFont.truetype(path, max(1.0, glyph * glyph / max(right - left, bottom - top)))
     left, top, right, bottom = font.getbbox(text)
     canvas = Image.new("L", (side, side), 0)
-    ImageDraw.Draw(canvas).text(
-        ((side - left - right) / 2, (side - top - bottom) / 2), text, fill=255, font=font
-    )
+    corner = ((side - left - right) / 2, (side - top - bottom) / 2)
+    ImageDraw.Draw(canvas).text(corner, text, fill=255, font=font)
     ink = np.asarray(canvas) >= 128
     inside = ndimage.distance_transform_edt(ink)
     outside = ndimage.distance_transform_edt(~ink)
@@ -118,8 +131,9 @@ def rasterise(path: Path, text: str) -> tuple[Float32Array, float, float]:
 
 
 def _stroke(inside: Float64Array, ink: BoolArray) -> tuple[float, float]:
-    """Return half the width of typical and of thin strokes: the median and 10 % quantile of depth
-    on middle lines.
+    """Return half the width of typical strokes and of thin strokes.
+
+    They are the median and the 10 % quantile of depth on middle lines.
     """
     rows, columns = np.gradient(inside * GLYPH * OVERSAMPLING)
     depths = inside[ink & (rows**2 + columns**2 < 0.25)]
@@ -127,76 +141,6 @@ def _stroke(inside: Float64Array, ink: BoolArray) -> tuple[float, float]:
         depths = inside[ink] if ink.any() else np.array([0.5 / GLYPH])
     stem, hair = np.quantile(depths, [0.5, 0.1])
     return float(stem), float(hair)
-
-
-class Pen:
-    """Draws texts from their templates: scaled, turned, slanted, warped, with strokes of any width.
-
-    It always draws BLOCK images at a time, so that every image is computed by the same machine
-    instructions.
-
-    Args:
-        size: pixels of an image's side.
-        low: float32 (8,): the least value of each parameter of SHAPE.
-        high: float32 (8,): the greatest value of each parameter.
-        warp: typical elastic displacement, as a fraction of the side.
-    """
-
-    def __init__(self, size: int, low: Float32Array, high: Float32Array, warp: float) -> None:
-        self._size = size
-        self._low = low
-        self._high = high
-        self._warp = warp
-        self._basis = _spline_basis(size)
-
-    def draw(self, scores: Float32Array, rows: Indices, templates: Templates) -> UInt8Array:
-        """Draw exactly BLOCK images, white on black: uint8, BLOCK×size×size."""
-        uniform = ndtr(scores[:, : len(SHAPE)])
-        shape = self._low + (self._high - self._low) * uniform
-        scale, width, height, rotation, slant, right, down, stroke = shape.T
-        # Where each pixel's ink comes from: p = (place − shift − warp), then unrotate, unslant,
-        # unstretch.
-        x, y = self._bend(scores[:, len(SHAPE) :], right, down)
-        cosine = np.cos(np.radians(rotation))
-        sine = np.sin(np.radians(rotation))
-        wide = GLYPH / (scale * width)
-        tall = GLYPH / (scale * height)
-        u = _mix(x, wide * (cosine - slant * sine), y, wide * (sine + slant * cosine))
-        v = _mix(x, -tall * sine, y, tall * cosine)
-        depth = _bilinear(templates.fields, rows, u, v)
-        # A stroke of another width is another level of the field; its thin parts never vanish.
-        level = np.maximum(
-            stroke / (2 * scale) - templates.stems[rows], -0.8 * templates.hairs[rows]
-        )
-        sharpness = (
-            scale * np.sqrt(width * height) * np.float32(self._size)
-        )  # pixels per unit of depth
-        depth += level[:, None, None]
-        depth *= (255 * sharpness)[:, None, None]
-        depth += np.float32(128.0)
-        return np.clip(depth, 0, 255, out=depth).astype(np.uint8)
-
-    def _bend(
-        self, scores: Float32Array, right: Float32Array, down: Float32Array
-    ) -> tuple[Float32Array, Float32Array]:
-        """Return each pixel's x and y, shifted and warped, float32 BLOCK×size×size each.
-
-        The image spans −½…½.
-        """
-        control = scores.reshape(BLOCK, 2, GRID, GRID) * np.float32(self._warp)
-        places = ((np.arange(self._size) + 0.5) / self._size - 0.5).astype(np.float32)
-        across = np.zeros((BLOCK, 2, GRID, self._size), dtype=np.float32)
-        for k in range(GRID):
-            across += control[:, :, :, k, None] * self._basis[k]
-        across[:, 0] += (places - right[:, None])[:, None, :]  # the basis sums to 1 over the rows
-        places_by_axis = []
-        for axis in range(2):
-            total = np.zeros((BLOCK, self._size, self._size), dtype=np.float32)
-            for k in range(GRID):
-                total += across[:, axis, k, None, :] * self._basis[k][:, None]
-            places_by_axis.append(total)
-        places_by_axis[1] += (places - down[:, None])[:, :, None]
-        return places_by_axis[0], places_by_axis[1]
 
 
 def _mix(x: Float32Array, a: Float32Array, y: Float32Array, b: Float32Array) -> Float32Array:
@@ -210,13 +154,16 @@ def _mix(x: Float32Array, a: Float32Array, y: Float32Array, b: Float32Array) -> 
 def _bilinear(
     fields: Float32Array, rows: Indices, u: Float32Array, v: Float32Array
 ) -> Float32Array:
-    """Interpolate the fields `rows` at the places (u right, v down), in pixels of a template and
+    """Interpolate fields between their pixels.
+
+    Image i takes the field `rows[i]` at the places (u right, v down), in pixels of a template and
     clamped to it.
     """
     np.clip(u, 0, SIDE - 1.001, out=u)
     np.clip(v, 0, SIDE - 1.001, out=v)
     left = u.astype(np.int64)
     top = v.astype(np.int64)
+    # From here on u and v are fractions of a pixel. All steps write to arrays that exist already.
     u -= left
     v -= top
     top *= SIDE
@@ -234,8 +181,9 @@ def _bilinear(
 
 
 def _spline_basis(size: int) -> Float32Array:
-    """Return uniform cubic B-splines over the image, float32 GRID×size; at every pixel they sum to
-    1.
+    """Return uniform cubic B-splines over the image, float32 GRID×size.
+
+    They sum to 1 at every pixel.
     """
     knots = np.arange(GRID, dtype=np.float64) - (GRID - 1) / 2
     places = ((np.arange(size) + 0.5) / size - 0.5) * (GRID - 3)
@@ -247,8 +195,9 @@ def _spline_basis(size: int) -> Float32Array:
 
 @plugin
 class Glyphs(Generator):
-    """Drawn text for digits and letters, as in `pe demo`, in matplotlib's fonts (extra `demo`) or
-    yours.
+    """Drawn text for digits and letters, as in `pe demo`, in matplotlib's fonts or yours.
+
+    Matplotlib comes with the extra `demo`.
 
     The label's name is the text that is drawn, unless `texts` says otherwise. An image depends on
     its seed and its condition alone, to the last bit, and not on the chunk that it came in.
@@ -277,7 +226,11 @@ class Glyphs(Generator):
         MissingDependency: `matplotlib`'s fonts are asked for and it is not installed.
     """
 
-    info = PluginInfo(hosts=(), by_label=True, degrees=(0.5, 0.45, 0.4, 0.4))
+    info = PluginInfo(
+        hosts=(),
+        by_label=True,
+        degrees=(0.5, 0.45, 0.4, 0.4),
+    )
     capabilities = Capabilities(max_chunk=4096)
 
     size: Annotated[int, Field(ge=8)] = 28
@@ -285,36 +238,24 @@ class Glyphs(Generator):
     white_on_black: bool = True
     fonts: Fonts = "matplotlib"
     texts: Mapping[str, Sequence[str]] | None = None
-    scale: tuple[float, float] = (0.5, 0.9)
-    width: tuple[float, float] = (0.6, 1.2)
-    height: tuple[float, float] = (0.8, 1.2)
-    rotation: tuple[float, float] = (-25.0, 25.0)
-    slant: tuple[float, float] = (-0.4, 0.6)
-    shift: tuple[float, float] = (-0.1, 0.1)
-    stroke: tuple[float, float] = (0.05, 0.17)
+    scale: PositiveRange = (0.5, 0.9)
+    width: PositiveRange = (0.6, 1.2)
+    height: PositiveRange = (0.8, 1.2)
+    rotation: Range = (-25.0, 25.0)
+    slant: Range = (-0.4, 0.6)
+    shift: Range = (-0.1, 0.1)
+    stroke: PositiveRange = (0.05, 0.17)
     warp: Annotated[float, Field(ge=0, lt=1)] = 0.07
 
     def __post_init__(self) -> None:
-        ranges = {
-            "scale": self.scale,
-            "width": self.width,
-            "height": self.height,
-            "rotation": self.rotation,
-            "slant": self.slant,
-            "shift x": self.shift,
-            "shift y": self.shift,
-            "stroke": self.stroke,
-        }
-        _check(ranges)
         self.info = replace(self.info, shape=(self.size, self.size, self.channels))
-        low, high = np.array([ranges[name] for name in SHAPE], dtype=np.float32).T
-        self._pen = Pen(self.size, low, high, self.warp)
+        ranges = [getattr(self, name.split()[0]) for name in SHAPE]
+        self._low, self._high = np.array(ranges, dtype=np.float32).T
+        self._basis = _spline_basis(self.size)
         self._files = find_fonts(self.fonts)
         self._names = np.array(list(self._files))  # sorted
-        self._texts = {label: tuple(choices) for label, choices in (self.texts or {}).items()}
-        self._book = _Book(len(self._names))
-        for label in self._texts:
-            self._choices(label)
+        self._able: dict[str, Indices] = {}  # text → the numbers of the fonts that draw it
+        self.check_labels(list(self.texts or ()))
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raise RecipeError if no font draws the text of a label."""
@@ -324,7 +265,7 @@ class Glyphs(Generator):
     def random_api(self, request: RandomRequest) -> Answer:
         """Draw an image per item, parameters at random in their ranges.
 
-        RecipeError if no font draws a label's text.
+        Raise RecipeError if no font draws a label's text.
         """
         return self._new(request.labels, request.seeds, None, 1.0)
 
@@ -337,174 +278,185 @@ class Glyphs(Generator):
             APIError: the parents carry no conditions of this simulator, or a font that the
                 simulator lacks.
         """
-        return self._new(request.labels, request.seeds, request.conditions, request.degree)
+        return self._new(
+            request.labels,
+            request.seeds,
+            request.conditions,
+            request.degree,
+        )
 
     def _new(
         self, labels: Sequence[str], seeds: Seeds, parents: Conditions | None, degree: float
     ) -> Answer:
-        """Return drawings varied from `parents` by `degree`; without parents, new ones."""
+        """Return variations of `parents` by `degree`.
+
+        Without parents, return new drawings.
+        """
+        # Every item uses as many random numbers, and the same ones, whatever its parent is.
         choices = [self._choices(label) for label in labels]
-        counts = np.array([len(choice) for choice in choices], dtype=np.int64)
-        random = _uniforms(seeds, PARAMETERS + 4, stream=parents is not None)
+        counts = np.array([len(choice) for choice in choices])
+        random = _uniforms(
+            seeds,
+            PARAMETERS + 4,
+            stream=parents is not None,
+        )
         scores = ndtri(random[:, 4:]).astype(np.float32)
         picks = np.floor(random[:, 0] * counts).astype(np.int64)
-        text = np.array(
-            [choice[pick] for choice, pick in zip(choices, picks, strict=True)], dtype=np.int64
-        )
-        font = np.full(len(text), -1, dtype=np.int64)
+        text = np.array([choice[pick] for choice, pick in zip(choices, picks, strict=True)])
+        font = np.full(len(text), -1)
         if parents is not None:
-            old_text, old_font, old_scores = self._read(parents)
-            text = np.where(random[:, 1] < degree**2, text, old_text)
+            old_font, old_scores = self._read(parents)
+            text = np.where(random[:, 1] < degree**2, text, parents["text"])
             font = np.where(random[:, 2] < degree**2, font, old_font)
             keep = np.float32(np.sqrt(1.0 - degree**2))
             move = np.float32(degree)
             scores = keep * old_scores + move * scores
-        font = self._book.draw_font(text, font, random[:, 3])
-        pixels = self._draw(scores, self._book.rows[text, font])
-        conditions = Conditions(
-            {"text": self._book.names(text), "font": self._names[font], "parameters": scores}
-        )
-        return Answer(Images(pixels), conditions)
+        texts, which = np.unique(text, return_inverse=True)
+        for k, each in enumerate(texts.tolist()):
+            # The parent's font may be unable to draw a new text.
+            able = self._fonts_for(each, each)
+            here = (which == k) & ~np.isin(font, able)
+            font[here] = able[np.floor(random[here, 3] * len(able)).astype(np.int64)]
+        pairs, rows = np.unique(which * len(self._names) + font, return_inverse=True)
+        drawn = [divmod(pair, len(self._names)) for pair in pairs.tolist()]
+        rasters = [rasterise(self._files[self._names[f]], str(texts[t])) for t, f in drawn]
+        columns = zip(*rasters, strict=True)
+        templates = Templates(*(np.array(column, np.float32) for column in columns))
+        pixels = self._draw(scores, rows, templates)
+        conditions = {"text": text, "font": self._names[font], "parameters": scores}
+        return Answer(Images(pixels), Conditions(conditions))
 
-    def _choices(self, label: str) -> tuple[int, ...]:
-        """Return the places of a label's texts in the book, which learns new texts.
-
-        RecipeError if no font does.
-        """
-        texts = self._texts.get(label, (label,))
+    def _choices(self, label: str) -> Sequence[str]:
+        """Return a label's texts, each of which some font can draw, or raise RecipeError."""
+        texts = (self.texts or {}).get(label, (label,))
         if not texts:
-            raise RecipeError(
-                f"texts names none for label '{label}': give it at least one, or leave the label "
-                "out."
-            )
-        return tuple(self._place(text, label) for text in texts)
+            raise RecipeError(f"`texts.{label}` is empty. Name a text, or remove the label.")
+        for text in texts:
+            self._fonts_for(text, label)
+        return texts
 
-    def _place(self, text: str, label: str) -> int:
-        """Return a text's place in the book, which learns a new text.
+    def _fonts_for(self, text: str, label: str) -> Indices:
+        """Return the numbers of the fonts that draw a text, ascending.
 
-        Raise RecipeError if no font draws it.
+        Raise RecipeError if none does.
         """
-        if text in self._book.places:
-            return self._book.places[text]
-        able = [
-            i
-            for i, name in enumerate(self._names)
-            if text.strip() and draws(self._files[name], text)
-        ]
-        if not able:
+        if text not in self._able:
+            able = [draws(file, text) for file in self._files.values() if text.strip()]
+            self._able[text] = np.flatnonzero(able)
+        if not self._able[text].size:
             raise RecipeError(
-                f"No font of {len(self._names)} draws the text '{text}' of label '{label}': name "
-                "other fonts, or say under texts what to draw for this label."
+                f"No font of {len(self._names)} draws the text '{text}' of label '{label}'. Name "
+                "other `fonts`, or say under `texts` what to draw for this label."
             )
-        return self._book.add(
-            text, able, [rasterise(self._files[self._names[i]], text) for i in able]
-        )
+        return self._able[text]
 
-    def _read(self, parents: Conditions) -> tuple[Indices, Indices, Float32Array]:
-        """Return the parents' texts and fonts, as places, and scores; raise APIError if glyphs did
-        not draw them.
+    def _read(self, parents: Conditions) -> tuple[Indices, Float32Array]:
+        """Return the numbers of the parents' fonts, and the parents' scores.
+
+        Raise APIError if this simulator did not draw the parents.
         """
-        try:
-            texts = parents["text"]
-            fonts = parents["font"]
-            scores = parents["parameters"]
-        except KeyError as error:
-            raise APIError(
-                f"The parents carry no {error}: glyphs varies only what glyphs drew."
-            ) from error
+        for name in ("text", "font", "parameters"):
+            if name not in parents:
+                raise APIError(f"The parents carry no '{name}'. `glyphs` varies only what it drew.")
+        fonts = parents["font"].tolist()
+        scores = parents["parameters"]
         if scores.ndim != 2 or scores.shape[1] != PARAMETERS:
             raise APIError(
                 f"The parents carry parameters of shape {scores.shape}, not n×{PARAMETERS}."
             )
-        unique, inverse = np.unique(texts, return_inverse=True)
-        text = np.array([self._place(str(text), str(text)) for text in unique], dtype=np.int64)[
-            inverse
-        ]
-        font = np.minimum(np.searchsorted(self._names, fonts), len(self._names) - 1).astype(
-            np.int64
-        )
-        strangers = fonts[self._names[font] != fonts]
-        if len(strangers):
+        numbers = {name: i for i, name in enumerate(self._files)}
+        strangers = sorted(set(fonts) - numbers.keys())
+        if strangers:
             raise APIError(
-                f"The font '{strangers[0]}' of a parent is not among the fonts: give those it was "
+                f"The font '{strangers[0]}' of a parent is not among the fonts. Give those it was "
                 "drawn with."
             )
-        return text, font, scores.astype(np.float32, copy=False)
+        return np.array([numbers[name] for name in fonts]), scores.astype(np.float32)
 
-    def _draw(self, scores: Float32Array, rows: Indices) -> UInt8Array:
+    def _draw(self, scores: Float32Array, rows: Indices, templates: Templates) -> UInt8Array:
         """Draw the templates `rows` with the parameters `scores`: uint8, n×size×size×channels."""
-        templates = self._book.templates
         count = len(rows)
-        padding = -count % BLOCK  # to one size, so that the same instructions meet every image
+        padding = -count % BLOCK
         scores = np.concatenate([scores, np.zeros((padding, PARAMETERS), dtype=np.float32)])
         rows = np.concatenate([rows, np.zeros(padding, dtype=np.int64)])
         pixels = np.empty((count + padding, self.size, self.size), dtype=np.uint8)
         for block in slices(count, BLOCK):
-            pixels[block] = self._pen.draw(scores[block], rows[block], templates)
+            pixels[block] = self._draw_block(
+                scores[block],
+                rows[block],
+                templates,
+            )
         if not self.white_on_black:
             np.subtract(255, pixels, out=pixels)
-        return np.repeat(pixels[:count, :, :, None], self.channels, axis=3)
-
-
-class _Book:
-    """The texts learned so far: which fonts draw them, and their templates."""
-
-    def __init__(self, fonts: int) -> None:
-        self.places: dict[str, int] = {}
-        self.rows: Indices = np.empty(
-            (0, fonts), dtype=np.int64
-        )  # text × font → template; −1: cannot draw
-        empty = np.empty(0, dtype=np.float32)
-        self.templates = Templates(np.empty((0, SIDE, SIDE), dtype=np.float32), empty, empty)
-
-    def add(
-        self, text: str, able: list[int], rasters: list[tuple[Float32Array, float, float]]
-    ) -> int:
-        """Learn a text, which the fonts `able` draw as `rasters`. Return its place."""
-        row = np.full((1, self.rows.shape[1]), -1, dtype=np.int64)
-        row[0, able] = len(self.templates.stems) + np.arange(len(able))
-        self.rows = np.concatenate([self.rows, row])
-        columns = zip(self.templates, zip(*rasters, strict=True), strict=True)
-        self.templates = Templates(
-            *(np.concatenate([old, np.array(new, np.float32)]) for old, new in columns)
+        return np.repeat(
+            pixels[:count, :, :, None],
+            self.channels,
+            axis=3,
         )
-        return self.places.setdefault(text, len(self.places))
 
-    def names(self, texts: Indices) -> npt.NDArray[np.str_]:
-        return np.array(list(self.places))[texts]
+    def _draw_block(self, scores: Float32Array, rows: Indices, templates: Templates) -> UInt8Array:
+        """Draw exactly BLOCK images, white on black: uint8, BLOCK×size×size.
 
-    def draw_font(self, texts: Indices, fonts: Indices, uniforms: Float64Array) -> Indices:
-        """Return `fonts`.
-
-        A font that is −1, or cannot draw its text, is replaced at random by one that can.
+        Their number is fixed, so that every image is computed by the same machine instructions.
         """
-        fonts = fonts.copy()
-        redraw = (fonts < 0) | (self.rows[texts, fonts] < 0)
-        for text in np.unique(texts[redraw]):
-            here = redraw & (texts == text)
-            able = np.flatnonzero(self.rows[text] >= 0)
-            fonts[here] = able[np.floor(uniforms[here] * len(able)).astype(np.int64)]
-        return fonts
+        uniform = ndtr(scores[:, : len(SHAPE)])
+        shape = self._low + (self._high - self._low) * uniform
+        scale, width, height, rotation, slant, right, down, stroke = shape.T
+        # Where each pixel's ink comes from: p = (place − shift − warp), then unrotate, unslant,
+        # unstretch.
+        x, y = self._bend(scores[:, len(SHAPE) :], right, down)
+        cosine = np.cos(np.radians(rotation))
+        sine = np.sin(np.radians(rotation))
+        wide = GLYPH / (scale * width)
+        tall = GLYPH / (scale * height)
+        u = _mix(
+            x,
+            wide * (cosine - slant * sine),
+            y,
+            wide * (sine + slant * cosine),
+        )
+        v = _mix(x, -tall * sine, y, tall * cosine)
+        depth = _bilinear(templates.fields, rows, u, v)
+        # A stroke of another width is another level of the field; its thin parts never vanish.
+        wished = stroke / (2 * scale) - templates.stems[rows]
+        level = np.maximum(wished, -0.8 * templates.hairs[rows])
+        # Pixels per unit of depth.
+        sharpness = scale * np.sqrt(width * height) * np.float32(self.size)
+        depth += level[:, None, None]
+        depth *= (255 * sharpness)[:, None, None]
+        depth += np.float32(128.0)
+        return np.clip(depth, 0, 255, out=depth).astype(np.uint8)
+
+    def _bend(
+        self, scores: Float32Array, right: Float32Array, down: Float32Array
+    ) -> tuple[Float32Array, Float32Array]:
+        """Return each pixel's x and y, shifted and warped, float32 BLOCK×size×size each.
+
+        The image spans −½…½.
+        """
+        control = scores.reshape(BLOCK, 2, GRID, GRID) * np.float32(self.warp)
+        places = ((np.arange(self.size) + 0.5) / self.size - 0.5).astype(np.float32)
+        across = np.zeros((BLOCK, 2, GRID, self.size), dtype=np.float32)
+        for k in range(GRID):
+            across += control[:, :, :, k, None] * self._basis[k]
+        across[:, 0] += (places - right[:, None])[:, None, :]  # the basis sums to 1 over the rows
+        places_by_axis = []
+        for axis in range(2):
+            total = np.zeros((BLOCK, self.size, self.size), dtype=np.float32)
+            for k in range(GRID):
+                total += across[:, axis, k, None, :] * self._basis[k][:, None]
+            places_by_axis.append(total)
+        places_by_axis[1] += (places - down[:, None])[:, :, None]
+        return places_by_axis[0], places_by_axis[1]
 
 
 def _uniforms(seeds: Seeds, count: int, *, stream: int) -> Float64Array:
-    """Return n×count numbers in (0, 1), float64: the SplitMix64 sequence of each seed (Steele, Lea
-    and Flood, 2014).
+    """Return numbers in (0, 1), float64 n×count.
+
+    They are the SplitMix64 sequence of each seed (Steele, Lea and Flood, 2014).
     """
     golden = 0x9E3779B97F4A7C15
-    state = mix(
-        np.asarray(seeds, dtype=np.uint64)
-        ^ np.uint64(0xD1B54A32D192ED03 * (int(stream) + 1) % 2**64)
-    )
+    state = mix(seeds ^ np.uint64(0xD1B54A32D192ED03 * (stream + 1) % 2**64))
     steps = np.array([golden * (k + 1) % 2**64 for k in range(count)], dtype=np.uint64)
     bits = mix(state[:, None] + steps)
     return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
-
-
-def _check(ranges: Mapping[str, tuple[float, float]]) -> None:
-    for name, limits in ranges.items():
-        key = name.split()[0]
-        if not np.isfinite(limits).all() or limits[0] > limits[1]:
-            raise RecipeError(f"{key} is {limits}: it must be a range, [low, high].")
-        if name in ("scale", "width", "height", "stroke") and limits[0] <= 0:
-            raise RecipeError(f"{key} is {limits}: both ends must be above 0.")

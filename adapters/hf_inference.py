@@ -1,10 +1,10 @@
-"""Hugging Face's InferenceClient: one dependency that reaches several providers, or an endpoint of
-your own.
+"""Hugging Face's InferenceClient.
+
+One dependency reaches several providers, or an endpoint of your own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pydantic import model_validator
@@ -24,8 +24,8 @@ from adapters.http import (
     respond,
 )
 from adapters.http.answers import Pixels
-from pe.data.decoding import decode_image
-from pe.errors import BadImage, RecipeError
+from adapters.http.host import sides
+from pe.errors import RecipeError
 from pe.plugins.devices import import_library
 from pe.plugins.protocols import Failed
 from pe.plugins.settings import Count
@@ -70,11 +70,11 @@ class HFSettings(Worded):
     def _check_model(self) -> HFSettings:
         if (self.model is None) == (self.base_url is None):
             raise RecipeError(
-                "hf_inference takes either model or base_url, and not both: name one."
+                "`hf_inference` takes either `model` or `base_url`, and not both. Name one."
             )
         if self.basic_auth_env is not None and not self.is_own:
             raise RecipeError(
-                "basic_auth_env is for an endpoint of your own: give base_url, and no provider."
+                "`basic_auth_env` is for an endpoint of your own. Set `base_url`, not `provider`."
             )
         return self
 
@@ -88,8 +88,9 @@ class HFSettings(Worded):
 
     @property
     def is_own(self) -> bool:
-        """True for an endpoint of one's own, which is asked directly, with the key as a bearer
-        token.
+        """True for an endpoint of your own, which is asked directly.
+
+        The key goes there as a bearer token.
         """
         return self.base_url is not None and self.provider is None
 
@@ -130,38 +131,53 @@ class HFInference(Host[HFSettings]):
         """Return a request in the hub's format, for an endpoint of one's own."""
         body: dict[str, Any] = {"inputs": call.prompt, "parameters": self._fields(call)}
         if call.parents:
-            fields = self._fields(call) | {"prompt": call.prompt}
-            body = {"inputs": base64_of(call.parents[0]), "parameters": fields}
+            body["inputs"] = base64_of(call.parents[0])
+            body["parameters"] |= {"prompt": call.prompt}
         return self._config.url, {"json": body, "headers": _PNG}
 
     def response(self, call: ImageCall, answer: Any) -> Received:
         """Decode the image of an endpoint of one's own, or one that the hub's client has opened."""
-        return [
-            self._rule.decode(answer.content) if self._config.is_own else self._pixels(answer)
-        ], None
+        own = self._config.is_own
+        return [self._rule.decode(answer.content) if own else self._pixels(answer)], None
 
     def _send(self, call: ImageCall) -> Any:
         if self._config.is_own:
             return super()._send(call)
-        credentials = (
-            self._client.credentials
-        )  # whose key the hub's client puts in, and renews by asking again
+        # The hub's client puts the key in, so a key that is refused is renewed here.
+        credentials = self._client.credentials
         key = credentials.key
         try:
-            return _open_image(lambda: self._ask_hub(call))
+            return self._ask_hub(call)
         except Fault as fault:
             if not credentials.renew(fault, key):
                 raise
-        return _open_image(lambda: self._ask_hub(call))
+        return self._ask_hub(call)
 
     def _ask_hub(self, call: ImageCall) -> Image:
+        """Make one call by the hub's client, and translate its errors to Fault."""
+        import httpx2
+        from PIL import UnidentifiedImageError
+
         client = self._hub.get()
         fields = self._fields(call)
         client.token = self._client.credentials.key or None  # it may have been renewed
-        if call.parents:
-            fields |= non_null(model=self._config.variation_model)
-            return client.image_to_image(call.parents[0], call.prompt, **fields)
-        return client.text_to_image(call.prompt, **fields)
+        try:
+            if call.parents:
+                fields |= non_null(model=self._config.variation_model)
+                return client.image_to_image(
+                    call.parents[0],
+                    call.prompt,
+                    **fields,
+                )
+            return client.text_to_image(call.prompt, **fields)
+        except httpx2.TransportError as error:
+            raise Fault.of_transport(error) from error
+        except httpx2.HTTPError as error:
+            # The hub's own library is asked where a provider has the model, and raises these.
+            response: httpx2.Response = error.response  # type: ignore[attr-defined]
+            raise Fault.of(response) from error
+        except UnidentifiedImageError as error:
+            raise Fault("the answer is no image", 200) from error
 
     def _fields(self, call: ImageCall) -> dict[str, Any]:
         config = self._config
@@ -172,35 +188,41 @@ class HFInference(Host[HFSettings]):
         )
         if call.parents:
             return {**fields, **call.degree}
-        height, width = config.size or (None, None)
-        return fields | non_null(
-            height=height, width=width, seed=call.seed if config.send_seed else None
-        )
+        return fields | sides(config.size) | ({"seed": call.seed} if config.send_seed else {})
 
     def _open_hub(self) -> InferenceClient:
-        import_library("huggingface_hub", "http", "The Hugging Face client")
+        import_library(
+            "huggingface_hub",
+            "http",
+            "The Hugging Face client",
+        )
         from huggingface_hub import InferenceClient
 
         config = self._config
         pool = self._client.pool
 
         class Client(InferenceClient):
-            """The hub's client, whose images come through our own pool: it bounds them, and follows
-            no redirect.
+            """The hub's client, whose images come through our own connections.
+
+            These bound an answer, and follow no redirect.
             """
 
             def _inner_post(self, request_parameters: Any, *, stream: bool = False) -> Any:
-                parameters = request_parameters
-                body = {
-                    "json": parameters.json,
-                    "content": parameters.data,
-                    "headers": _PNG | parameters.headers,
-                }
-                return respond(pool, "POST", parameters.url, **body).content
+                wanted = request_parameters
+                headers = _PNG | wanted.headers
+                response = respond(
+                    pool,
+                    "POST",
+                    wanted.url,
+                    json=wanted.json,
+                    content=wanted.data,
+                    headers=headers,
+                )
+                return response.content
 
         return Client(
             config.model,
-            provider=config.provider,  # type: ignore[arg-type]  # the client checks it against its own list
+            provider=config.provider,  # type: ignore[arg-type]  # the client checks it
             base_url=config.base_url,
             token=self._client.credentials.key or None,
             timeout=config.timeout,
@@ -218,33 +240,4 @@ class HFInference(Host[HFSettings]):
             return Failed(
                 f"the endpoint sent an image of format {image.format}, not PNG, JPEG or WebP"
             )
-        try:
-            return decode_image(
-                image,
-                size=self._rule.fixed_size,
-                resize=None,
-                channels=3,
-                name="The endpoint's image",
-            )
-        except BadImage as error:
-            return Failed(str(error))
-
-
-def _open_image(send: Callable[[], Image]) -> Image:
-    """Make one call and return its image; raise Fault, made from the client's error, if the call
-    brings no image.
-    """
-    import httpx2
-    from PIL import UnidentifiedImageError
-
-    try:
-        return send()
-    except httpx2.TransportError as error:
-        raise Fault.of_transport(error) from error
-    except (
-        httpx2.HTTPError
-    ) as error:  # of the hub's library: the hub is asked where a provider has the model
-        response: httpx2.Response = error.response  # type: ignore[attr-defined]
-        raise Fault.of_response(response.status_code, response.headers, response.content) from error
-    except UnidentifiedImageError as error:
-        raise Fault("the answer is no image", 200) from error
+        return self._rule.pixels_of(image)

@@ -29,6 +29,7 @@ from adapters.http import (
     value_at,
 )
 from adapters.http.faults import one_line
+from adapters.http.host import sides
 from pe.errors import RecipeError
 from pe.plugins.devices import import_library
 from pe.plugins.protocols import Failed, Refused, Usage, count_of
@@ -106,7 +107,7 @@ class Bedrock(Host[BedrockSettings]):
     def request(self, call: ImageCall) -> Sending:
         """Return a POST to InvokeModel."""
         config = self._config
-        body = self._config.fields(call)
+        body = config.fields(call)
         if call.parents:
             body |= {"mode": "image-to-image", "image": base64_of(call.parents[0])}
         else:
@@ -126,9 +127,7 @@ class Bedrock(Host[BedrockSettings]):
 
     def _credentials(self) -> Credentials:
         config = self._config
-        has_key = (
-            config.key_env is not None or config.basic_auth_env is not None or config.key_expires
-        )
+        has_key = config.key_env or config.basic_auth_env or config.key_expires
         return Credentials(config) if has_key else AWSCredentials(config)
 
 
@@ -141,10 +140,10 @@ class AWSCredentials(Credentials):
     def __init__(self, config: BedrockSettings) -> None:
         super().__init__(config, header=None)
         import_library("botocore", "bedrock", "Amazon Bedrock")
-        from botocore.exceptions import BotoCoreError
         from botocore.session import Session
 
-        self._region, self._session, self._error = config.region, Session(), BotoCoreError
+        self._region = config.region
+        self._session = Session()
         self._freeze()
 
     def sign(self, request: httpx2.Request) -> str:
@@ -154,24 +153,29 @@ class AWSCredentials(Credentials):
 
         headers = {"Content-Type": request.headers["Content-Type"]}
         aws_request = AWSRequest(
-            method=request.method, url=str(request.url), data=request.content, headers=headers
+            request.method,
+            str(request.url),
+            headers,
+            request.content,
         )
         SigV4Auth(self._freeze(), "bedrock", self._region).add_auth(aws_request)
         request.headers.update(dict(aws_request.headers.items()))
         return super().sign(request)
 
     def _freeze(self) -> Any:
+        from botocore.exceptions import BotoCoreError
+
         try:
             credentials = self._session.get_credentials()  # which it keeps, and renews
             keys = credentials.get_frozen_credentials() if credentials else None
-        except self._error as error:
+        except BotoCoreError as error:
             raise RecipeError(
-                f"api bedrock: AWS gives no credentials ({error}): log in again, or mend ~/.aws."
+                f"api bedrock: AWS gives no credentials ({error}). Log in again, or mend ~/.aws."
             ) from error
         if keys is None:
             raise RecipeError(
-                "api bedrock: there are no AWS credentials: log in to AWS, or name a key in "
-                "key_env."
+                "api bedrock: there are no AWS credentials. Log in to AWS, or name a key in "
+                "`key_env`."
             )
         self.hide(keys.secret_key, keys.token or "")
         return keys
@@ -241,32 +245,27 @@ class Gemini(Host[GeminiSettings]):
         return f"/models/{quote(config.model, safe='')}:generateContent", {"json": body}
 
     def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
-        """Return the first image, or the reason why there is none; and the tokens billed."""
+        """Return the first image, or the reason why there is none, and the tokens billed."""
         content = object_of(answer)
         usage = _gemini_usage(content.get("usageMetadata"))
-        if reason := value_at(content, "promptFeedback", "blockReason"):
-            words = (
-                value_at(content, "promptFeedback", "blockReasonMessage") or "the prompt is blocked"
-            )
+        feedback = value_at(content, "promptFeedback")
+        reason = value_at(feedback, "blockReason")
+        if reason:
+            words = value_at(feedback, "blockReasonMessage") or "the prompt is blocked"
             return [Refused(one_line(f"{reason}: {words}"))], usage
         candidates = entries_at(content, "candidates")
         if not candidates:
             raise Fault.of_object(content, "the answer holds no candidate")
         candidate = candidates[0]
-        parts = [
-            part
-            for part in entries_at(candidate, "content", "parts")
-            if not value_at(part, "thought")
-        ]
+        parts = entries_at(candidate, "content", "parts")
+        parts = [part for part in parts if not value_at(part, "thought")]
         images = [part for part in parts if value_at(part, "inlineData")]
         if images:
             return [self._rule.decode_text(value_at(images[0], "inlineData", "data"))], usage
         reason = str(value_at(candidate, "finishReason") or "no reason")
         prose = " ".join(str(part["text"]) for part in parts if value_at(part, "text"))
-        words = one_line(
-            f"{reason}: "
-            f"{value_at(candidate, 'finishMessage') or prose or 'the answer holds no image'}"
-        )
+        says = value_at(candidate, "finishMessage") or prose or "the answer holds no image"
+        words = one_line(f"{reason}: {says}")
         # A model that declines in prose ends with STOP: no field tells, so it has failed.
         return [Refused(words) if _REFUSED.fullmatch(reason) else Failed(words)], usage
 
@@ -327,8 +326,8 @@ class StabilitySettings(StabilityModel):
     def _check_side(self) -> StabilitySettings:
         if min(self.image_size) < LEAST:
             raise RecipeError(
-                f"image_size is {list(self.image_size)}: Stability varies no image with a side of "
-                f"less than {LEAST} pixels, so ask for {LEAST} or more."
+                f"`image_size` is {list(self.image_size)}. Stability varies no image with a side "
+                f"below {LEAST} pixels: ask for {LEAST} or more."
             )
         return self
 
@@ -345,7 +344,7 @@ class Stability(Host[StabilitySettings]):
     def request(self, call: ImageCall) -> Sending:
         """Return a POST of a form to generate/sd3 or generate/ultra."""
         config = self._config
-        ultra = self._config.model == "ultra"
+        ultra = config.model == "ultra"
         fields = config.fields(call) | non_null(cfg_scale=config.cfg_scale)
         if not ultra:
             fields |= {
@@ -362,11 +361,10 @@ class Stability(Host[StabilitySettings]):
     def response(self, call: ImageCall, answer: httpx2.Response) -> Received:
         """Return the image, or Refused if the image was blurred."""
         if not answer.headers.get("content-type", "").startswith("image/"):
-            raise Fault.of_response(answer.status_code, {}, answer.content[:4096])
+            raise Fault.of(answer)
         if answer.headers.get("finish-reason") == "CONTENT_FILTERED":
-            return [
-                Refused("the image was blurred for its content (CONTENT_FILTERED), and billed")
-            ], None
+            words = "the image was blurred for its content (CONTENT_FILTERED), and billed"
+            return [Refused(words)], None
         return [self._rule.decode(answer.content)], None
 
 
@@ -432,9 +430,9 @@ class Together(Host[TogetherSettings]):
     def request(self, call: ImageCall) -> Sending:
         """Return a POST to images/generations."""
         config = self._config
-        height, width = config.size or (None, None)
         body: dict[str, Any] = {
-            **non_null(height=height, width=width, output_format=config.output_format),
+            **sides(config.size),
+            **non_null(output_format=config.output_format),
             **(config.extra or {}),
             "model": config.model,
             "prompt": call.prompt,

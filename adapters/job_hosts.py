@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from adapters.http import (
-    Credentials,
     Fault,
     ImageCall,
     OnFirstUse,
@@ -25,6 +24,7 @@ from adapters.http import (
     object_of,
     value_at,
 )
+from adapters.http.host import sides
 from adapters.http.jobs import ByJobs, Ended, JobHost, JobStatus
 from pe.errors import nearest_name
 from pe.plugins.protocols import Refused
@@ -84,6 +84,7 @@ class BFL(JobHost[BFLSettings]):
     Settings = BFLSettings
     job_field = "polling_url"
     key_hosts = result_hosts = ("bfl.ai",)
+    key_header = "x-key"
     starter = hosted_starter(
         "model: flux-2-pro\t# the last part of the model's address",
         "key_env: BFL_API_KEY\t# the environment variable that holds the key",
@@ -92,23 +93,20 @@ class BFL(JobHost[BFLSettings]):
     def request(self, call: ImageCall) -> Sending:
         """Return a POST to the model."""
         config = self._config
-        height, width = config.size or (None, None)
-        body = {
+        body: dict[str, Any] = {
             "output_format": "png",
             **(config.extra or {}),
             "prompt": call.prompt,
             "seed": call.seed,
-            **non_null(
-                height=height,
-                width=width,
-                input_image=base64_of(call.parents[0]) if call.parents else None,
-            ),
+            **sides(config.size),
         }
+        if call.parents:
+            body["input_image"] = base64_of(call.parents[0])
         return f"/v1/{config.model_for(call)}", {"json": body}
 
     def job_status(self, job: str) -> JobStatus:
         """Return the state of a job, by a GET of its polling address."""
-        answer = self._find(job)
+        answer = self._client.find(job)
         status = "Task not found" if answer is None else answer.get("status")
         if answer is None or status == "Task not found":
             return "unknown"
@@ -121,9 +119,6 @@ class BFL(JobHost[BFLSettings]):
     def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
         """Return the image that `result.sample` names."""
         return [self._image(call, value_at(answer, "result", "sample"))], None
-
-    def _credentials(self) -> Credentials:
-        return Credentials(self._config, header="x-key")
 
 
 # Hosts of many models, each of which describes its own inputs, under names of its own.
@@ -178,8 +173,9 @@ class ModelHost(JobHost[Config]):
 
     @abstractmethod
     def _describe(self, name: str) -> Inputs:
-        """Return the inputs of a model, as the host describes them; raise Fault if the host does
-        not.
+        """Return the inputs of a model, as the host describes them.
+
+        Raise Fault if the host does not.
         """
 
     @property
@@ -189,7 +185,7 @@ class ModelHost(JobHost[Config]):
     def _fill(self, call: ImageCall, place: Callable[[bytes], str] = data_uri) -> dict[str, Any]:
         """Return the model's inputs for a call.
 
-        `place` gives a parent's address. Rejected if an input is missing.
+        `place` gives a parent's address. Raise Rejected if the model lacks an input.
         """
         config = self._config
         model = self._config.model_for(call)
@@ -205,21 +201,19 @@ class ModelHost(JobHost[Config]):
         if counts:
             fields[counts[0]] = len(call.seeds)
         elif config.n > 1:
-            raise Rejected(f"{model} has no input for the number of images: set `n` to 1.")
-        if config.size is not None:
-            sides = {"height": config.size[0], "width": config.size[1]}
-            if sides.keys() <= inputs.keys():
-                fields |= sides
-            elif "image_size" in inputs:
-                fields["image_size"] = sides
-            elif not call.parents:
-                words = "has no input for a size: leave it out, or set the model's own in `inputs`"
-                raise Rejected(f"{model} {words}.")
+            raise Rejected(f"{model} has no input for the number of images. Set `n` to 1.")
+        size = sides(config.size)
+        if size.keys() <= inputs.keys():
+            fields |= size
+        elif "image_size" in inputs:
+            fields["image_size"] = size
+        elif not call.parents:  # an edit keeps its parent's size
+            words = "has no input for a size. Remove `size`, or set the model's own in `inputs`"
+            raise Rejected(f"{model} {words}.")
         if call.parents:
             schema = inputs[image]
-            is_list = any(
-                value_at(kind, "type") == "array" for kind in (schema, *entries_at(schema, "anyOf"))
-            )
+            kinds = [schema, *entries_at(schema, "anyOf")]
+            is_list = any(value_at(kind, "type") == "array" for kind in kinds)
             parent = place(call.parents[0])
             fields[image] = [parent] if is_list else parent
         return fields
@@ -228,7 +222,7 @@ class ModelHost(JobHost[Config]):
 def _inputs_in(name: str, document: Any, schema: Any) -> Inputs:
     """Return the inputs in a schema, following `$ref` into the OpenAPI `document`.
 
-    Fault if there is no `prompt`.
+    Raise Fault if there is no `prompt`.
     """
     for _ in range(DEEPEST):
         reference = value_at(schema, "$ref")
@@ -280,6 +274,7 @@ class Fal(ModelHost[FalSettings]):
     Settings = FalSettings
     job_field = "response_url"
     key_hosts = ("fal.run",)
+    key_scheme = "Key"
     result_hosts = ("fal.media",)
     starter = hosted_starter(
         "model: fal-ai/flux/dev\t# the endpoint's id",
@@ -295,7 +290,7 @@ class Fal(ModelHost[FalSettings]):
 
     def job_status(self, job: str) -> JobStatus:
         """Return the state of a job, by a GET of the status, and then of the result."""
-        answer = self._find(f"{job}/status")
+        answer = self._client.find(f"{job}/status")
         if answer is None:
             return "unknown"
         if answer.get("status") != "COMPLETED":
@@ -317,22 +312,17 @@ class Fal(ModelHost[FalSettings]):
         Refused for one that `has_nsfw_concepts` flags.
         """
         images = answer.get("images")
-        flags = entries_at(answer, "has_nsfw_concepts")
-        images = images if isinstance(images, list) else [answer.get("image")]
+        if not isinstance(images, list):
+            images = [answer.get("image")]
+        flags = [*entries_at(answer, "has_nsfw_concepts"), *[False] * len(images)]
         return [
-            Refused("has_nsfw_concepts")
-            if any(flags[place : place + 1])
-            else self._image(call, value_at(image, "url"))
-            for place, image in enumerate(images)
+            Refused("has_nsfw_concepts") if flag else self._image(call, value_at(image, "url"))
+            for image, flag in zip(images, flags, strict=False)
         ], None
 
-    def _credentials(self) -> Credentials:
-        return Credentials(self._config, scheme="Key")
-
     def _describe(self, name: str) -> Inputs:
-        document = object_of(
-            self._client.read(f"{self._config.description_url}?endpoint_id={name}")
-        )
+        where = f"{self._config.description_url}?endpoint_id={name}"
+        document = object_of(self._client.read(where))
         path = f"/{name}".replace("/", "~1")
         schema = {"$ref": f"#/paths/{path}/post/requestBody/content/application~1json/schema"}
         return _inputs_in(name, document, schema)
@@ -383,7 +373,7 @@ class Replicate(ModelHost[ReplicateSettings]):
 
     def job_status(self, job: str) -> JobStatus:
         """Return the state of a job, by a GET of the prediction."""
-        answer = self._find(f"/v1/predictions/{job}")
+        answer = self._client.find(f"/v1/predictions/{job}")
         if answer is None or (answer.get("data_removed") and answer.get("output") is None):
             return "unknown"
         status = answer.get("status")
@@ -400,30 +390,36 @@ class Replicate(ModelHost[ReplicateSettings]):
     def response(self, call: ImageCall, answer: Mapping[str, Any]) -> Received:
         """Return the images that `output` names."""
         output = answer.get("output")
-        return [
-            self._image(call, url) for url in (output if isinstance(output, list) else [output])
-        ], None
+        urls = output if isinstance(output, list) else [output]
+        return [self._image(call, url) for url in urls], None
 
     def _describe(self, name: str) -> Inputs:
         model, _, version = name.partition(":")
-        answer = object_of(
-            self._client.ask(
-                "GET", f"/v1/models/{model}" + (f"/versions/{version}" if version else "")
-            )
-        )
+        path = f"/v1/models/{model}/versions/{version}" if version else f"/v1/models/{model}"
+        answer = object_of(self._client.ask("GET", path))
         latest = answer if version else answer.get("latest_version")
+        reference = {"$ref": "#/components/schemas/Input"}
         return _inputs_in(
-            name, value_at(latest, "openapi_schema"), {"$ref": "#/components/schemas/Input"}
+            name,
+            value_at(latest, "openapi_schema"),
+            reference,
         )
 
     def _place(self, parent: bytes) -> str:
-        """Return an address at which the host reads a parent: a data URI, or the address of an
-        uploaded file.
+        """Return an address at which the host reads a parent.
+
+        It is a data URI, or the address of an uploaded file if the parent is large.
         """
         if len(parent) <= LARGEST:
             return data_uri(parent)
         files = {"content": ("parent.png", parent, "image/png")}
-        answer = object_of(self._client.ask("POST", "/v1/files", files=files))
+        answer = object_of(
+            self._client.ask(
+                "POST",
+                "/v1/files",
+                files=files,
+            )
+        )
         url = value_at(answer, "urls", "get")
         if not isinstance(url, str):
             raise Fault.of_object(answer, "the answer to an upload names no address")

@@ -1,14 +1,15 @@
-"""Generators made of several members, each a generator: ask a member, cut a request, put answers
-together.
+"""Generators made of several members.
+
+Ask a member, cut a request, put answers together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import BoundedSemaphore
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from pe.plugins.protocols import (
     info_of,
 )
 from pe.plugins.registry import load, require
-from pe.plugins.specs import PartSpec, construct, members_of
+from pe.plugins.specs import PartSpec, PluginSpec, construct, members_of
 
 Items = Int64Array
 Request = RandomRequest | VariationRequest
@@ -48,14 +49,9 @@ class Member:
     api: Generator  # the generator itself
     price: Price  # the prices of the generator's provider
     gate: BoundedSemaphore  # lets as many requests through at once as the generator can take
-    share: float = (
-        1.0  # public share of the new samples; in a portfolio the shares of all members add up to 1
-    )
 
     @classmethod
-    def of(
-        cls, name: str, spec: PartSpec, where: str, settings: dict[str, Any], share: float = 1.0
-    ) -> Member:
+    def of(cls, name: str, spec: PartSpec, where: str, settings: dict[str, Any]) -> Member:
         """Construct a generator that a recipe names. `where` begins the messages.
 
         Raises:
@@ -66,12 +62,16 @@ class Member:
         api: Generator = construct("pe.adapters", spec.kind, settings)
         if hasattr(api, "plan_releases"):
             raise RecipeError(
-                f"{where} is fitted on the private records, which one of several is not: omit it."
+                f"{where} is fitted on the private records, and so cannot be one of several "
+                "generators. Name another one."
             )
         if len(api.ways) > 1 or members_of(spec):
-            raise RecipeError(f"{where} has generators of its own: name one that has none.")
+            raise RecipeError(f"{where} has generators of its own. Name one that has none.")
         return cls(
-            name, api, spec.price.price, BoundedSemaphore(api.capabilities.concurrency), share
+            name,
+            api,
+            spec.price.price,
+            BoundedSemaphore(api.capabilities.concurrency),
         )
 
     @property
@@ -88,24 +88,23 @@ class Member:
             raise RecipeError(f"{self.name}: {error}") from error
 
     def ask(self, request: Request) -> Answer:
-        """Return the generator's answer to a request, with conditions for every sample and the cost
-        in `usage`.
+        """Return the generator's answer to a request.
+
+        It has conditions for every sample, and its cost in `usage`.
         """
         with self.gate:
-            random = isinstance(request, RandomRequest)
-            answer = self.api.random_api(request) if random else self.api.variation_api(request)  # type: ignore[arg-type]
-        conditions = answer.conditions
-        if not conditions:
-            conditions = request.conditions.take(
-                [i for i in range(len(request)) if i not in answer.missing]
-            )
+            if isinstance(request, RandomRequest):
+                answer = self.api.random_api(request)
+            else:
+                answer = self.api.variation_api(request)
+        kept = [i for i in range(len(request)) if i not in answer.missing]
         missing = {
             i: replace(miss, reason=f"{self.name}: {miss.reason}")
             for i, miss in answer.missing.items()
         }
         return Answer(
             answer.samples,
-            conditions,
+            answer.conditions or request.conditions.take(kept),
             missing,
             replace(answer.bill, cost=self.price.of(answer.bill)),
         )
@@ -123,8 +122,9 @@ class Member:
         return Conditions(columns)
 
     def with_prefix(self, conditions: Conditions) -> Conditions:
-        """Return the generator's columns with this member's name before each column's name, except
-        before `drawn`.
+        """Return the generator's columns under this member's name.
+
+        The column `drawn` keeps its name.
         """
         return Conditions(
             {
@@ -137,7 +137,32 @@ class Member:
 class OfSeveral(Generator):
     """The base of a generator that consists of several. Its methods ask each member."""
 
+    kind: ClassVar[str]  # the generator's own name in recipes
     _members: tuple[Member, ...]
+
+    @classmethod
+    def settings_of(cls, key: str, spec: PartSpec) -> dict[str, Any]:
+        """Return the settings of a member, which the recipe names under `key`."""
+        return spec.settings
+
+    @classmethod
+    def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
+        """Look at the endpoint of each member that has one: see `Generator.look`."""
+        findings: list[Finding] = []
+        for key, spec in members_of(PluginSpec(kind=cls.kind, **settings)).items():
+            require("pe.adapters", spec.kind)
+            look = class_default(load("pe.adapters", spec.kind), "look")
+            findings += look(cls.settings_of(key, spec))
+        if not findings:
+            words = f"{cls.kind}: none of its generators has an endpoint that can be looked at"
+            findings.append(
+                Finding(
+                    "problem",
+                    words,
+                    "ask it for samples: pe probe RECIPE",
+                )
+            )
+        return iter(findings)
 
     @property
     def others(self) -> Sequence[PluginInfo]:
@@ -146,19 +171,14 @@ class OfSeveral(Generator):
 
     @property
     def _hosts(self) -> tuple[str, ...] | None:
-        """Hosts of all members, each once. None: a member does not declare its hosts."""
+        """Hosts of all members, each once, or None if a member does not declare its own."""
         hosts = [info.hosts for info in self.others]
-        return (
-            None
-            if None in hosts
-            else tuple(dict.fromkeys(host for each in hosts for host in each or ()))
-        )
+        if None in hosts:
+            return None
+        return tuple(dict.fromkeys(host for each in hosts for host in each or ()))
 
     def describe_wait(self) -> str:
-        """Return the reasons why requests wait now, each after its member's name.
-
-        Empty if there is none.
-        """
+        """Return the reasons why requests wait now, each after its member's name."""
         waits = {member.name: member.api.describe_wait() for member in self._members}
         return "; ".join(f"{name}: {wait}" for name, wait in waits.items() if wait)
 
@@ -174,21 +194,6 @@ class OfSeveral(Generator):
             with member.naming():
                 member.api.check_labels(labels)
                 member.api.draw_conditions(tuple(labels), np.arange(len(labels), dtype=np.uint64))
-
-
-def look_at_each(kind: str, specs: Iterable[tuple[PartSpec, dict[str, Any]]]) -> Iterator[Finding]:
-    """Look at the endpoint of each generator (with its settings) that has one: see
-    `Generator.look`.
-    """
-    any_look = False
-    for spec, settings in specs:
-        require("pe.adapters", spec.kind)
-        for finding in class_default(load("pe.adapters", spec.kind), "look")(settings):
-            any_look = True
-            yield finding
-    if not any_look:
-        words = f"{kind}: none of its generators has an endpoint that can be looked at"
-        yield Finding("problem", words, "ask it for samples: pe probe RECIPE")
 
 
 def cut(request: Request, items: Items, can: Capabilities) -> Iterator[Items]:
@@ -217,18 +222,26 @@ def part_of(request: Request, items: Items) -> Request:
     conditions = request.conditions.take(items)
     job = JobNote(check_stop=request.job.check_stop)
     if isinstance(request, RandomRequest):
-        return RandomRequest(labels, request.seeds[items], conditions, job)
-    samples = request.samples.take(items)
-    seeds = request.seeds[items]
+        return RandomRequest(
+            labels,
+            request.seeds[items],
+            conditions,
+            job,
+        )
     return replace(
-        request, samples=samples, labels=labels, conditions=conditions, seeds=seeds, job=job
+        request,
+        samples=request.samples.take(items),
+        labels=labels,
+        conditions=conditions,
+        seeds=request.seeds[items],
+        job=job,
     )
 
 
 def together(parts: Sequence[tuple[Items, Answer]]) -> Answer:
     """Return one answer from the answers to parts of a request, each with its items.
 
-    ContractError if shapes differ.
+    Raise ContractError if shapes differ.
     """
     missing: dict[int, Refused | Failed] = {}
     usage = NOTHING
@@ -240,7 +253,8 @@ def together(parts: Sequence[tuple[Items, Answer]]) -> Answer:
             answers.append((np.delete(items, sorted(answer.missing)), answer))
     if not answers:
         return replace(parts[0][1], missing=missing, usage=usage)
-    if len(shapes := {answer.samples.array.shape[1:] for _, answer in answers}) > 1:
+    shapes = {answer.samples.array.shape[1:] for _, answer in answers}
+    if len(shapes) > 1:
         raise ContractError(f"The generators answered with samples of the shapes {sorted(shapes)}.")
     order = np.argsort(np.concatenate([items for items, _ in answers]), kind="stable")
     samples = type(answers[0][1].samples)(

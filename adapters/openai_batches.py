@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,6 +26,9 @@ from adapters.openai_sdk import OpenAIEndpoint, form
 from pe.plugins.protocols import JobNote
 
 log = logging.getLogger(__name__)
+
+PATH = "/v1/chat/completions"
+"""The path that all requests of a batch go to."""
 
 MOST = 50_000
 """Most requests of one batch."""
@@ -41,23 +45,23 @@ Line = dict[str, Any] | Fault
 
 
 class Batches:
-    """Batches of requests to one path of an endpoint, which are looked at every `poll` seconds,
-    later more rarely.
+    """Batches of requests for texts by a chat model.
+
+    They are looked at every `poll` seconds, later more rarely.
 
     A batch is noted under a name of ours before it is submitted.
     """
 
-    def __init__(self, endpoint: OpenAIEndpoint, path: str, poll: float) -> None:
+    def __init__(self, endpoint: OpenAIEndpoint, poll: float) -> None:
         self._endpoint = endpoint
         self._host = endpoint.host
         self._clean = endpoint.policy.clean
-        self._path = path
         self._poll = poll
         self._states: dict[str, str] = {}
 
     @property
     def wait(self) -> str:
-        """The batches that are waited for now, in a clause. Empty if there are none."""
+        """The batches that are waited for now, in a clause, or an empty text."""
         states = list(self._states.items())
         more = f", and {len(states) - 1} more" if len(states) > 1 else ""
         return f"the batch {states[0][0]} is {states[0][1]}{more}" if states else ""
@@ -73,7 +77,6 @@ class Batches:
         try:
             # Without a time limit: the endpoint ends it, and what it has answered by then is paid.
             batch = wait_for_job(
-                self._host,
                 note,
                 self._endpoint.policy,
                 start=lambda: self._start(bodies, note),
@@ -85,30 +88,34 @@ class Batches:
         if batch.get("status") != "failed":
             return batch
         note.write("")
-        error = next(
-            (entry for entry in entries_at(batch, "errors", "data") if isinstance(entry, dict)), {}
-        )
-        words = str(error.get("message") or "no words")
-        code = str(error.get("code") or "")
+        errors = entries_at(batch, "errors", "data") or [None]
+        words = str(value_at(errors[0], "message") or "no words")
+        code = str(value_at(errors[0], "code") or "")
         if code == "token_limit_exceeded":
             raise Fault(words, 429, code, QUEUE)
         raise Rejected(f"{self._host} does not take the batch: {self._clean(f'{code}: {words}')}")
 
     def read(self, batch: Mapping[str, Any]) -> dict[int, Line]:
-        """Return the answers of a batch that has ended: number of the request → the request's
-        answer, if it has one.
+        """Return the answers of a batch that has ended: number of the request → answer.
+
+        A request without an answer is left out.
         """
-        files = [batch.get(key) for key in ("output_file_id", "error_file_id")]
-        lines = [line for file in files if file for line in self._lines(str(file))]
-        return {number: _answer(line) for line in lines if (number := _number(line)) is not None}
+        answers: dict[int, Line] = {}
+        for key in ("output_file_id", "error_file_id"):
+            for line in self._lines(str(batch[key])) if batch.get(key) else ():
+                number = re.fullmatch("[0-9]{1,8}", str(line.get("custom_id")))
+                if number:
+                    answers[int(number[0])] = _answer(line)
+        return answers
 
     def _start(self, bodies: Sequence[Mapping[str, Any]], note: JobNote) -> None:
-        """Upload the requests, note a name of ours, submit them as a batch of this name, and note
-        the batch's id.
+        """Upload the requests and submit them as a batch.
+
+        A name of ours is noted before the batch is submitted under it, the batch's id afterwards.
         """
-        line = {"method": "POST", "url": self._path}
+        line = {"method": "POST", "url": PATH}
         lines = [
-            json.dumps({"custom_id": str(i), **line, "body": body}) for i, body in enumerate(bodies)
+            json.dumps(line | {"custom_id": str(i), "body": body}) for i, body in enumerate(bodies)
         ]
         file = self._upload("\n".join(lines).encode())
         name = f"{_OURS}{secrets.token_hex(16)}"
@@ -116,7 +123,7 @@ class Batches:
         note.calls += 1
         fields = {
             "input_file_id": file,
-            "endpoint": self._path,
+            "endpoint": PATH,
             "completion_window": "24h",
             "metadata": {_KEY: name},
         }
@@ -130,23 +137,23 @@ class Batches:
 
     def _upload(self, content: bytes) -> str:
         file = ("requests.jsonl", content, "application/jsonl")
+        request = form({"purpose": "batch"}, file=file)
         try:
-            return _id_of(
-                object_of(
-                    self._endpoint.ask("POST", "/files", **form({"purpose": "batch"}, file=file))
-                )
-            )
+            return _id_of(object_of(self._endpoint.ask("POST", "/files", **request)))
         except Fault as fault:
             if fault.status not in (404, 405, 501):
                 raise
             raise Rejected(
-                f"{self._host} has no Batch API (POST /files brought {self._clean(str(fault))}): "
-                "leave out `batch`, or name an endpoint that has one.",
+                f"{self._host} has no Batch API (POST /files brought {self._clean(str(fault))}). "
+                "Remove `batch`, or name an endpoint that has one.",
                 fault.status,
             ) from None
 
     def _look(self, job: str, note: JobNote) -> JobStatus:
-        batch = self._find_by_name(job) if job.startswith(_OURS) else self._find(job)
+        if job.startswith(_OURS):
+            batch = self._find_by_name(job)
+        else:
+            batch = self._endpoint.find(f"/batches/{quote(job, safe='')}")
         if batch is None:
             return "unknown"
         name = _id_of(batch)
@@ -160,23 +167,17 @@ class Batches:
         self._states[name] = f"{status}, {completed} of {total} requests answered"
         return "waiting"
 
-    def _find(self, job: str) -> dict[str, Any] | None:
-        try:
-            return object_of(self._endpoint.ask("GET", f"/batches/{quote(job, safe='')}"))
-        except Fault as fault:
-            if fault.status != 404:
-                raise
-            return None
-
     def _find_by_name(self, name: str) -> dict[str, Any] | None:
-        """Find the batch to which we gave this name, among all that the endpoint lists.
-
-        None if there is none.
-        """
+        """Find the batch to which we gave this name, among all that the endpoint lists."""
         after: dict[str, str] = {}
         while True:
+            options = {"params": {"limit": 100, **after}}
             page = object_of(
-                self._endpoint.ask("GET", "/batches", options={"params": {"limit": 100, **after}})
+                self._endpoint.ask(
+                    "GET",
+                    "/batches",
+                    options=options,
+                )
             )
             batches = [batch for batch in entries_at(page, "data") if isinstance(batch, dict)]
             for batch in batches:
@@ -187,9 +188,9 @@ class Batches:
             after = {"after": _id_of(batches[-1])}
 
     def _lines(self, file: str) -> list[dict[str, Any]]:
-        """The JSON objects in the lines of a file.
+        """Return the JSON objects in the lines of a file.
 
-        Other lines are skipped. None if the file is gone.
+        Other lines are skipped. The list is empty if the file is gone.
         """
         try:
             response = self._endpoint.ask("GET", f"/files/{quote(file, safe='')}/content")
@@ -201,10 +202,9 @@ class Batches:
             )
             return []
         if b'"custom_id"' not in response.content:  # a gateway's page, say
-            raise Fault.of_response(response.status_code, {}, response.content[:4096])
-        return [
-            line for line in map(_parse, response.content.splitlines()) if isinstance(line, dict)
-        ]
+            raise Fault.of(response)
+        lines = map(_parse, response.content.splitlines())
+        return [line for line in lines if isinstance(line, dict)]
 
 
 def _id_of(answer: Mapping[str, Any]) -> str:
@@ -221,16 +221,6 @@ def _parse(line: bytes) -> Any:
         return None
 
 
-def _number(line: Mapping[str, Any]) -> int | None:
-    """Return the number of the request that a line answers. None if the line names none."""
-    name = line.get("custom_id")
-    return (
-        int(name)
-        if isinstance(name, str) and name.isascii() and name.isdigit() and len(name) < 9
-        else None
-    )
-
-
 def _answer(line: Mapping[str, Any]) -> Line:
     error = line.get("error")
     body = value_at(line, "response", "body")
@@ -238,9 +228,12 @@ def _answer(line: Mapping[str, Any]) -> Line:
         status = value_at(line, "response", "status_code")
         if status is None or (isinstance(status, int) and status < 400):
             return body
-        return Fault.of_response(status if isinstance(status, int) else 500, {}, json.dumps(body))
-    if isinstance(error, dict):  # of the batch, not of the model: it expired, or was cancelled
-        return Fault(
-            f"{error.get('code')}: {error.get('message')}", code=str(error.get("code") or "")
+        return Fault.of_response(
+            status if isinstance(status, int) else 500,
+            {},
+            json.dumps(body),
         )
+    if isinstance(error, dict):  # of the batch, not of the model: it expired, or was cancelled
+        code = error.get("code")
+        return Fault(f"{code}: {error.get('message')}", code=str(code or ""))
     return Fault("the batch's answer to the request is neither a response nor an error")

@@ -1,5 +1,6 @@
-"""Any endpoint that speaks OpenAI's images API: OpenAI, Azure, vLLM-Omni, SGLang, Xinference and
-others.
+"""Any endpoint that speaks OpenAI's images API.
+
+OpenAI, Azure, vLLM-Omni, SGLang, Xinference and others do.
 
 RANDOM_API is images/generations; VARIATION_API is images/edits with a variation prompt, or
 images/variations where a server still has it.
@@ -20,11 +21,10 @@ from adapters.http import (
     Sending,
     Worded,
     images_in,
-    non_null,
     object_of,
+    value_at,
 )
 from adapters.http.answers import Pixels
-from adapters.http.client import Addresses
 from adapters.http.servers import Served, ServedHost, look_at, server_by_address
 from adapters.http.settings import OpenAIServer, Profile, profile
 from adapters.openai_sdk import OpenAIConnection, OpenAIEndpoint, address_of, form
@@ -82,11 +82,9 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
 
         Images/variations takes no prompt, so no wordings.
         """
-        return (
-            super().ladder
-            if self.variation == "edit"
-            else Ladder((), self.degree_field, self.degree_exact)
-        )
+        if self.variation == "edit":
+            return super().ladder
+        return Ladder((), self.degree_field, self.degree_exact)
 
     @property
     def fixed_size(self) -> tuple[int, int] | None:
@@ -96,24 +94,20 @@ class OpenAISettings(OpenAIConnection, Served, Worded):
 
     @classmethod
     def profile_of(cls, settings: Mapping[str, Any]) -> Profile | None:
-        """See `Served.profile_of`; raise RecipeError if the server cannot vary samples as
-        `variation` says.
+        """Return the server's profile: see `Served.profile_of`.
+
+        Raise RecipeError if the server cannot vary samples as `variation` says.
         """
-        address = (
-            "azure"
-            if settings.get("azure_api_version")
-            else server_by_address(address_of(settings))
-        )
+        address = server_by_address(address_of(settings))
+        if settings.get("azure_api_version"):
+            address = "azure"
         its = profile("openai_images", settings.get("server") or address or "")
         variation = settings.get("variation", "edit")
         if its is not None and variation not in its.varies:
-            has = (
-                " and ".join(f"variation: {name}" for name in its.varies)
-                or "none: use another server"
-            )
+            has = " or ".join(f"`variation: {name}`" for name in its.varies)
             raise RecipeError(
-                f"variation: {its.title} (server: {its.server}) cannot vary a sample by "
-                f"'{variation}'; it has {has}, or write server: null if it is another."
+                f"{its.title} (`server: {its.server}`) cannot vary a sample by `{variation}`. "
+                f"Use {has or 'another server'}, or write `server: null` if it is not this one."
             )
         return its
 
@@ -160,29 +154,23 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         return look_at(cls.Settings, settings, address_of(settings))
 
     def request(self, call: ImageCall) -> Sending:
-        """Return a POST to images/generations, or of a form to images/edits or
-        images/variations.
+        """Return a POST to images/generations, images/edits or images/variations.
+
+        The latter two are forms.
         """
         config = self._config
-        task = (
-            "generations"
-            if not call.parents
-            else "edits"
-            if config.variation == "edit"
-            else "variations"
-        )
-        fields = non_null(
-            size=config.size,
-            response_format=config.response_format,
-            model=config.model,
-            n=len(call.seeds),
-        )
+        task = "generations"
+        names = {"size", "response_format", "model", "quality", "output_format"}
+        if call.parents and config.variation == "edit":
+            task = "edits"
+            names |= {"input_fidelity"}
+        elif call.parents:
+            task = "variations"
+            names -= {"quality", "output_format"}
+        fields = config.model_dump(include=names, exclude_none=True) | {"n": len(call.seeds)}
         if task != "variations":
-            fields |= non_null(
-                prompt=call.prompt, quality=config.quality, output_format=config.output_format
-            )
-        if task == "edits":
-            fields |= non_null(input_fidelity=config.input_fidelity)
+            fields["prompt"] = call.prompt
+        # After the settings that have names: `extra` may say otherwise.
         fields |= config.extra or {}
         fields |= {config.seed_field: call.seed} if config.seed_field else {}
         fields |= call.degree
@@ -197,9 +185,7 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         """
         content = answer if isinstance(answer, dict) else object_of(answer)
         entries = images_in(content, "data")
-        if content is not answer and any(
-            isinstance(entry, dict) and entry.get("url") for entry in entries
-        ):
+        if content is not answer and any(value_at(entry, "url") for entry in entries):
             call.job.write(json.dumps({"data": entries, "usage": content.get("usage")}))
         return [self._picture(entry, call) for entry in entries], bill(content.get("usage"))
 
@@ -210,8 +196,9 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         return super()._send(call)
 
     def _picture(self, entry: Any, call: ImageCall) -> Pixels | Failed:
-        """Return the image of an entry, decoded from the entry or fetched from the address in it;
-        or Failed.
+        """Return the image of an entry, or Failed.
+
+        It is decoded from the entry, or fetched from the address in it.
         """
         if not isinstance(entry, dict):
             return Failed(f"the endpoint sent {type(entry).__name__} in place of an image")
@@ -221,7 +208,7 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         if isinstance(url, str) and not url.startswith(("https:", "data:")):
             remedy = "have it send the image itself (`response_format: b64_json`)"
             return Failed(f"the endpoint named an image's address that is not https: {remedy}")
-        return self._image_at(call, url, Addresses(str(url)))
+        return self._image_at(call, url, str(url))
 
     def _open(self) -> HTTPClient:
         return OpenAIEndpoint(self._config, self._config.concurrency)
@@ -235,17 +222,16 @@ def bill(usage: Any) -> Usage | None:
     if not isinstance(usage, dict):
         return None
 
-    def count(key: str, of: Any = usage) -> int:
-        return count_of(of.get(key) if isinstance(of, dict) else None)
+    def count(*keys: str) -> int:
+        return count_of(value_at(usage, *keys))
 
-    inputs = usage.get("input_tokens_details")
-    outputs = usage.get("output_tokens_details")
-    text_out = count("text_tokens", outputs)
+    text_out = count("output_tokens_details", "text_tokens")
+    image_out = count("output_tokens_details", "image_tokens")
     return Usage(
         calls=0,
         tokens=count("total_tokens") or count("input_tokens") + count("output_tokens"),
-        text_in=count("text_tokens", inputs),
-        image_in=count("image_tokens", inputs),
+        text_in=count("input_tokens_details", "text_tokens"),
+        image_in=count("input_tokens_details", "image_tokens"),
         text_out=text_out,
-        image_out=count("image_tokens", outputs) or max(0, count("output_tokens") - text_out),
+        image_out=image_out or max(0, count("output_tokens") - text_out),
     )

@@ -17,7 +17,6 @@ from pe.plugins.devices import import_library
 
 if TYPE_CHECKING:
     import httpx2
-    import openai
 
 OPENAI = "https://api.openai.com/v1"
 
@@ -42,7 +41,10 @@ class OpenAIConnection(Connection):
 
 
 def address_of(settings: Mapping[str, Any]) -> str:
-    """Return the address that settings name; else that in OPENAI_BASE_URL, else OpenAI's own."""
+    """Return the address that settings name.
+
+    Without one, return that in OPENAI_BASE_URL, else OpenAI's own.
+    """
     return str(settings.get("base_url") or os.environ.get("OPENAI_BASE_URL") or OPENAI)
 
 
@@ -63,7 +65,9 @@ class OpenAIEndpoint(HTTPClient):
         self._sdk = _open_sdk(config, self.pool)
 
     def ask(self, method: str, where: str, **request: Any) -> httpx2.Response:
-        """Make a request to a path and return the response; raise Fault as `HTTPClient.ask` does.
+        """Make a request to a path and return the response.
+
+        Raise Fault as `HTTPClient.ask` does.
 
         Args:
             method: GET or POST.
@@ -76,7 +80,11 @@ class OpenAIEndpoint(HTTPClient):
 
         send = self._sdk.get if method == "GET" else self._sdk.post
         try:
-            response: httpx2.Response = send(where, cast_to=httpx2.Response, **request)
+            response: httpx2.Response = send(
+                where,
+                cast_to=httpx2.Response,
+                **request,
+            )
             return response
         except openai.APIStatusError as error:
             fault = fault_of(error.response)
@@ -98,11 +106,16 @@ def form(fields: Mapping[str, Any], **files: tuple[str, bytes, str]) -> dict[str
     }
 
 
-def _open_sdk(config: OpenAIConnection, pool: httpx2.Client) -> openai.OpenAI:
-    """Return the SDK's client over our connections, which sign each request and bound each
-    answer.
+def _open_sdk(config: OpenAIConnection, pool: httpx2.Client) -> Any:
+    """Return the SDK's client over our own connections.
+
+    These sign each request and bound each answer.
     """
-    sdk = import_library("openai", "http", "Calling an endpoint that speaks OpenAI's API")
+    sdk = import_library(
+        "openai",
+        "http",
+        "Calling an endpoint that speaks OpenAI's API",
+    )
     # The recipe names all headers and the host that they go to, so those of OPENAI_CUSTOM_HEADERS
     # are left out.
     lines = os.environ.get("OPENAI_CUSTOM_HEADERS", "").split("\n")
@@ -117,12 +130,10 @@ def _open_sdk(config: OpenAIConnection, pool: httpx2.Client) -> openai.OpenAI:
     }
     pool.event_hooks["request"].append(_tell_nothing)
     if config.azure_api_version is None:
-        client: openai.OpenAI = sdk.OpenAI(base_url=config.url, **settings)
-        return client
-    azure: openai.OpenAI = sdk.AzureOpenAI(
+        return sdk.OpenAI(base_url=config.url, **settings)
+    return sdk.AzureOpenAI(
         azure_endpoint=config.url, api_version=config.azure_api_version, **settings
     )
-    return azure
 
 
 def _tell_nothing(request: httpx2.Request) -> None:

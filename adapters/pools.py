@@ -1,5 +1,6 @@
-"""A pool of public samples: RANDOM_API deals it out, VARIATION_API takes a neighbour of the
-parent.
+"""A pool of public samples.
+
+RANDOM_API deals it out, VARIATION_API takes a neighbour of the parent.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ BLOCK = 64  # parents compared with the pool at once
 
 
 class FromPool(Generator):
-    """RANDOM_API and VARIATION_API over a pool of samples, whose vectors of whole numbers tell
-    which are near.
+    """RANDOM_API and VARIATION_API over a pool of samples.
+
+    Vectors of whole numbers tell which samples are near.
 
     An answer depends on each item's seed and condition alone.
 
@@ -64,13 +66,15 @@ class FromPool(Generator):
     exact, so neither the chunk nor the order of a sum can change who is whose neighbour."""
 
     def _fill(self, samples: Samples, names: Sequence[str] | None) -> None:
-        """Set up the pool. `names` holds each sample's label; None: all serve every label."""
+        """Set up the pool.
+
+        `names` holds each sample's label. If it is None, all samples serve every label.
+        """
         self._samples = samples
         self._everyone = np.arange(len(samples))
         self._by_label = None if names is None else dict(_group(names))
-        distinct = (
-            len(samples) if self._by_label is None else max(map(len, self._by_label.values()))
-        )
+        pools = [self._everyone] if self._by_label is None else list(self._by_label.values())
+        distinct = max(map(len, pools))
         self.info = replace(self.info, by_label=names is not None, distinct=distinct)
 
     def __len__(self) -> int:
@@ -100,14 +104,16 @@ class FromPool(Generator):
         return Conditions({"pool": places})
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Return the samples whose places `draw_conditions` dealt; raise APIError if it dealt none
-        in this pool.
+        """Return the samples whose places `draw_conditions` dealt.
+
+        Raise APIError if it dealt none in this pool.
         """
         return self._answer(self._places(request.conditions))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Draw for each parent, uniformly, from itself and its ⌈degree·(m-1)⌉ nearest of the m that
-        serve the label.
+        """Draw for each parent, uniformly, from itself and its nearest neighbours.
+
+        Of the m samples that serve a label, ⌈degree·(m−1)⌉ are neighbours.
 
         Raises:
             APIError: the parents carry no places in this pool.
@@ -124,7 +130,11 @@ class FromPool(Generator):
             ranks = np.floor(numbers[items] * near).astype(np.int64)
             for start in range(0, len(items), BLOCK):
                 block = slice(start, start + BLOCK)
-                choice[items[block]] = self._rank(pool, parents[items[block]], ranks[block])
+                choice[items[block]] = self._rank(
+                    pool,
+                    parents[items[block]],
+                    ranks[block],
+                )
         return self._answer(choice)
 
     @cached_property
@@ -137,8 +147,9 @@ class FromPool(Generator):
         return Answer(self._samples.take(places), Conditions({"pool": places}))
 
     def _of_label(self, label: str) -> Indices:
-        """Return the places of the samples that serve a label; raise RecipeError if there
-        are none.
+        """Return the places of the samples that serve a label.
+
+        Raise RecipeError if there are none.
         """
         if self._by_label is None:
             return self._everyone
@@ -151,15 +162,16 @@ class FromPool(Generator):
         return self._by_label[label]
 
     def _places(self, conditions: Conditions) -> Indices:
-        """Return the places that samples carry; raise APIError if they carry none, or a place
-        outside the pool.
+        """Return the places that samples carry.
+
+        Raise APIError if they carry none, or a place outside the pool.
         """
         if "pool" not in conditions:
-            raise APIError("The samples carry no 'pool': a pool varies only what it drew itself.")
+            raise APIError("The samples carry no 'pool'. A pool varies only what it drew itself.")
         places = conditions["pool"].astype(np.int64)
         if places.size and not 0 <= places.min() <= places.max() < len(self):
             raise APIError(
-                f"A sample's place lies outside the pool of {len(self)}: give the pool it was "
+                f"A sample's place lies outside the pool of {len(self)}. Give the pool it was "
                 "drawn from."
             )
         return places
@@ -172,14 +184,12 @@ class FromPool(Generator):
         products = self._vectors[parents] @ self._vectors[pool].T
         if isinstance(products, csr_array):
             products = products.toarray()
-        distances = (self._squares[pool] - 2 * products).astype(
-            np.int64
-        )  # squared, but for the parent's own length
+        # Squared, but for the parent's own length, which is the same for the whole pool.
+        distances = (self._squares[pool] - 2 * products).astype(np.int64)
         keys = distances * len(pool) + np.arange(len(pool))
         keys[parents[:, None] == pool[None, :]] = np.iinfo(np.int64).min
-        return np.array(
-            [pool[np.argpartition(key, rank)[rank]] for key, rank in zip(keys, ranks, strict=True)]
-        )
+        places = [np.argpartition(key, rank)[rank] for key, rank in zip(keys, ranks, strict=True)]
+        return pool[places]
 
 
 def _group(labels: Sequence[str]) -> list[tuple[str, Indices]]:
@@ -198,8 +208,7 @@ LEVELS = 64  # 16·16·3 squares of differences below 64 stay below 2²⁴, wher
 
 @plugin
 class PublicImages(FromPool):
-    """The first to try if you have public images like yours: the votes choose among them,
-    unchanged.
+    """The first to try if you have public images like yours: votes choose among them, unchanged.
 
     RANDOM_API deals the pool out in random order, and anew once all of it is dealt, so that no
     image is twice among new samples of a label before every other has come once. VARIATION_API
@@ -238,12 +247,22 @@ class PublicImages(FromPool):
     def __post_init__(self) -> None:
         square = None if self.size is None else (self.size, self.size)
         if self.path.is_dir():
-            pixels, names = read_folder(self.path, square, self.resize, self.channels)
+            pixels, names = read_folder(
+                self.path,
+                square,
+                self.resize,
+                self.channels,
+            )
         elif self.path.suffix.lower() == ".npz":
-            pixels, names = read_arrays(self.path, square, self.resize, self.channels)
+            pixels, names = read_arrays(
+                self.path,
+                square,
+                self.resize,
+                self.channels,
+            )
         else:
             raise RecipeError(
-                f"api.path: '{self.path}' is neither a folder nor an .npz file of public images."
+                f"`path`: '{self.path}' is neither a folder nor an .npz file of public images."
             )
         self._pixels = pixels
         self._fill(Images(pixels), names if self.by_label else None)
@@ -251,9 +270,7 @@ class PublicImages(FromPool):
         self.info = replace(self.info, shape=(height, width, self.channels))
 
     def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Pixels]]:
-        """Yield the pool's images, decoded anew at `shape`: see
-        `pe.plugins.protocols.ReadsPublicSamples`.
-        """
+        """Yield the pool's images, decoded anew at `shape`: see `ReadsPublicSamples`."""
         return images_at(self.path, shape, rule or self.resize)
 
     @cached_property
@@ -262,8 +279,9 @@ class PublicImages(FromPool):
 
 
 def _comparable(pixels: Pixels, blur: float) -> Vectors:
-    """Return images shrunk to SIDE×SIDE and blurred, as float32 m×d of whole numbers below
-    LEVELS.
+    """Return small blurred images, as float32 m×d of whole numbers below LEVELS.
+
+    They are shrunk to SIDE×SIDE pixels.
     """
     vectors = []
     for start in range(0, len(pixels), BLOCK):
@@ -276,8 +294,9 @@ def _comparable(pixels: Pixels, blur: float) -> Vectors:
 
 
 def _shrink(images: Vectors, axis: int) -> Vectors:
-    """Return images with this axis brought to SIDE pixels: means of runs of pixels, or repeats if
-    it is shorter.
+    """Return images with this axis brought to SIDE pixels.
+
+    These are means of runs of pixels, or repeats if the axis is shorter.
     """
     length = images.shape[axis]
     if length <= SIDE:
@@ -352,9 +371,7 @@ class PublicTexts(FromPool):
     def public_samples(
         self, shape: Shape, rule: str | None
     ) -> Iterator[tuple[str, npt.NDArray[np.bytes_]]]:
-        """Yield the texts of the files, and their windows: see
-        `pe.plugins.protocols.ReadsPublicSamples`.
-        """
+        """Yield the texts of the files, and their windows: see `ReadsPublicSamples`."""
         for text in self._public.read(shape[0]):
             yield text.name, np.array(text.utf8)
         if self.words is not None:
@@ -392,9 +409,9 @@ class PublicTexts(FromPool):
         for keys, counts, _ in texts:
             weights = damp(counts) * rarity.of(keys)
             length = np.sqrt(np.square(weights).sum())
-            entries.append(
-                np.rint(weights * (GRID / length)).astype(np.int64) if len(keys) else entries[0]
-            )
+            if len(keys):  # else the length is 0
+                weights *= GRID / length
+            entries.append(np.rint(weights).astype(np.int64))
             columns.append(np.searchsorted(rarity.keys, keys))
         starts = np.cumsum([len(each) for each in entries])
         shape = (len(texts), max(len(rarity.keys), 1))
@@ -404,7 +421,7 @@ class PublicTexts(FromPool):
 def _windows(text: str, words: int) -> Iterator[str]:
     """Yield runs of `words` words, one after another.
 
-    A last run under half that length only if there is no other.
+    A last run under half that length is left out, unless it is the only one.
     """
     runs = text.split()
     for start in range(0, len(runs), words):
@@ -418,8 +435,7 @@ def _windows(text: str, words: int) -> Iterator[str]:
 
 @plugin
 class PublicTable(FromPool):
-    """If you have a public table with columns like yours: the votes choose among its rows,
-    unchanged.
+    """If you have a public table with columns like yours: votes choose among its rows, unchanged.
 
     RANDOM_API deals the pool out in random order, and anew once all of it is dealt. VARIATION_API
     draws, uniformly, from the parent and its ⌈degree·(m−1)⌉ nearest neighbours among the m rows
@@ -459,38 +475,37 @@ class PublicTable(FromPool):
     def __post_init__(self) -> None:
         if self.by_label and self.label_column is None:
             raise RecipeError(
-                "by_label is true, and label_column is not set: name the column of the pool's "
-                "labels."
+                "`by_label` needs `label_column`. Name the column of the pool's labels."
             )
         self._columns = Columns(self.columns)
         self._label = [] if self.label_column is None else [self.label_column]
-        names = []
-        rows = []
-        for _, name, row in self._read():
-            names.append(name)
-            rows.append(row)
-        whole = Rows(np.array(rows, dtype=f"S{self._columns.width}"))
+        read = list(self._read())
+        whole = Rows(np.array([row for _, _, row in read], dtype=f"S{self._columns.width}"))
         breaks = Constraints(self._columns, self.constraints).breaks(self._columns.codes(whole))
         places = np.flatnonzero(~breaks.any(axis=1))
         if not len(places):
             raise RecipeError(
-                f"path: '{self.path}' holds no rows that obey all constraints: name a table of "
+                f"path: '{self.path}' holds no rows that obey all constraints. Name a table of "
                 "public rows."
             )
         self._rows = whole.take(places)
-        self._fill(self._rows, [names[place] for place in places] if self.by_label else None)
+        self._fill(self._rows, [read[place][1] for place in places] if self.by_label else None)
 
     def public_samples(
         self, shape: Shape, rule: str | None
     ) -> Iterator[tuple[str, npt.NDArray[np.bytes_]]]:
-        """Yield the pool's rows, read anew: see `pe.plugins.protocols.ReadsPublicSamples`."""
+        """Yield the pool's rows, read anew: see `ReadsPublicSamples`."""
         for place, _, row in self._read():
             yield place, np.array(row)
 
     def _read(self) -> Iterator[tuple[str, str, bytes]]:
         """Yield each row's place, for messages, its label, and the row as private ones are read."""
         for file in public_texts.table_files(self.path):
-            rows = public_texts.read_rows(file, [*self._columns, *self._label], self.encoding)
+            rows = public_texts.read_rows(
+                file,
+                [*self._columns, *self._label],
+                self.encoding,
+            )
             for number, row in enumerate(rows, 1):
                 place = f"Row {number:,} of {file}"
                 label = "".join(map(str, row[len(self._columns) :])).strip()

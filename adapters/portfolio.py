@@ -1,12 +1,13 @@
-"""A portfolio of generators: whichever made a sample also makes its variations, so the votes shift
-the shares.
+"""A portfolio of generators, whose shares the votes shift.
+
+The generator that made a sample also makes its variations.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -16,14 +17,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from adapters.members import Items, Member, OfSeveral, Request, cut, look_at_each, part_of, together
+from adapters.members import Items, Member, OfSeveral, Request, cut, part_of, together
 from adapters.public_files import paths_of, samples_of
 from pe.data.samples import DRAWN, GENERATOR, Array, Conditions, Shape, uniforms
 from pe.errors import APIError, RecipeError
 from pe.plugins.protocols import (
     Answer,
     Capabilities,
-    Finding,
     Generator,
     PluginInfo,
     RandomRequest,
@@ -31,8 +31,7 @@ from pe.plugins.protocols import (
     VariationRequest,
     class_default,
 )
-from pe.plugins.settings import Settings, read_settings
-from pe.plugins.specs import MemberSpec
+from pe.plugins.specs import MemberSpec, plugin
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -40,36 +39,25 @@ _DEGREES: tuple[Literal["none", "wording", "exact"], ...] = ("none", "wording", 
 """Values of `Capabilities.degree`, the least obedient first."""
 
 
-class PortfolioSettings(Settings):
-    """Settings of `portfolio`.
-
-    Attributes:
-        of: the generators, two or more, each written as under `api`.
-        explore: public share of the offspring that are new samples in place of variations, each by
-            a generator drawn by the shares, so that no generator is lost for good.
-    """
-
-    of: Annotated[list[MemberSpec], Field(min_length=2)]
-    explore: Annotated[float, Field(ge=0, lt=1)] = 0.05
-
-
+@plugin
 class Portfolio(OfSeveral):
-    """If you do not know which generator is right: several in one run, and the votes shift their
-    shares.
+    """If you do not know which generator is right: several in one run, whose shares votes shift.
 
     New samples are dealt out to the generators by their shares, label by label. A sample carries
     its generator's name as the condition `generator`, and the generator's conditions as
     `name.condition`; the same generator makes all its variations. Public shares, seeds and released
     votes alone decide which generator makes which sample.
 
-    Args:
-        settings: see `PortfolioSettings`.
+    Attributes:
+        of: the generators, two or more, each written as under `api`.
+        explore: public share of the offspring that are new samples in place of variations, each by
+            a generator drawn by the shares, so that no generator is lost for good.
 
     Raises:
         RecipeError: a setting is wrong, or the generators do not fit together.
     """
 
-    Settings = PortfolioSettings
+    kind = "portfolio"
     info = PluginInfo()
     starter = """\
   explore: 0.05\t# public: so many of a population's offspring are new samples, by the shares below
@@ -96,34 +84,58 @@ class Portfolio(OfSeveral):
       channels: {channels}
 """  # noqa: E501
 
-    def __init__(self, **settings: Any) -> None:
-        config = read_settings(PortfolioSettings, settings, "portfolio")
-        self._members = _members(config.of)
-        self._explore = config.explore
-        self._places = {member.name: i for i, member in enumerate(self._members)}
-        self._shares = np.cumsum([member.share for member in self._members])[:-1]
-        infos = {member.name: member.info for member in self._members}
+    of: Annotated[list[MemberSpec], Field(min_length=2)]
+    explore: Annotated[float, Field(ge=0, lt=1)] = 0.05
+
+    def __post_init__(self) -> None:
+        names = _names(self.of)
+        self._members = tuple(
+            Member.of(name, spec, f"portfolio: '{name}'", spec.settings)
+            for name, spec in zip(names, self.of, strict=True)
+        )
+        self._places = {name: i for i, name in enumerate(names)}
+        shares = np.array([spec.share for spec in self.of])
+        # The last bound is left out: rounding must not leave a number in [0, 1) beyond it.
+        self._shares = np.cumsum(shares / sum(shares))[:-1]
+        infos = self.others
+        # The largest size is told: it costs most where a provider bills by megapixels.
         sizes = [member.info.drawn for member in self._members if member.price.megapixel]
-        distinct = [info.distinct for info in infos.values()]
+        distinct = [info.distinct for info in infos]
         self.info = PluginInfo(
-            modality=_same("modality", {name: info.modality for name, info in infos.items()}),
+            modality=self._same("modality", "modality"),
             hosts=self._hosts,
-            by_label=all(info.by_label for info in infos.values()),
+            by_label=all(info.by_label for info in infos),
             distinct=None if None in distinct else sum(filter(None, distinct)),
-            shape=_same("shape", {name: info.shape for name, info in infos.items() if info.shape}),
+            shape=self._same("shape", "shape"),
             drawn=None
             if None in sizes
             else max(sizes, key=lambda size: prod(size or ()), default=None),
-            kept=_same("kept size", {name: info.kept for name, info in infos.items() if info.kept}),
-            degrees=self._members[0].info.degrees,
+            kept=self._same("kept", "kept size"),
+            degrees=infos[0].degrees,
         )
+
+    def _same(self, field: str, what: str) -> Any:
+        """Return the one value of a field that all generators declare, or None if none does.
+
+        Raise RecipeError if two differ.
+        """
+        values = {member.name: getattr(member.info, field) for member in self._members}
+        stated = {name: value for name, value in values.items() if value is not None}
+        if len(set(stated.values())) > 1:
+            words = ", ".join(f"'{name}' has {value}" for name, value in stated.items())
+            raise RecipeError(
+                f"portfolio: the generators differ in their {what} ({words}). Let all have the "
+                "same."
+            )
+        return next(iter(stated.values()), None)
 
     @property
     def capabilities(self) -> Capabilities:
-        """Capabilities of all generators together: a request may hold any items, and is cut for
-        each generator.
+        """Capabilities of all generators together.
+
+        A request may hold any items, and is cut for each generator.
         """
-        each = [member.api.capabilities for member in self._members]
+        each = self._abilities
         return Capabilities(
             max_chunk=max(can.max_chunk for can in each),
             concurrency=sum(can.concurrency for can in each),
@@ -133,47 +145,55 @@ class Portfolio(OfSeveral):
 
     @property
     def ways(self) -> tuple[Capabilities, ...]:
-        """Capabilities of each generator for samples that it made; then of each for new samples in
-        place of variations.
+        """Capabilities of each generator for its own samples, then for new samples.
+
+        The new samples are those in place of variations.
 
         These new samples are asked for one by one if the generator draws conditions or `shares` is
         not `nothing`.
         """
-        own = [member.api.capabilities for member in self._members]
-        none = Generator.draw_conditions
-        draws = [
-            class_default(member.api.__class__, "draw_conditions") is not none
-            for member in self._members
-        ]
-        anew = [
-            replace(can, max_chunk=1) if draw or can.shares != "nothing" else can
-            for can, draw in zip(own, draws, strict=True)
-        ]
-        return (*own, *anew)
+        anew = []
+        for member, can in zip(self._members, self._abilities, strict=True):
+            draw = class_default(type(member.api), "draw_conditions")
+            draws = draw is not Generator.draw_conditions
+            anew.append(replace(can, max_chunk=1) if draws or can.shares != "nothing" else can)
+        return (*self._abilities, *anew)
+
+    @property
+    def _abilities(self) -> list[Capabilities]:
+        return [member.api.capabilities for member in self._members]
 
     def ways_of(self, conditions: Conditions, seeds: Seeds, explores: bool) -> Items:
-        """Return each item's index into `ways`: its parent's generator, or by `explore` a generator
-        for a new sample.
+        """Return each item's index into `ways`.
+
+        It is that of its parent's generator, or, by `explore`, of a generator for a new sample.
 
         Raises:
             APIError: a parent was made by no generator of this portfolio.
         """
-        makers = conditions.get(GENERATOR, np.full(len(seeds), ""))
-        if strangers := sorted(set(makers.tolist()) - self._places.keys()):
+        makers = conditions.get(GENERATOR, np.full(len(seeds), "")).tolist()
+        strangers = sorted(set(makers) - self._places.keys())
+        if strangers:
             raise APIError(
-                f"A parent was made by '{strangers[0]}', and the portfolio has "
-                f"{', '.join(self._places)}: it varies only what its own generators made."
+                f"A parent was made by '{strangers[0]}', which is not in the portfolio "
+                f"({', '.join(self._places)}). A portfolio varies only what its own generators "
+                "made."
             )
-        ways = np.array([self._places[name] for name in makers.tolist()], dtype=np.int64)
+        ways = np.array([self._places[name] for name in makers], dtype=np.int64)
         if not explores:
             return ways
-        choice = np.searchsorted(self._shares, uniforms(seeds, "portfolio/generator"), side="right")
-        anew = uniforms(seeds, "portfolio/explore") < self._explore
+        choice = np.searchsorted(
+            self._shares,
+            uniforms(seeds, "portfolio/generator"),
+            side="right",
+        )
+        anew = uniforms(seeds, "portfolio/explore") < self.explore
         return np.where(anew, len(self._members) + choice, ways)
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """Deal new samples out to the generators by the shares, and let each draw its
-        conditions.
+        """Deal new samples out to the generators by the shares.
+
+        Each generator draws the conditions of its samples.
         """
         choice = self._deal(np.array(labels), seeds)
         parts = []
@@ -181,16 +201,16 @@ class Portfolio(OfSeveral):
         for i, member in enumerate(self._members):
             items = np.flatnonzero(choice == i)
             if items.size:
-                conditions = member.api.draw_conditions(
-                    tuple(labels[item] for item in items), seeds[items]
-                )
+                own_labels = tuple(labels[item] for item in items)
+                conditions = member.api.draw_conditions(own_labels, seeds[items])
                 parts.append(_mark(member, conditions, len(items)))
                 order.append(items)
         return Conditions.concatenate(parts).take(np.argsort(np.concatenate(order), kind="stable"))
 
     def _deal(self, labels: npt.NDArray[np.str_], seeds: Seeds) -> Items:
-        """Return a generator's index for each item; in each label the shares are met to within one
-        sample.
+        """Return a generator's index for each item.
+
+        In each label the shares are met to within one sample.
         """
         choice = np.empty(len(labels), dtype=np.int64)
         for label in np.unique(labels):
@@ -198,7 +218,11 @@ class Portfolio(OfSeveral):
             order = np.argsort(uniforms(seeds[items], "portfolio/deal"), kind="stable")
             start = uniforms(seeds[items[:1]], "portfolio/start")
             places = (np.arange(len(items)) + start) / len(items)
-            choice[items[order]] = np.searchsorted(self._shares, places, side="right")
+            choice[items[order]] = np.searchsorted(
+                self._shares,
+                places,
+                side="right",
+            )
         return choice
 
     def random_api(self, request: RandomRequest) -> Answer:
@@ -233,19 +257,24 @@ class Portfolio(OfSeveral):
         else:
             conditions = member.api.draw_conditions(request.labels, request.seeds)
             answer = member.ask(
-                RandomRequest(request.labels, request.seeds, conditions, request.job)
+                RandomRequest(
+                    request.labels,
+                    request.seeds,
+                    conditions,
+                    request.job,
+                )
             )
         columns = _mark(member, answer.conditions, len(answer.samples))
-        if (
-            self.info.kept is not None and DRAWN not in columns
-        ):  # a black one: others keep images as drawn
+        if self.info.kept is not None and DRAWN not in columns:
+            # All rows need the column, which only some of the generators fill.
             black = np.zeros((len(answer.samples), *self.info.kept, 3), np.uint8)
             columns = Conditions({**columns, DRAWN: black})
         return replace(answer, conditions=columns)
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """Describe what this degree means for each generator; raise RecipeError if one cannot obey
-        it.
+        """Describe what this degree means for each generator.
+
+        Raise RecipeError if one cannot obey it.
         """
         words = {}
         for member in self._members:
@@ -266,19 +295,12 @@ class Portfolio(OfSeveral):
         """Yield all public samples of all generators: see `ReadsPublicSamples`."""
         return samples_of((member.api for member in self._members), shape, rule)
 
-    @classmethod
-    def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
-        """See `Generator.look`: at the endpoint of each generator that has one."""
-        specs = read_settings(PortfolioSettings, settings, "portfolio").of
-        yield from look_at_each("portfolio", [(spec, spec.settings) for spec in specs])
 
-
-def _members(specs: Sequence[MemberSpec]) -> tuple[Member, ...]:
-    """Construct the generators that a recipe lists."""
+def _names(specs: Sequence[MemberSpec]) -> list[str]:
+    """Return the unique names of the generators that a recipe lists."""
     kinds = Counter(spec.kind for spec in specs)
     number = Counter[str]()
-    total = sum(spec.share for spec in specs)
-    members: dict[str, Member] = {}
+    names: list[str] = []
     for spec in specs:
         number[spec.kind] += 1
         name = spec.name or (
@@ -289,31 +311,17 @@ def _members(specs: Sequence[MemberSpec]) -> tuple[Member, ...]:
                 f"portfolio: the name '{name}' has other characters than letters, digits, '_' and "
                 "'-'."
             )
-        if name in members:
+        if name in names:
             raise RecipeError(
-                f"portfolio: two generators have the name '{name}': give one of them another."
+                f"portfolio: two generators have the name '{name}'. Give one of them another."
             )
-        members[name] = Member.of(
-            name, spec, f"portfolio: '{name}'", spec.settings, spec.share / total
-        )
-    return tuple(members.values())
+        names.append(name)
+    return names
 
 
 def _mark(member: Member, conditions: Conditions, count: int) -> Conditions:
-    """Return a member's columns under the member's name, and the column `generator` with `count`
-    rows.
+    """Return a member's columns under the member's name.
+
+    The column `generator` has `count` rows.
     """
     return Conditions({GENERATOR: np.full(count, member.name), **member.with_prefix(conditions)})
-
-
-def _same(what: str, values: Mapping[str, Any]) -> Any:
-    """Return the one value that all generators declare, or None if none does.
-
-    Raise RecipeError if two differ.
-    """
-    if len(set(values.values())) > 1:
-        words = ", ".join(f"'{name}' has {value}" for name, value in values.items())
-        raise RecipeError(
-            f"portfolio: the generators differ in their {what} ({words}): let all have the same."
-        )
-    return next(iter(values.values()), None)

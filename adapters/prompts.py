@@ -47,14 +47,15 @@ class Prompts:
 
     @classmethod
     def of(cls, setting: Texts | Mapping[str, Texts], name: str = "prompts") -> Prompts:
-        """Read the recipe's setting `name`: a text, a list, or either per label; raise RecipeError
-        if it is empty.
+        """Read the recipe's setting `name`: a text, a list, or either per label.
+
+        Raise RecipeError if it is empty.
         """
         if not isinstance(setting, Mapping):
             return cls(_list_of(setting, name), name)
         if not setting:
             raise RecipeError(
-                f"{name} is empty: give a text, a list of texts, or either for each label."
+                f"{name} is empty. Give a text, a list of texts, or either for each label."
             )
         return cls(
             {str(label): _list_of(texts, f"{name}.{label}") for label, texts in setting.items()},
@@ -67,44 +68,39 @@ class Prompts:
 
         An empty text says nothing.
         """
-        texts = (
-            [setting]
-            if isinstance(setting, str)
-            else {str(label): [text] for label, text in setting.items()}
-        )
+        if isinstance(setting, str):
+            return cls([setting], "negative_prompt")
+        texts = {str(label): [text] for label, text in setting.items()}
         return cls(texts, "negative_prompt")
 
     def first_of(self, labels: Sequence[str]) -> list[str]:
-        """Return the first text of each label; raise RecipeError if a label has none."""
+        """Return the first text of each label.
+
+        Raise RecipeError if a label has none.
+        """
         return [self.of_label(label)[0] for label in labels]
 
     @property
     def by_label(self) -> bool:
-        """True if the prompts tell a sample's label: they are given by label, or each holds
-        `{label}`.
+        """True if the prompts tell a sample's label.
+
+        They do if they are given by label, or if each holds `{label}`.
         """
         return isinstance(self.texts, Mapping) or all("{label}" in text for text in self.texts)
 
     def draw(self, labels: Sequence[str], seeds: Seeds, shares: Shares | None = None) -> Conditions:
         """Draw a prompt for each item by its seed alone, evenly or by `shares`.
 
-        RecipeError if a label has none.
+        Raise RecipeError if a label has none.
         """
-        texts = [self.of_label(label) for label in labels]
-        places = np.array([len(choice) for choice in texts], dtype=np.uint64)
-        picks = (seeds >> np.uint64(16)) % np.maximum(places, 1)
-        if shares is not None:
-            numbers = uniforms(seeds, "share").tolist()
-            picks = np.array(
-                [
-                    shares[label].searchsorted(x, "right")
-                    for label, x in zip(labels, numbers, strict=True)
-                ]
-            )
-        prompts = [
-            choice[int(place)].replace("{label}", label)
-            for choice, place, label in zip(texts, picks, labels, strict=True)
-        ]
+        numbers = uniforms(seeds, "share")
+        prompts = []
+        for label, seed, number in zip(labels, seeds.tolist(), numbers, strict=True):
+            texts = self.of_label(label)
+            place = (seed >> 16) % len(texts)
+            if shares is not None:
+                place = int(shares[label].searchsorted(number, "right"))
+            prompts.append(texts[place].replace("{label}", label))
         return Conditions({PROMPT: np.array(prompts, dtype=np.str_)})
 
     def check(self, labels: Sequence[str]) -> None:
@@ -113,7 +109,10 @@ class Prompts:
             self.of_label(label)
 
     def of_label(self, label: str) -> Sequence[str]:
-        """Return the prompts that a label draws from; raise RecipeError if there are none."""
+        """Return the prompts that a label draws from.
+
+        Raise RecipeError if there are none.
+        """
         if not isinstance(self.texts, Mapping):
             return self.texts
         if label not in self.texts:
@@ -131,15 +130,14 @@ class Ladder:
     # (degree, texts), ascending; a degree is put in a text of the first rung at or above it, in
     # which `{prompt}` becomes the sample's own prompt. Empty: degrees are not put in words
     rungs: tuple[tuple[float, tuple[str, ...]], ...] = ()
-    field: str | None = (
-        None  # the field of a request that takes the degree as a number; None: no number is sent
-    )
+    # the field of a request that takes the degree as a number; None: no number is sent
+    field: str | None = None
     exact: bool = False  # true if the generator is known to heed the field
 
     def __post_init__(self) -> None:
         if self.exact and self.field is None:
             raise RecipeError(
-                "degree_exact: true says that the server heeds degree_field: name that field."
+                "`degree_exact: true` says that the server heeds `degree_field`. Name that field."
             )
 
     @classmethod
@@ -157,19 +155,14 @@ class Ladder:
         if wordings is None and exact:
             return cls((), field, exact)
         setting = LADDER if wordings is None else wordings
-        rungs = tuple(
-            sorted(
-                (float(degree), tuple(_list_of(texts, f"wordings.{degree}")))
-                for degree, texts in setting.items()
-            )
-        )
-        if not rungs or not all(0 < degree <= 1 for degree, _ in rungs) or rungs[-1][0] != 1:
-            degrees = [degree for degree, _ in rungs]
+        degrees = sorted(setting)
+        if not degrees or degrees[0] <= 0 or degrees[-1] != 1:
             raise RecipeError(
-                f"wordings has texts up to the degrees {degrees}: they lie above 0, and the last "
-                "is 1."
+                f"`wordings` has texts up to the degrees {degrees}. They must lie above 0, and the "
+                "last must be 1."
             )
-        return cls(rungs, field, exact)
+        rungs = [(each, tuple(_list_of(setting[each], f"wordings.{each}"))) for each in degrees]
+        return cls(tuple(rungs), field, exact)
 
     @property
     def degree(self) -> Literal["exact", "wording", "none"]:
@@ -180,12 +173,12 @@ class Ladder:
         return "exact" if self.exact else "wording" if self.rungs else "none"
 
     def tell(self, degree: float, prompt: str, seed: int) -> tuple[str, dict[str, float]]:
-        """Return the prompt for a variation of a sample with this `prompt`, and the field with the
-        degree, if any.
+        """Return the prompt for a variation of a sample, and the field with the degree, if any.
+
+        `prompt` is the sample's own.
         """
-        return self.word(degree, prompt, seed) if self.rungs else prompt, {
-            self.field: degree
-        } if self.field else {}
+        words = self.word(degree, prompt, seed) if self.rungs else prompt
+        return words, {self.field: degree} if self.field else {}
 
     def word(self, degree: float, prompt: str = "", seed: int = 0) -> str:
         """Return the text for `degree`, in [0, 1]. The seed chooses among several texts."""
@@ -210,7 +203,7 @@ def prompts_of(conditions: Conditions, count: int) -> npt.NDArray[np.str_]:
 def _list_of(texts: Texts, where: str) -> list[str]:
     texts = [texts] if isinstance(texts, str) else list(texts)
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise RecipeError(f"{where} holds an empty text: give at least one that says something.")
+        raise RecipeError(f"{where} holds an empty text. Give at least one that says something.")
     return texts
 
 
@@ -234,7 +227,7 @@ class Classes:
     ) -> Int64Array | None:
         """Draw the class of each item by the item's seed alone, int64 (n,).
 
-        None if the model takes no classes.
+        Return None if the model takes no classes.
 
         Args:
             labels: the items' labels.
@@ -247,22 +240,16 @@ class Classes:
         """
         if self.count is None:
             if choices is not None:
-                raise RecipeError(
-                    f"classes is given, but the model '{self.model}' has none: leave it out."
-                )
+                raise RecipeError(f"The model '{self.model}' has no classes. Remove `classes`.")
             return None
-        classes: dict[str, Sequence[int]] = {
-            label: range(self.count)
-            if choices is None
-            else [self._number(one) for one in _choices_of(label, choices)]
-            for label in set(labels)
-        }
-        places = seeds >> np.uint64(16)
-        classes_of_items = [
-            classes[label][int(place) % len(classes[label])]
-            for label, place in zip(labels, places, strict=True)
+        classes: dict[str, Sequence[int]] = dict.fromkeys(labels, range(self.count))
+        for label in classes if choices is not None else ():
+            classes[label] = [self._number(one) for one in _choices_of(label, choices or {})]
+        drawn = [
+            classes[label][(seed >> 16) % len(classes[label])]
+            for label, seed in zip(labels, seeds.tolist(), strict=True)
         ]
-        return np.array(classes_of_items, dtype=np.int64)
+        return np.array(drawn, dtype=np.int64)
 
     def _number(self, choice: int | str) -> int:
         if isinstance(choice, int):
@@ -272,11 +259,9 @@ class Classes:
                 )
             return choice
         if choice not in self.names:
-            hint = (
-                nearest_name(choice, self.names)
-                if self.names
-                else "it names none: give their numbers."
-            )
+            hint = "it names none: give their numbers."
+            if self.names:
+                hint = nearest_name(choice, self.names)
             raise RecipeError(f"classes: the model has no class named '{choice}'; {hint}")
         return self.names.index(choice)
 
@@ -286,8 +271,9 @@ def check_choices(labels: Sequence[str], choices: Mapping[str, Choices] | None) 
 
     That the model has those classes is not checked.
     """
-    for label in labels if choices is not None else ():
-        _choices_of(label, choices or {})
+    if choices is not None:
+        for label in labels:
+            _choices_of(label, choices)
 
 
 def _choices_of(label: str, choices: Mapping[str, Choices]) -> Sequence[int | str]:
@@ -299,5 +285,5 @@ def _choices_of(label: str, choices: Mapping[str, Choices]) -> Sequence[int | st
     choice = choices[label]
     classes = choice if isinstance(choice, list) else [choice]
     if not classes:
-        raise RecipeError(f"classes.{label} is empty: name at least one class.")
+        raise RecipeError(f"classes.{label} is empty. Name at least one class.")
     return classes

@@ -1,11 +1,11 @@
-"""Public images on disk: a folder of files, or an .npz file; and the public samples of plug-ins
-within another.
+"""Public images on disk, and the public samples of plug-ins within another.
+
+Images come from a folder of files, or from an .npz file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from zipfile import BadZipFile
@@ -26,15 +26,12 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
 def paths_of(plugins: Iterable[object]) -> tuple[Path, ...]:
-    """Return the paths of the public samples of those plug-ins that read some: see
-    `ReadsPublicSamples`.
+    """Return the paths of the public samples of those plug-ins that read some.
+
+    See `ReadsPublicSamples`.
     """
-    return tuple(
-        path
-        for one in plugins
-        if isinstance(one, ReadsPublicSamples)
-        for path in one.public_paths()
-    )
+    reading = [one for one in plugins if isinstance(one, ReadsPublicSamples)]
+    return tuple(path for one in reading for path in one.public_paths())
 
 
 def samples_of(
@@ -49,8 +46,9 @@ def samples_of(
 def read_folder(
     folder: Path, size: Size | None, resize: Resize, channels: Channels
 ) -> tuple[Pixels, list[str]]:
-    """Return the images of a folder, and each image's label (`folder_labels`), or file name if it
-    has no label.
+    """Return the images of a folder, and the label of each.
+
+    An image without a label (see `folder_labels`) has its file name in place of it.
 
     Args:
         folder: the folder, which is searched at any depth.
@@ -66,18 +64,11 @@ def read_folder(
     files = files_below(folder, SUFFIXES)
     if not files:
         raise RecipeError(f"path: the folder '{folder}' holds no images ({', '.join(SUFFIXES)}).")
-    rule = None if size is None else resize
-    deep: set[bool] = set()
-    images = [
-        decode_image(path, size=size, resize=rule, channels=channels, deep=deep) for path in files
-    ]
-    if why := dimness(deep):
-        raise RecipeError(f"path: '{folder}': {why}")
+    images = _decode(folder, files, size, resize, channels)
     for path, image in zip(files, images, strict=True):
         if image.shape != images[0].shape:
             raise RecipeError(
-                f"size: the public images differ in size ({path.name} and {files[0].name}); state "
-                "one."
+                f"The public images differ in size ({path.name} and {files[0].name}). Set `size`."
             )
     labels = folder_labels(folder, files)
     return np.stack(images), [label or path.name for label, path in zip(labels, files, strict=True)]
@@ -86,8 +77,9 @@ def read_folder(
 def read_arrays(
     file: Path, size: Size | None, resize: Resize, channels: Channels
 ) -> tuple[Pixels, list[str]]:
-    """Return the images of an .npz file, and their labels (an empty list if the file has none); see
-    `read_folder`.
+    """Return the images of an .npz file, and their labels: see `read_folder`.
+
+    The list of labels is empty if the file has none.
 
     Args:
         file: with `images`, m×h×w or m×h×w×c, and perhaps `labels` (m).
@@ -103,20 +95,36 @@ def read_arrays(
     images, labels = _arrays_in(file)
     if labels and len(labels) != len(images):
         raise RecipeError(f"path: '{file}' has {len(images)} images and {len(labels)} labels.")
+    return np.stack(_decode(file, images, size, resize, channels)), labels
+
+
+def _decode(
+    place: Path, sources: Iterable[Any], size: Size | None, resize: Resize, channels: Channels
+) -> list[Pixels]:
+    """Return the decoded images of a folder or file, which must not all be too dark."""
     rule = None if size is None else resize
     deep: set[bool] = set()
-    form = partial(
-        decode_image, size=size, resize=rule, channels=channels, name=str(file), deep=deep
-    )
-    arrays = [form(image) for image in images]
-    if why := dimness(deep):
-        raise RecipeError(f"path: '{file}': {why}")
-    return np.stack(arrays), labels
+    images = [
+        decode_image(
+            source,
+            size=size,
+            resize=rule,
+            channels=channels,
+            name=str(source if isinstance(source, Path) else place),
+            deep=deep,
+        )
+        for source in sources
+    ]
+    why = dimness(deep)
+    if why:
+        raise RecipeError(f"path: '{place}': {why}")
+    return images
 
 
 def images_at(path: Path, shape: Shape, rule: str) -> Iterator[tuple[str, Pixels]]:
-    """Yield every image that `read_folder` or `read_arrays` reads at `path`, with its name for
-    messages.
+    """Yield every image at `path`, with its name for messages.
+
+    These are the images that `read_folder` or `read_arrays` reads there.
 
     Args:
         path: a folder, or an .npz file.
@@ -128,38 +136,38 @@ def images_at(path: Path, shape: Shape, rule: str) -> Iterator[tuple[str, Pixels
         BadImage: an image cannot be decoded; no such image is skipped.
     """
     height, width, channels = shape
-    size = (height, width)
-    channels = cast(Channels, channels)
-    resize = cast(Resize, rule)
+    sources: Iterable[tuple[str, Any]]
     if path.is_dir():
-        for file in files_below(path, SUFFIXES):
-            yield str(file), decode_image(file, size=size, resize=resize, channels=channels)
-        return
-    for index, image in enumerate(_arrays_in(path)[0]):
-        name = f"image {index + 1} of {path}"
-        yield name, decode_image(image, size=size, resize=resize, channels=channels, name=name)
+        sources = ((str(file), file) for file in files_below(path, SUFFIXES))
+    else:
+        images = _arrays_in(path)[0]
+        sources = ((f"image {i} of {path}", image) for i, image in enumerate(images, 1))
+    for name, source in sources:
+        image = decode_image(
+            source,
+            size=(height, width),
+            resize=cast(Resize, rule),
+            channels=cast(Channels, channels),
+            name=name,
+        )
+        yield name, image
 
 
 def _arrays_in(file: Path) -> tuple[npt.NDArray[Any], list[str]]:
-    """Return the array `images` of an .npz file, and the entries of `labels` (none without such an
-    array).
+    """Return the array `images` of an .npz file, and the entries of `labels`.
+
+    The labels are empty without such an array.
     """
     try:
         with np.load(file, allow_pickle=False) as archive:
             images: npt.NDArray[Any] = archive["images"]
-            labels_array = archive["labels"] if "labels" in archive else np.empty(0)
-            labels = [
-                str(label)
-                for label in (
-                    labels_array.reshape(-1)
-                    if labels_array.size == len(labels_array)
-                    else labels_array
-                )
-            ]  # n×1, too
+            labels = archive["labels"] if "labels" in archive else np.empty(0)
+            if labels.size == len(labels):  # of shape n×1, too
+                labels = labels.reshape(-1)
     except (OSError, ValueError, KeyError, BadZipFile, EOFError) as error:
         raise RecipeError(f"path: '{file}' is no .npz file with an array 'images'.") from error
     if images.ndim not in (3, 4) or not len(images):
         raise RecipeError(
             f"path: 'images' of '{file}' has the shape {images.shape}, not m×h×w or m×h×w×c."
         )
-    return images, labels
+    return images, list(map(str, labels))

@@ -1,5 +1,6 @@
-"""Our own diffusion server (`pe serve`) as a generator: the samples that a local diffusion adapter
-would make.
+"""Our own server (`pe serve`) as a generator.
+
+Its samples are those that a local diffusion adapter would make.
 """
 
 from __future__ import annotations
@@ -113,13 +114,11 @@ class ServerSettings(Concurrent, Pictures):
     @model_validator(mode="after")
     def _check_together(self) -> ServerSettings:
         if self.prompts is not None and self.classes is not None:
-            raise RecipeError("prompts and classes are given: a model takes the one or the other.")
+            raise RecipeError("`prompts` and `classes` exclude each other. Remove one of them.")
         if self.image_size is not None and self.size is None:
-            raise RecipeError(
-                "image_size is given, so give size, too: that at which the model draws."
-            )
+            raise RecipeError("`image_size` needs `size`, the size at which the model draws.")
         if not self.base_url:
-            raise RecipeError("base_url is empty: name at least one server.")
+            raise RecipeError("`base_url` is empty. Name at least one server.")
         return self
 
     @property
@@ -129,8 +128,7 @@ class ServerSettings(Concurrent, Pictures):
 
 
 class ServerClient(Generator):
-    """For several GPUs or another machine: the models of `diffusion` and its like behind `pe
-    serve`.
+    """For several GPUs or another machine: models of `diffusion` and its like behind `pe serve`.
 
     RANDOM_API and VARIATION_API by POST /v1/batch/images of one or several servers of one model.
 
@@ -167,7 +165,11 @@ class ServerClient(Generator):
     )
 
     def __init__(self, **settings: Any) -> None:
-        self._config = config = read_settings(ServerSettings, settings, type(self).__name__)
+        self._config = config = read_settings(
+            ServerSettings,
+            settings,
+            type(self).__name__,
+        )
         self._prompts = None if config.prompts is None else Prompts.of(config.prompts)
         self._negative = Prompts.negative(config.negative_prompt)
         classes = config.classes
@@ -176,9 +178,9 @@ class ServerClient(Generator):
         )
         self._endpoints = OnFirstUse(lambda: Endpoints(config.urls, config, config.concurrency))
         self._model = OnFirstUse(self._describe)
-        self._hosts = tuple(urlsplit(url).netloc for url in config.urls)
+        hosts = tuple(urlsplit(url).netloc for url in config.urls)
         knows = self._classes is not None if self._prompts is None else self._prompts.by_label
-        self.info = replace(self.info, hosts=self._hosts, by_label=knows)
+        self.info = replace(self.info, hosts=hosts, by_label=knows)
 
     @classmethod
     def look(cls, settings: Mapping[str, Any]) -> Iterator[Finding]:
@@ -196,11 +198,17 @@ class ServerClient(Generator):
         Several requests for each server, so that none is idle.
         """
         workers = workers_for(self._config.concurrency * len(self._config.urls))
-        return Capabilities(self._config.chunk, workers, "nothing", degree_of(self._config.vary))
+        return Capabilities(
+            self._config.chunk,
+            workers,
+            "nothing",
+            degree_of(self._config.vary),
+        )
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
-        """Describe what this degree means to such a server; raise RecipeError if it leaves no step
-        to run.
+        """Describe what this degree means to such a server.
+
+        Raise RecipeError if it leaves no step to run.
         """
         vary = self._config.vary
         if vary == "instruction" and 0 < degree < 1:
@@ -211,7 +219,7 @@ class ServerClient(Generator):
         return words if degree else f"{words}, without a call"
 
     def describe_wait(self) -> str:
-        """Return the reason why requests wait now. Empty if there is none."""
+        """Return the reason why requests wait now, or an empty text."""
         endpoints = self._endpoints.value
         return "" if endpoints is None else endpoints.wait
 
@@ -220,8 +228,9 @@ class ServerClient(Generator):
         check_key(self._config)
 
     def check_labels(self, labels: Sequence[str]) -> None:
-        """Raise RecipeError if `prompts`, `classes` or `negative_prompt` is given by label and
-        lacks a label.
+        """Raise RecipeError if a setting that is given by label lacks a label.
+
+        `prompts`, `classes` and `negative_prompt` can be given so.
         """
         if self._prompts is not None:
             self._prompts.check(labels)
@@ -238,7 +247,9 @@ class ServerClient(Generator):
         return self._ask(request)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent, by its class or prompt; at degree 0 return the parents.
+        """Vary each parent, by its class or prompt.
+
+        Degree 0 returns the parents.
 
         Errors: see `random_api`.
         """
@@ -246,28 +257,46 @@ class ServerClient(Generator):
             return Answer(request.samples, request.conditions, usage=Usage(0))
         if not isinstance(request.samples, Images):
             raise APIError(f"A diffusion server varies images, not {request.samples.kind}.")
-        parents = self._convert(np.ascontiguousarray(request.samples.pixels), self._config.size, 3)
-        return self._ask(request, request.iteration, degree=request.degree, images=parents)
+        parents = self._convert(
+            np.ascontiguousarray(request.samples.pixels),
+            self._config.size,
+            3,
+        )
+        return self._ask(
+            request,
+            request.iteration,
+            degree=request.degree,
+            images=parents,
+        )
 
     def _ask(
         self, request: RandomRequest | VariationRequest, iteration: int = 1, **variation: Any
     ) -> Answer:
         """Ask for images with the settings of this iteration."""
         config = self._config
-        conditions = self._conditions(request.labels, request.conditions, request.seeds)
+        conditions = self._conditions(
+            request.labels,
+            request.conditions,
+            request.seeds,
+        )
         negative = tuple(self._negative.first_of(request.labels))
+        # What is None is not sent: the server takes its model's own, or refuses what that lacks.
+        if config.guidance is not None:
+            variation["guidance"] = of_iteration(
+                "guidance",
+                config.guidance,
+                iteration,
+            )
+        if API_CLASS in conditions:
+            variation["classes"] = conditions[API_CLASS].astype(np.int64)
+        if self._prompts is not None:
+            variation["prompts"] = tuple(prompts_of(conditions, len(request)).tolist())
+        if any(negative):
+            variation["negative_prompts"] = negative
         images_asked = BatchRequest(
             request.seeds,
             steps=of_iteration("steps", config.steps, iteration),
-            guidance=None
-            if config.guidance is None
-            else of_iteration("guidance", config.guidance, iteration),
             size=config.size,
-            classes=conditions[API_CLASS].astype(np.int64) if API_CLASS in conditions else None,
-            prompts=tuple(map(str, prompts_of(conditions, len(request))))
-            if self._prompts is not None
-            else None,
-            negative_prompts=negative if any(negative) else None,
             vary=config.vary,
             **variation,
         )
@@ -282,9 +311,20 @@ class ServerClient(Generator):
             assert outcome.miss is not None
             empty = Images(np.empty((0, 1, 1, config.channels), dtype=np.uint8))
             missing = dict.fromkeys(range(len(request)), outcome.miss)
-            return Answer(empty, conditions.take([]), missing, Usage(outcome.calls, 0))
+            return Answer(
+                empty,
+                conditions.take([]),
+                missing,
+                Usage(outcome.calls, 0),
+            )
         answer = outcome.result
-        images = Images(self._convert(answer.images, config.image_size, config.channels))
+        images = Images(
+            self._convert(
+                answer.images,
+                config.image_size,
+                config.channels,
+            )
+        )
         return Answer(
             images,
             conditions.take(answer.places),
@@ -293,8 +333,9 @@ class ServerClient(Generator):
         )
 
     def _convert(self, images: Pixels, size: tuple[int, int] | None, channels: Channels) -> Pixels:
-        """Return images in this size and channels if the model takes prompts; else return them
-        unchanged.
+        """Return images in this size and channels if the model takes prompts.
+
+        Else return them unchanged.
         """
         if self._prompts is None or not len(images):
             return images
@@ -319,14 +360,16 @@ class ServerClient(Generator):
         """Return the classes of the model that is served."""
         outcome = self._endpoints.get().ask("/v1/models", _classes_of)
         if outcome.result is None:
-            raise APIError(
-                f"{', '.join(self._hosts)}: no answer from /v1/models ({outcome.fault})."
-            )
+            hosts = ", ".join(self.info.hosts or ())
+            raise APIError(f"{hosts}: no answer from /v1/models ({outcome.fault}).")
         return outcome.result
 
 
 def _read_images(response: httpx2.Response, count: int) -> BatchAnswer:
-    """Return the images of an answer; raise Fault if the answer holds something else."""
+    """Return the images of an answer.
+
+    Raise Fault if the answer holds something else.
+    """
     try:
         return read_answer(response.content, count)
     except FormatError as error:
@@ -334,14 +377,19 @@ def _read_images(response: httpx2.Response, count: int) -> BatchAnswer:
 
 
 def _classes_of(response: httpx2.Response) -> Classes:
-    """Return the classes of the model that /v1/models describes; raise Fault if the answer is not
-    from `pe serve`.
+    """Return the classes of the model that /v1/models describes.
+
+    Raise Fault if the answer is not from `pe serve`.
     """
     data: Any = object_of(response).get("data")
     try:
         model = data[0]["pe"]
         if model["prompts"]:
-            raise RecipeError(f"The model '{model['name']}' takes prompts: give them.")
-        return Classes(str(model["name"]), model["class_count"], tuple(model["classes"]))
+            raise RecipeError(f"The model '{model['name']}' takes prompts. Set `prompts`.")
+        return Classes(
+            str(model["name"]),
+            model["class_count"],
+            tuple(model["classes"]),
+        )
     except (IndexError, KeyError, TypeError) as error:
         raise Fault("it is no server of `pe serve`", 404) from error

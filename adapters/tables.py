@@ -39,17 +39,13 @@ class MakesRows(Generator, ABC):
     """
 
     info = PluginInfo(modality="table", hosts=())
+    capabilities = Capabilities(max_chunk=4096)
 
     def _declare(
         self, columns: Mapping[str, Column | Mapping[str, Any]], constraints: Sequence[Declared]
     ) -> None:
         self._columns = Columns(columns)
         self._constraints = Constraints(self._columns, constraints)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """At most 4,096 rows in a request, of any labels."""
-        return Capabilities(max_chunk=4096)
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Make new rows, each value drawn for itself.
@@ -63,17 +59,21 @@ class MakesRows(Generator, ABC):
         return Answer(self._rows(self._obeying(new, self._spare(uniforms(request.seeds, "spare")))))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Mutate each parent: see the class.
+        """Mutate each parent.
 
-        What breaks a constraint is mutated again, repaired, or left as it was.
+        Each value is drawn anew at the rate `degree`, and a number moves by up to that share of its
+        range. What breaks a constraint is mutated again, repaired, or left as it was.
         """
         assert isinstance(request.samples, Rows)
         parents = self._columns.codes(request.samples)
 
         def mutate(attempt: int) -> Codes:
-            return self._mutate(
-                parents, request.labels, request.seeds, request.degree, _again(attempt)
-            )
+            again = _again(attempt)
+            new = self._new(request.labels, request.seeds, f"anew{again}")
+            is_new = self._numbers(request.seeds, f"which{again}") < request.degree
+            moves = self._numbers(request.seeds, f"move{again}")
+            moved = self._moved(parents, moves, request.degree)
+            return np.where(self._can_move(parents), moved, np.where(is_new, new, parents))
 
         others = self._obeying(lambda _: parents, self._spare(uniforms(request.seeds, "spare")))
         return Answer(self._rows(self._obeying(mutate, others)))
@@ -84,8 +84,9 @@ class MakesRows(Generator, ABC):
         return spare[(numbers * len(spare)).astype(np.int64)]
 
     def _obeying(self, new: Callable[[int], Codes], others: Codes) -> Codes:
-        """Return new rows that obey the constraints: of several attempts, or repaired, or the one
-        of `others`.
+        """Return new rows that obey the constraints.
+
+        A row comes from one of several attempts, is repaired, or is that of `others`.
         """
         codes = new(0)
         constraints = self._constraints
@@ -100,23 +101,10 @@ class MakesRows(Generator, ABC):
     def _new(self, labels: Sequence[str], seeds: Seeds, purpose: str) -> Codes:
         """Return codes of new rows, int64 (n, d), drawn by the seeds."""
 
-    def _mutate(
-        self, parents: Codes, labels: Sequence[str], seeds: Seeds, degree: float, again: str
-    ) -> Codes:
-        """Return mutated codes: each value is drawn anew at the rate `degree`, a number moved by up
-        to that share.
-        """
-        anew = np.where(
-            self._numbers(seeds, f"which{again}") < degree,
-            self._new(labels, seeds, f"anew{again}"),
-            parents,
-        )
-        moved = self._moved(parents, self._numbers(seeds, f"move{again}"), degree)
-        return np.where(self._can_move(parents), moved, anew)
-
     def _moved(self, parents: Codes, numbers: Floats, step: float) -> Codes:
-        """Return codes of which those that can are moved by up to `step` of their range, by numbers
-        in [0, 1).
+        """Return codes in which ordered values move by up to `step` of their range.
+
+        `numbers` lie in [0, 1) and say how far.
         """
         last = self._columns.sizes - 1
         moves = np.rint((2 * numbers - 1) * step * last).astype(np.int64)
@@ -124,15 +112,13 @@ class MakesRows(Generator, ABC):
 
     def _can_move(self, codes: Codes) -> BoolArray:
         """Mark values of ordered columns that are not missing, bool (n, d)."""
-        return np.array([column.is_ordered for column in self._columns.values()]) & (
-            codes < self._columns.sizes
-        )
+        is_ordered = np.array([column.is_ordered for column in self._columns.values()])
+        return is_ordered & (codes < self._columns.sizes)
 
     def _numbers(self, seeds: Seeds, purpose: str) -> Floats:
         """Return numbers in [0, 1), float64 (n, d), another for each column."""
-        return np.stack(
-            [uniforms(seeds, f"{purpose}/{j}") for j in range(len(self._columns))], axis=1
-        )
+        columns = [uniforms(seeds, f"{purpose}/{j}") for j in range(len(self._columns))]
+        return np.stack(columns, axis=1)
 
     def _rows(self, codes: Codes) -> Rows:
         return self._columns.rows(codes)
@@ -145,8 +131,9 @@ def _again(attempt: int) -> str:
 
 @plugin
 class Mutate(MakesRows):
-    """For Private Evolution alone over a table: rows drawn at random from the declared columns, and
-    mutated (Tab-PE).
+    """For Private Evolution alone over a table: random rows of the declared columns, mutated.
+
+    This is Tab-PE.
 
     RANDOM_API draws each value uniformly among those declared. VARIATION_API of degree d draws each
     category anew with probability d, and moves each number, date and ordinal by up to d of its
@@ -167,6 +154,9 @@ class Mutate(MakesRows):
         self._declare(self.columns, self.constraints)
 
     def _new(self, labels: Sequence[str], seeds: Seeds, purpose: str) -> Codes:
-        """Draw uniformly; where a column may have missing values, they are one value more."""
+        """Draw uniformly.
+
+        Where a column may have missing values, they count as one value more.
+        """
         sizes = self._columns.sizes + [column.missing for column in self._columns.values()]
         return (self._numbers(seeds, purpose) * sizes).astype(np.int64)

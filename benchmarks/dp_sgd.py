@@ -58,7 +58,8 @@ def ordinary(images: np.ndarray, labels: np.ndarray) -> Callable[[], None]:
 
     def step() -> None:
         x = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 127.5 - 1
-        drawn = [part.flatten(0, 1) for part in loss.draw(RECORDS, DRAWS, SHAPE, generator)]
+        per_record = [loss.draw(DRAWS, SHAPE, generator) for _ in range(RECORDS)]
+        drawn = map(torch.cat, zip(*per_record, strict=True))
         optimiser.zero_grad()
         y = torch.from_numpy(labels).repeat_interleave(DRAWS)
         loss(model, x.repeat_interleave(DRAWS, dim=0), y, tuple(drawn)).mean().backward()

@@ -34,7 +34,9 @@ from difflib import get_close_matches
 
 
 class PEError(Exception):
-    """The root: the command line prints an error's message and notes, no traceback, and ends with
+    """The root of all errors that a user can cause or mend.
+
+    The command line prints the message and the notes without a traceback, and ends with
     `exit_status`.
     """
 
@@ -101,15 +103,14 @@ class MissingDependency(PEError):
 
     @classmethod
     def of(cls, library: str, extra: str, purpose: str) -> MissingDependency:
-        """Return an error whose sentence is: `purpose` needs `library`, which the extra `extra`
-        installs.
-        """
+        """Return the error that says which extra installs the `library` that `purpose` needs."""
         return cls(f"{purpose} needs {library}, which is not installed: {pip_install(extra)}.")
 
 
 def pip_install(extra: str) -> str:
-    """Return the pip command for an extra: from the folder that the toolkit was installed from,
-    else by its name.
+    """Return the command that installs an extra.
+
+    It installs from the folder that the toolkit was installed from, or else by the toolkit's name.
     """
     import json
     from importlib.metadata import PackageNotFoundError, distribution
@@ -142,8 +143,9 @@ class DamagedFile(RunError):
 
 
 class ClusterError(PEError):
-    """A Ray cluster cannot do private work: its workers are lost, or differ in their version or
-    their vectors.
+    """A Ray cluster cannot do private work.
+
+    Its workers are lost, or they have different versions or compute different vectors.
     """
 
 
@@ -168,9 +170,7 @@ class Interrupted(APIError):
 
 
 def printable(text: str) -> str:
-    """Return `text` in one line, with an escape in place of every character that is not
-    printable.
-    """
+    """Return `text` on one line, with an escape for each character that is not printable."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
@@ -185,8 +185,9 @@ _NAMED = 50
 
 
 def check_list(name: str, value: object, error: type[PEError] = RecipeError) -> None:
-    """Raise `error` if `value` is one text where a list is wanted: the text would be read letter by
-    letter.
+    """Raise `error` if `value` is a single text where a list is wanted.
+
+    A text would be read letter by letter.
     """
     if isinstance(value, str | bytes):
         raise error(f"{name} is {value!r}, a text: give a list of them, [{value!r}].")

@@ -46,11 +46,23 @@ def evolve(
     on_population(0)
     for step in plan.steps:
         candidates = partial(
-            lookahead_embeddings, population, step.t, step.lookahead, step.degree, api, vectors
+            lookahead_embeddings,
+            population,
+            step.t,
+            step.lookahead,
+            step.degree,
+            api,
+            vectors,
         )
         labels = population.labels
         histogram = dp_nn_histogram(
-            private, candidates, labels, step.release, ledger, plan.voting, count
+            private,
+            candidates,
+            labels,
+            step.release,
+            ledger,
+            plan.voting,
+            count,
         )  # Alg. 2
         weigh = partial(_weigh, histogram, population, step, plan, vectors)
         weights = keep(step.t, weigh) if plan.smooth else None
@@ -62,15 +74,24 @@ def evolve(
 
 
 def _weigh(
-    histogram: Votes, population: Population, step: Step, plan: Plan, vectors: EmbeddingCache
+    histogram: Votes,
+    population: Population,
+    step: Step,
+    plan: Plan,
+    vectors: EmbeddingCache,
 ) -> LabelWeights:
-    """Return the label weights of the members of S_{t-1}, at their own vectors: the lookahead's may
-    be gone by now.
+    """Return the label weights of the members of S_{t-1}.
+
+    They are computed from the members' own vectors, because the lookahead's may be gone by now.
     """
     sigma = step.release.sensitivity * step.release.noise_multiplier
     rng = generator(plan.seed, f"claims/{step.t}")
     return label_weights(
-        histogram, population.labels, vectors.embed(population.samples), sigma, rng
+        histogram,
+        population.labels,
+        vectors.embed(population.samples),
+        sigma,
+        rng,
     )
 
 
@@ -88,22 +109,20 @@ def choose(
     Where parents are ranked without lookahead or label weights, equal candidates all count with the
     votes of the first.
     """
-    alike = (
-        weights is None and step.selection_rule.selection == "rank" and not step.lookahead
-    )  # else each has votes of its own
+    # Otherwise each candidate has votes of its own.
+    alike = weights is None and step.selection_rule.selection == "rank" and not step.lookahead
     rng = generator(plan.seed, f"selection/{step.t}")
     members: list[Members] = []
     for label, (name, size) in enumerate(zip(plan.classes, step.sizes, strict=True)):
         rows = np.flatnonzero(population.labels == label)
         if size == 0:
             continue
-        votes = (
-            votes_of_equals(histogram[rows], population.samples.take(rows))
-            if alike
-            else histogram[rows]
-        )
+        votes = histogram[rows]
+        if alike:
+            votes = votes_of_equals(votes, population.samples.take(rows))
         own = 1.0 if weights is None else weights[rows]
-        if (highest := votes.max()) <= step.threshold:
+        highest = votes.max()
+        if highest <= step.threshold:
             warn(
                 f"Iteration {step.t}, label '{name}': no candidate's noisy votes exceed the "
                 f"threshold of {step.threshold:g} (highest {highest:.1f}), so parents are drawn "

@@ -1,5 +1,6 @@
-"""Algorithm 2: the only place where private and synthetic samples meet; and label sizes under DP
-(App. D).
+"""Algorithm 2, the only place where private and synthetic samples meet.
+
+Also the sizes of labels, counted under DP (App. D).
 """
 
 from __future__ import annotations
@@ -40,11 +41,10 @@ log = logging.getLogger(__name__)
 
 
 def vote_sensitivity(relation: Relation) -> float:
-    """Return the L2 sensitivity of a histogram to which each unit adds a vector of votes ≥ 0 with
-    norm ≤ 1.
+    """Return the L2 sensitivity of a histogram in which each unit's votes are ≥ 0 with norm ≤ 1.
 
-    1 when a unit comes, goes or is blanked; √2 when its votes a become b: ‖a − b‖² = ‖a‖² + ‖b‖² −
-    2⟨a, b⟩ ≤ 2.
+    It is 1 when a unit comes, goes or is blanked. It is √2 when a unit's votes a become b: ‖a − b‖²
+    = ‖a‖² + ‖b‖² − 2⟨a, b⟩ ≤ 2.
     """
     return sqrt(2) if relation is Relation.REPLACE_ONE else 1.0
 
@@ -56,26 +56,21 @@ def histogram_release(
     unit: str = "record",
     neighbors: int = 1,
 ) -> Release:
-    """Return the release "histogram/t" of iteration t's histogram; without noise if the noise
-    multiplier is None.
+    """Return the release "histogram/t" of iteration t's histogram.
+
+    It has no noise if the noise multiplier is None.
 
     Guarantee: `count_votes` keeps each unit's votes at norm ≤ 1, so the declared sensitivity holds.
     """
     sensitivity = vote_sensitivity(relation)
     fractional = neighbors > 1 or unit != "record"
+    name = f"histogram/{t}"
     if noise_multiplier is None:
-        return Release(
-            f"histogram/{t}",
-            "none",
-            sensitivity,
-            0.0,
-            relation,
-            unit,
-            grid=FINE if fractional else 1,
-        )
+        grid = FINE if fractional else 1
+        return Release(name, "none", sensitivity, 0.0, relation, unit, grid=grid)
     grid = grid_for(noise_multiplier, sensitivity, fractional=fractional)
     return Release(
-        f"histogram/{t}",
+        name,
         "discrete_gaussian",
         sensitivity,
         noise_multiplier,
@@ -112,7 +107,7 @@ def histogram_releases(
         weights = [1.0] * iterations
     if len(weights) != iterations or not all(isfinite(weight) and weight > 0 for weight in weights):
         raise PrivacyError(
-            f"A schedule gives each of the {iterations} iterations one weight above 0, not "
+            f"A schedule needs one weight above 0 for each of the {iterations} iterations, not "
             f"{weights}."
         )
     total = fsum(weights)
@@ -150,13 +145,11 @@ def dp_nn_histogram(
     voting: Voting = BY_DEFAULT,
     count: CountVotes | None = None,
 ) -> Votes:
-    """Return the noisy votes of the private records for the candidates of their own label (Alg.
+    """Return the noisy votes of the private records for the candidates of their own label.
 
-    2, lines 1–4).
-
-    All labels are one release: a unit's votes over all labels have L2 norm at most 1. The clean
-    counts exist only inside this call. Line 5 of Algorithm 2 (the threshold) is post-processing and
-    is applied in pe/selection.py.
+    This is Algorithm 2, lines 1–4. All labels are one release: a unit's votes over all labels have
+    L2 norm at most 1. The clean counts exist only inside this call. Line 5 of Algorithm 2 (the
+    threshold) is post-processing and is applied in pe/selection.py.
 
     Args:
         private: gives the private embeddings; called only when the release has not been drawn yet.
@@ -200,9 +193,9 @@ def noisy_votes(
     CONFIDENTIAL unless a ledger charged it.
     """
     votes = (count or count_votes)(private, candidates, labels, release.grid, voting)
-    return (
-        votes + noise.discrete_gaussian(len(labels), release.scale) if release.has_noise else votes
-    )
+    if release.has_noise:
+        votes = votes + noise.discrete_gaussian(len(labels), release.scale)
+    return votes
 
 
 def count_votes(
@@ -213,8 +206,7 @@ def count_votes(
     voting: Voting = BY_DEFAULT,
     rows: slice | Units = _ALL,
 ) -> Counts:
-    """CONFIDENTIAL: return the clean votes of the records in `rows`, in steps of 1/`grid` vote,
-    int64 (m,).
+    """CONFIDENTIAL: return the clean votes of `rows`, in steps of 1/`grid` vote, int64 (m,).
 
     What depends on a label's candidates alone is computed once, however many records vote. Vectors
     are read in blocks.
@@ -222,7 +214,6 @@ def count_votes(
     Guarantee: adding or removing one unit changes the result by a vector of L2 norm at most `grid`.
     """
     q = voting.neighbors
-    metric = voting.metric
     backend = voting.neighbor_search
     log.info("Nearest neighbours are found by %s.", describe_search(backend))
     own = private.labels[rows]
@@ -232,11 +223,17 @@ def count_votes(
         voters = np.flatnonzero(own == label)
         bins = np.flatnonzero(labels == label)
         places = voters + (rows.start or 0) if isinstance(rows, slice) else rows[voters]
+        # Candidates that stand together are read in place, without a copy.
         together = (
             slice(int(bins[0]), int(bins[-1]) + 1) if bins[-1] - bins[0] == len(bins) - 1 else bins
         )
         positions = nearest(
-            private.vectors, candidates[together], q, metric=metric, backend=backend, places=places
+            private.vectors,
+            candidates[together],
+            q,
+            metric=voting.metric,
+            backend=backend,
+            places=places,
         )
         choices[voters] = np.where(positions >= 0, bins[positions], -1)
     units = np.broadcast_to(units[:, None], choices.shape)
@@ -245,17 +242,19 @@ def count_votes(
 
 
 def _on_grid(units: Counts, bins: Counts, size: int, grid: int) -> Counts:
-    """Return the sums of the units' votes in each bin.
+    """Return the sums of the units' votes in each bin, in grid steps.
 
-    Each unit's are scaled to L2 norm `grid`, then rounded down.
+    The votes of each unit are scaled to L2 norm `grid`, then rounded down.
     """
     _, numbers = np.unique(units, return_inverse=True)
     pairs, weights = np.unique(numbers * size + bins, return_counts=True)
     unit, bins = np.divmod(pairs, size)
     square_norm = np.bincount(unit, weights=weights.astype(np.float64) ** 2)
     steps = np.floor(grid * weights / np.sqrt(square_norm)[unit]).astype(np.int64)
-    while (excess := _square_sums(unit, steps) > grid * grid).any():
+    excess = _square_sums(unit, steps) > grid * grid
+    while excess.any():
         steps = np.maximum(steps - excess[unit], 0)
+        excess = _square_sums(unit, steps) > grid * grid
     votes = np.zeros(size, dtype=np.int64)
     np.add.at(votes, bins, steps)
     return votes
@@ -280,9 +279,9 @@ class PrivateWork(Protocol):
     hosts: Sequence[str]
 
     def embed(self, embedding: Embedding, blocks: Iterator[Samples]) -> Iterator[Vectors]:
-        """Return the vectors of each block, in order; see `pe.private.embeddings.embed_blocks`.
+        """Return the vectors of each block, in order. CONFIDENTIAL.
 
-        CONFIDENTIAL.
+        See `pe.private.embeddings.embed_blocks`.
         """
         ...
 
@@ -327,8 +326,9 @@ class InThisProcess:
         grid: int,
         voting: Voting,
     ) -> Counts:
-        """Return the clean votes in grid steps, counted for one part of the units after the other
-        and added exactly.
+        """Return the clean votes in grid steps.
+
+        The units are counted one part after the other, and the parts are added exactly.
         """
         number = max(1, -(-len(private) * voting.neighbors // self._batch))
         total = np.zeros(len(labels), np.int64)
@@ -341,8 +341,7 @@ class InThisProcess:
 
 
 def class_counts_release(share: float, epsilon: float, relation: Relation, unit: str) -> Release:
-    """Return the release of the label counts: discrete Laplace noise that alone is
-    (share·epsilon)-DP.
+    """Return the release of the label counts, whose discrete Laplace noise is (share·epsilon)-DP.
 
     Guarantee: L1 sensitivity 1, because a unit's counts are scaled to L1 norm at most 1; 2 under
     replace-one, where one label can lose a unit and another gain it.
@@ -358,7 +357,7 @@ def class_counts_release(share: float, epsilon: float, relation: Relation, unit:
     """
     if not 0 < share < 1:
         raise PrivacyError(
-            f"The class counts' share of epsilon lies between 0 and 1, not {share!r}."
+            f"The class counts' share of ε must lie between 0 and 1, not be {share!r}."
         )
     sensitivity = 2.0 if relation is Relation.REPLACE_ONE else 1.0
     z = 1 / (share * epsilon)
@@ -367,7 +366,9 @@ def class_counts_release(share: float, epsilon: float, relation: Relation, unit:
 
 
 def dp_class_counts(
-    private: Callable[[], PrivateDataset], release: Release, ledger: Ledger
+    private: Callable[[], PrivateDataset],
+    release: Release,
+    ledger: Ledger,
 ) -> Votes:
     """Return each label's noisy number of privacy units, float64 (labels,). May be negative.
 

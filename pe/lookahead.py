@@ -1,5 +1,6 @@
-"""The candidates' embeddings: the mean embedding of k variations of each (§4.1 of the paper,
-"lookahead").
+"""The candidates' embeddings.
+
+With "lookahead" (§4.1 of the paper), a candidate's embedding is the mean over k variations of it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ Items = Int64Array
 
 
 def lookahead_embeddings(
-    population: Population, t: int, k: int, degree: float, api: Dispatcher, cache: EmbeddingCache
+    population: Population,
+    t: int,
+    k: int,
+    degree: float,
+    api: Dispatcher,
+    cache: EmbeddingCache,
 ) -> Vectors:
     """Return the vectors that the private records vote for at iteration t.
 
@@ -35,7 +41,7 @@ def lookahead_embeddings(
 
     Returns:
         float32 (n, d). A member has its own embedding if none of its variations has a finite
-            vector.
+        vector.
     """
     if k == 0:
         return cache.embed(population.samples)
@@ -62,8 +68,7 @@ def lookahead_embeddings(
 
 
 class EmbeddingCache:
-    """The members' own embeddings: a member that is kept from population to population is embedded
-    once.
+    """Remembers the members' own embeddings, so that a kept member is embedded once.
 
     A sample's vector does not depend on its batch, so a resumed run, which remembers nothing, gets
     equal vectors.
@@ -124,9 +129,7 @@ def embed(embedding: Embedding, samples: Samples, task: Task | None = None) -> V
 
 
 def embed_batches(embedding: Embedding, samples: Samples) -> Iterator[Vectors]:
-    """Yield the embeddings of public samples, batch by batch of the embedding's size, float32 (≤
-    batch_size, d).
-    """
+    """Yield the embeddings of public samples, float32 (≤ batch_size, d), one batch at a time."""
     for part in slices(len(samples), embedding.batch_size):
         yield embed_block(embedding, samples.take(part))
 
@@ -135,9 +138,8 @@ def _add(total: Vectors, count: Items, members: Items, vectors: Vectors) -> None
     """Add vectors[i] to total[members[i]], and count each vector. `members` ascend."""
     starts = np.flatnonzero(np.diff(members, prepend=-1))
     lengths = np.diff(starts, append=len(members))
-    for place in range(
-        max(lengths, default=0)
-    ):  # the first vector of each member, then the second, …
+    # the first vector of each member, then the second, …
+    for place in range(max(lengths, default=0)):
         rows = starts[lengths > place]
         total[members[rows]] += vectors[rows + place]
     count[members[starts]] += lengths

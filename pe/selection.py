@@ -20,7 +20,7 @@ Keep = Literal["none", "selected", "winners", "all"]
 
 @dataclass(frozen=True)
 class SelectionRule:
-    """The rules by which S_t follows from the noisy votes for S_{t-1}, label by label.
+    """The public rules by which S_t follows from the noisy votes for S_{t-1}, label by label.
 
     All of them are public.
 
@@ -37,9 +37,7 @@ class SelectionRule:
     offspring: int = 1
 
     def draws(self, size: int, survivors: int = 0) -> int:
-        """Return the number of parents to draw for `size` members of a label, of which `survivors`
-        stay.
-        """
+        """Return how many parents to draw for `size` members of a label if `survivors` stay."""
         return (
             ceil(size / (self.offspring + 1))
             if self.keep == "selected"
@@ -58,7 +56,7 @@ def descend(
 ) -> Members:
     """Return the members of S_t of one label, the kept ones first.
 
-    Each group in the order of its parents.
+    Kept members and offspring each stand in the order of their parents.
 
     Args:
         histogram: noisy votes (m,), m ≥ 1.
@@ -77,6 +75,7 @@ def descend(
         winners = (
             np.flatnonzero(survivors | (weights > 0)) if not stand_in else np.flatnonzero(survivors)
         )
+        # A weight below 1 must not raise votes below 0 in the order.
         worth = np.where(histogram > 0, histogram * label_weights, histogram)
         staying = np.sort(winners[np.argsort(-worth[winners], kind="stable")][: size // 2])
     parents = select_parents(weights, rules.draws(size, len(staying)), rules.selection, rng)
@@ -87,8 +86,7 @@ def descend(
 
 
 def votes_of_equals(histogram: Votes, samples: Samples) -> Votes:
-    """Return the noisy votes of one label, where equal candidates all get the votes of the first
-    one.
+    """Return the noisy votes of one label, with equal candidates all given those of the first.
 
     Records vote for the first of equal vectors, so without lookahead the other equal candidates
     have noise alone.
@@ -104,11 +102,13 @@ def votes_of_equals(histogram: Votes, samples: Samples) -> Votes:
 
 
 def parent_weights(
-    histogram: Votes, threshold: float, label_weights: Votes | float = 1.0
+    histogram: Votes,
+    threshold: float,
+    label_weights: Votes | float = 1.0,
 ) -> tuple[Votes, bool]:
-    """Return max(histogram − H, 0) of one label (Alg.
+    """Return max(histogram − H, 0) of one label , times label weights, or a stand-in.
 
-    2) times label weights, or a stand-in when every bin is under H.
+    This is line 5 of Algorithm 2. The stand-in serves when every bin is under H.
 
     Args:
         histogram: noisy votes (m,), m ≥ 1.
@@ -127,8 +127,9 @@ def parent_weights(
 
 
 def select_parents(weights: Votes, count: int, how: Selection, rng: np.random.Generator) -> Items:
-    """Return S' of Algorithm 1 for one label: `count` parents, as ascending indices (count,) into
-    the candidates.
+    """Return `count` parents for one label: S' of Algorithm 1.
+
+    The result holds ascending indices (count,) into the candidates.
 
     Args:
         weights: (m,), from `parent_weights`.

@@ -42,9 +42,7 @@ class Step:
     reuse: int = 0
 
     def offspring(self, size: int, parents: int) -> int:
-        """Return how many samples are asked for, at most, for `size` members of a label with so
-        many candidates.
-        """
+        """Return the most samples asked for, for `size` members of a label with so many parents."""
         if not self.degree:  # copies of the chosen
             return 0
         staying = {"none": 0, "selected": 1, "winners": 0, "all": parents}[self.selection_rule.keep]
@@ -53,8 +51,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Phase:
-    """One piece of a run's work: a release, the rest of a fit, or samples that the generator is
-    asked for.
+    """One piece of a run's work.
+
+    It is a release, the rest of a fit, or samples that the generator is asked for.
 
     Attributes:
         name: as in the journal: founders, population/2, lookahead/2; of a release, the release's
@@ -139,6 +138,7 @@ class Plan:
     def phases(self) -> list[Phase]:
         """All of the run's work, in its order."""
         before = [] if self.class_counts is None else [self.class_counts]
+        # Label counts come first, because the sizes of all that follow may depend on them.
         phases = [Phase(release.name, 0, release) for release in (*before, *self.fit)]
         if self.fit:
             phases.append(Phase("fit", 0))
@@ -178,7 +178,5 @@ class Plan:
 
 
 def by_label(sizes: Sizes) -> Int32Array:
-    """Return the labels of a population with `sizes[c]` members of label c, in label order,
-    int32.
-    """
+    """Return the labels of a population, int32, in order: `sizes[c]` members have label c."""
     return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)

@@ -1,6 +1,4 @@
-"""The version number, in one place; and the message for an installation mixed with another
-library's files.
-"""
+"""The version number, and the message for an installation mixed with another library."""
 
 __version__ = "0.1.0"
 

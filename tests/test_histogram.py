@@ -11,10 +11,10 @@ from pe.errors import PrivacyError
 from pe.histogram import Voting, count_votes, dp_nn_histogram, histogram_releases
 from pe.lookahead import embed
 from pe.privacy.ledger import Budget, Ledger, MemoryStore
-from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.release import FINEST, Relation
 from pe.private.embeddings import PrivateEmbeddings, embed_private
 from tests.private_data import dataset_of
+from tests.seeded_noise import UnsafeSeededNoise
 
 GRID = 2**16
 
@@ -70,7 +70,7 @@ def test_the_votes_of_q_neighbours_have_norm_one(grid):
 @pytest.mark.parametrize("neighbors", [1, 3])
 def test_noise_so_small_that_squared_votes_leave_64_bits_is_refused(neighbors):
     least = 2.0**-15 * 0.9
-    with pytest.raises(PrivacyError, match="protects nothing: raise the noise multiplier"):
+    with pytest.raises(PrivacyError, match=r"protects nothing. Raise the noise multiplier"):
         histogram_releases(least, 1, neighbors=neighbors)
     assert histogram_releases(2.0**-15, 1, neighbors=neighbors)[0].grid == FINEST
 

@@ -87,9 +87,9 @@ def test_it_is_planned_stopped_resumed_extended_reported_exported_and_evaluated(
         (
             "api",
             {"kind": "glyphs", "size": 8},
-            "Glyphs makes images, and the private records are rows",
+            "Glyphs makes images, but the private records are rows",
         ),
-        ("embedding", {"kind": "pixels"}, "Pixels embeds images, and the private records are rows"),
+        ("embedding", {"kind": "pixels"}, "Pixels embeds images, but the private records are rows"),
     ],
 )
 def test_a_plug_in_of_another_modality_is_refused_before_anything_is_asked(

@@ -1,5 +1,6 @@
-"""Images from an endpoint: decode PNG, JPEG or WebP within bounds, bring them to one size, make an
-answer of them.
+"""Images from an endpoint.
+
+Decode PNG, JPEG or WebP within bounds, bring images to one size, make an answer of them.
 """
 
 from __future__ import annotations
@@ -45,13 +46,14 @@ _STARTS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
 
 
 def read_base64(text: str) -> bytes:
-    """Read base64 in the usual or the URL-safe alphabet, with white space, with or without padding;
-    or ValueError.
+    """Read base64, or raise ValueError.
+
+    Takes the usual and the URL-safe alphabet, with or without white space and padding.
     """
     text = "".join(text.split()).translate(_URL_SAFE)
-    return base64.b64decode(
-        text if text.endswith("=") else text + "=" * (-len(text) % 4), validate=True
-    )
+    if not text.endswith("="):
+        text += "=" * (-len(text) % 4)
+    return base64.b64decode(text, validate=True)
 
 
 def base64_of(image: bytes) -> str:
@@ -71,9 +73,8 @@ class PictureRule:
     height: int  # height of the samples, in pixels
     width: int  # width of the samples, in pixels
     channels: Channels = 3  # channels of the samples: 1 (grey) or 3
-    resize: Resize = (
-        "crop"  # how an image of another size is brought to the samples' size: crop, fit or stretch
-    )
+    # how an image of another size is brought to the samples' size: crop, fit or stretch
+    resize: Resize = "crop"
     # (height, width) that every image must have, or it counts as failed; None: any size is taken
     fixed_size: tuple[int, int] | None = None
     # (height, width) of a second copy of each sample, which variations start from; None: no second
@@ -81,23 +82,28 @@ class PictureRule:
     kept_size: tuple[int, int] | None = None
 
     def decode(self, data: bytes) -> Pixels | Failed:
-        """Return the pixels of PNG, JPEG or WebP bytes, not resized, uint8 h×w×3; or Failed with
-        the reason.
+        """Return the pixels of PNG, JPEG or WebP bytes, uint8 h×w×3, or Failed.
+
+        The image keeps its size.
         """
         webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"
         if len(data) > MOST_BYTES or not (webp or data.startswith(_STARTS)):
             return Failed(
                 f"the endpoint sent {len(data)} bytes that are no PNG, JPEG or WebP image"
             )
+        return self.pixels_of(data)
+
+    def pixels_of(self, source: bytes | Image.Image) -> Pixels | Failed:
+        """Return the pixels of an image in a format that is allowed, uint8 h×w×3, or Failed."""
         try:
             return decode_image(
-                data, size=self.fixed_size, resize=None, channels=3, name="The endpoint's image"
+                source, size=self.fixed_size, resize=None, channels=3, name="The endpoint's image"
             )
         except BadImage as error:
             return Failed(str(error))
 
     def decode_text(self, text: object) -> Pixels | Failed:
-        """Return the pixels of an image in base64 or in a data URI; or Failed with the reason."""
+        """Return the pixels of an image in base64 or in a data URI, or Failed with the reason."""
         if not isinstance(text, str):
             return Failed("the endpoint sent an entry without an image")
         if text.startswith("data:"):
@@ -121,19 +127,16 @@ class PictureRule:
     ) -> Pixels | Failed:
         """Return the pixels of the image at an address, or Failed if a later try cannot bring it.
 
-        `get` asks for it.
+        `get` asks for it, and `images` (address → bytes) keeps it.
 
-        Raise Fault if a later try may help, or for a bad certificate. `images` (address → bytes)
-        keeps it.
+        Raise Fault if a later try may help, or for a bad certificate.
         """
         if url not in images:
             try:
                 response = get()
                 if response.headers.get("content-type", "").startswith("text/"):  # a portal's page
-                    raise Fault(
-                        "a page in place of an image: "
-                        f"{body_words(response.content[:LOOKED_AT])[0]}"
-                    )
+                    page = response.content[:LOOKED_AT].decode("utf-8", "replace")
+                    raise Fault(f"a page in place of an image: {body_words(page)[0]}")
             except Fault as fault:
                 if not (fault.heals or fault.bad_certificate):
                     return Failed(f"an image could not be fetched: {fault}")
@@ -151,21 +154,24 @@ def answer_of(
     Surplus images are billed but dropped, absent ones are in `missing`.
     """
     items, charge = outcome.result or ([], None)
-    lacking = outcome.miss or Failed(
-        f"the endpoint sent {len(items)} images where {count} were asked for"
-    )
-    entries = [*items[:count], *[lacking] * (count - len(items))]
+    entries = outcome.fill(items, count, "images")
     images = [entry for entry in entries if isinstance(entry, np.ndarray)]
     missing = {i: entry for i, entry in enumerate(entries) if isinstance(entry, Failed | Refused)}
-    samples = _stack(images, (rule.height, rule.width), rule.resize, rule.channels)
+    samples = _stack(
+        images,
+        (rule.height, rule.width),
+        rule.resize,
+        rule.channels,
+    )
     columns = Conditions()
     if rule.kept_size is not None:
         rest = conditions.take([i for i in range(count) if i not in missing])
         columns = Conditions({**rest, DRAWN: _stack(images, rule.kept_size, rule.resize, 3)})
-    pixels = sum(
-        math.prod(one.shape[:2] if isinstance(one, np.ndarray) else rule.fixed_size or (0,))
-        for one in items
-    )
+    # Every image that came is billed, and one that failed counts as if it had the stated size.
+    sizes = [
+        one.shape[:2] if isinstance(one, np.ndarray) else rule.fixed_size or (0,) for one in items
+    ]
+    pixels = sum(map(math.prod, sizes))
     usage = Usage(outcome.calls, len(items), megapixels=pixels / 1e6) + (charge or NOTHING)
     return Answer(Images(samples), columns, missing, usage)
 
@@ -175,14 +181,20 @@ def _stack(
 ) -> Pixels:
     if not images:
         return np.empty((0, *size, channels), dtype=np.uint8)
-    form = partial(decode_image, size=size, resize=resize, channels=channels, name="The image")
+    form = partial(
+        decode_image,
+        size=size,
+        resize=resize,
+        channels=channels,
+        name="The image",
+    )
     return np.stack([form(image) for image in images])
 
 
 def value_at(content: object, *keys: str) -> Any:
     """Return the value below these keys, one within the other, of decoded JSON.
 
-    None if there is none.
+    Return None if there is no such value.
     """
     for key in keys:
         if not isinstance(content, dict):
@@ -192,14 +204,15 @@ def value_at(content: object, *keys: str) -> Any:
 
 
 def entries_at(content: object, *keys: str) -> list[Any]:
-    """Return the list below these keys of decoded JSON. An empty one if there is no list."""
+    """Return the list below these keys of decoded JSON, or an empty list."""
     entries = value_at(content, *keys)
     return entries if isinstance(entries, list) else []
 
 
 def images_in(answer: Mapping[str, Any], key: str) -> list[Any]:
-    """Return the list of images under `key`; raise Fault if there is no list, or an empty list
-    beside an error.
+    """Return the list of images under `key`.
+
+    Raise Fault if there is no list, or an empty list beside an error.
     """
     images = answer.get(key)
     if not isinstance(images, list) or (not images and answer.get("error")):
@@ -208,7 +221,10 @@ def images_in(answer: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def encode_picture(samples: Samples) -> list[bytes]:
-    """Return each image as a PNG file; raise APIError if the samples are no images."""
+    """Return each image as a PNG file.
+
+    Raise APIError if the samples are no images.
+    """
     if not isinstance(samples, Images):
         raise APIError(f"An image endpoint varies images, not {samples.kind}.")
     return [_png(pixels) for pixels in samples.pixels]
@@ -216,7 +232,6 @@ def encode_picture(samples: Samples) -> list[bytes]:
 
 def _png(pixels: Pixels) -> bytes:
     buffer = io.BytesIO()
-    Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).convert("RGB").save(
-        buffer, "PNG"
-    )
+    image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+    image.convert("RGB").save(buffer, "PNG")
     return buffer.getvalue()

@@ -1,6 +1,6 @@
 """Connections to an endpoint: pooled, bounded in size and time, with TLS verified.
 
-None follows a redirect.
+No connection follows a redirect.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import ssl
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
@@ -64,16 +63,19 @@ def open_client(
 ) -> httpx2.Client:
     """Open a pool of connections through the environment's proxies.
 
-    RecipeError if a proxy or certificate is unusable.
-
-    Without `credentials` neither a key nor a client certificate is sent.
+    Without `credentials` neither a key nor a client certificate is sent. Raise RecipeError if a
+    proxy or certificate is unusable.
     """
     import_library("httpx2", "http", "Calling an endpoint")
     import httpx2
 
     tls = _trusted_authorities()
     if credentials is not None and connection.client_cert is not None:
-        _load_certificate(tls, connection.client_cert, connection.client_key)
+        _load_certificate(
+            tls,
+            connection.client_cert,
+            connection.client_key,
+        )
     seconds = connection.deadline
 
     def note_time(request: httpx2.Request) -> None:
@@ -95,14 +97,15 @@ def open_client(
         )
     except (ImportError, ValueError, httpx2.InvalidURL):  # whose words may hold a proxy's password
         raise RecipeError(
-            "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names no proxy that can be used: write "
+            "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names no proxy that can be used. Write "
             "http://host:port, or install the package socksio for socks5://host:port."
         ) from None
 
 
 def _bound(response: httpx2.Response, seconds: float) -> None:
-    """Make reading a response raise beyond MAX_BYTES (decompressed), or `seconds` after the request
-    was sent.
+    """Bound what is read of a response, in bytes and in time.
+
+    Reading raises beyond MAX_BYTES (decompressed), or `seconds` after the request was sent.
 
     Of an error's body at least LOOKED_AT bytes are read, and not much more.
     """
@@ -141,21 +144,26 @@ def _trusted_authorities() -> ssl.SSLContext:
     except OSError as error:  # ssl.SSLError is one
         raise RecipeError(
             "SSL_CERT_FILE, SSL_CERT_DIR: no certificates can be read "
-            f"({error.strerror or error}): name a file of certificates in PEM format, or a folder "
+            f"({error.strerror or error}). Name a file of certificates in PEM format, or a folder "
             "of them, or unset the variable."
         ) from error
 
 
 def _load_certificate(tls: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
-    """Show this certificate to a server that asks for one; raise RecipeError if it cannot
-    be used.
+    """Show this certificate to a server that asks for one.
+
+    Raise RecipeError if it cannot be used.
     """
     try:
-        tls.load_cert_chain(certificate, key, password="")  # never ask a terminal
+        tls.load_cert_chain(
+            certificate,
+            key,
+            password="",  # never ask a terminal
+        )
     except OSError as error:  # ssl.SSLError is one
         raise RecipeError(
             f"client_cert: {certificate} with the key of {key or certificate} cannot be used "
-            f"({error.strerror or error}): name PEM files that belong together, the key without a "
+            f"({error.strerror or error}). Name PEM files that belong together, the key without a "
             "password."
         ) from error
 
@@ -165,38 +173,30 @@ HostName = Annotated[str, Field(pattern=r"^([a-z0-9-]+\.)+[a-z]{2,}$")]
 as localhost."""
 
 
-@dataclass(frozen=True)
-class Addresses:
-    """The addresses that may be asked."""
+def why_not_followed(url: str, base: str, hosts: Sequence[str] = ()) -> str:
+    """Return why an address is not followed, in a clause, or an empty text if it is.
 
-    # the endpoint's address; every address with the scheme, name and port of `base` is followed
-    base: str
-    # further hosts that are followed, with all their subdomains, by https on port 443 alone
-    hosts: tuple[str, ...] = ()
-
-    def refusal(self, url: object) -> str:
-        """Return why an address is not followed, in a clause that omits the address's path.
-
-        Empty if it is followed.
-        """
-        if not isinstance(url, str):
-            return f"named {type(url).__name__} in place of an address"
-        place = _place_of(url)
-        own = _place_of(self.base)
-        if place is None:
-            return "named an address that is none"
-        scheme, name, port = place
-        is_listed = any(name == host or name.endswith(f".{host}") for host in self.hosts)
-        if place == own or (is_listed and (scheme, port) == ("https", 443)):
-            return ""
-        allowed = " or ".join([self.base, *(f"https://{host}" for host in self.hosts)])
-        return f"named an address at {scheme}://{name}:{port}, and only {allowed} is followed"
+    Args:
+        url: the address.
+        base: the endpoint's own; every address with its scheme, name and port is followed.
+        hosts: further hosts that are followed, with all their subdomains, by https on port 443.
+    """
+    place = _place_of(url)
+    if place is None:
+        return "named an address that is none"
+    # Without the path, which may hold a key.
+    scheme, name, port = place
+    is_listed = any(name == host or name.endswith(f".{host}") for host in hosts)
+    if place == _place_of(base) or (is_listed and (scheme, port) == ("https", 443)):
+        return ""
+    allowed = " or ".join([base, *(f"https://{host}" for host in hosts)])
+    return f"named an address at {scheme}://{name}:{port}, and only {allowed} is followed"
 
 
 def _place_of(url: str) -> tuple[str, str, int | None] | None:
     """Return the scheme, the host and the port of an address.
 
-    None if it is none, or holds a user.
+    Return None for no address, or one that holds a user.
     """
     try:
         parts = urlsplit(url)
@@ -209,8 +209,9 @@ def _place_of(url: str) -> tuple[str, str, int | None] | None:
 
 
 class HTTPClient:
-    """Makes requests to one endpoint: with credentials to the endpoint's addresses, without them to
-    images' addresses.
+    """Makes requests to one endpoint.
+
+    The credentials go to the endpoint's addresses, and not to the addresses of images.
 
     Whoever asks does so under `policy`. The connections are closed when nobody holds the client any
     more. `key_hosts` are further hosts that are asked with the credentials.
@@ -225,13 +226,18 @@ class HTTPClient:
         key_hosts: tuple[str, ...] = (),
     ) -> None:
         self.host = urlsplit(base_url).netloc
-        self.policy = Policy.of(connection, self.host, concurrency, credentials)
+        self.policy = Policy(
+            self.host,
+            connection,
+            concurrency,
+            credentials.clean,
+        )
         self.credentials = credentials
         self.pool = open_client(connection, concurrency, credentials)
         self._base = base_url.rstrip("/")
-        self._addresses = Addresses(base_url, key_hosts)
-        self._image_pool = OnFirstUse(lambda: open_client(connection, concurrency))
-        self.close = finalize(self, _close, self.pool, self._image_pool)
+        self._key_hosts = key_hosts
+        self._images = open_client(connection, concurrency)
+        self.close = finalize(self, _close, self.pool, self._images)
 
     def ask(self, method: str, where: str, **request: Any) -> httpx2.Response:
         """Make a request and return the response.
@@ -242,27 +248,44 @@ class HTTPClient:
             Fault: no response came, or one with an error status or a redirect.
             Rejected: the address belongs neither to the endpoint nor to `key_hosts`.
         """
-        url = f"{self._base}{where}"
-        if not where.startswith("/"):
-            url = where
-            if refusal := self._addresses.refusal(url):
-                raise Rejected(f"{self.host} {refusal}, because the key would go there")
-        return respond(self.pool, method, url, **request)
+        if where.startswith("/"):
+            return respond(
+                self.pool,
+                method,
+                f"{self._base}{where}",
+                **request,
+            )
+        why = why_not_followed(where, self._base, self._key_hosts)
+        if why:
+            raise Rejected(f"{self.host} {why}, because the key would go there")
+        return respond(self.pool, method, where, **request)
+
+    def find(self, where: str) -> dict[str, Any] | None:
+        """Return the JSON object at an address, or None if the endpoint answers 404."""
+        try:
+            return object_of(self.ask("GET", where))
+        except Fault as fault:
+            if fault.status != 404:
+                raise
+            return None
 
     def read(self, url: str) -> httpx2.Response:
-        """GET an address without credentials and return the response; raise Fault as `ask` does."""
-        return respond(self._image_pool.get(), "GET", url)
+        """GET an address without credentials and return the response.
+
+        Raise Fault as `ask` does.
+        """
+        return respond(self._images, "GET", url)
 
 
-def _close(pool: httpx2.Client, image_pool: OnFirstUse[httpx2.Client]) -> None:
-    pool.close()
-    if image_pool.value is not None:
-        image_pool.value.close()
+def _close(*pools: httpx2.Client) -> None:
+    for pool in pools:
+        pool.close()
 
 
 def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> httpx2.Response:
-    """Make one request through `client` and return the response; raise Fault as `HTTPClient.ask`
-    does.
+    """Make one request through `client` and return the response.
+
+    Raise Fault as `HTTPClient.ask` does.
     """
     import httpx2
 
@@ -279,28 +302,28 @@ def respond(client: httpx2.Client, method: str, url: str, **request: Any) -> htt
 def fault_of(response: httpx2.Response) -> Fault | None:
     """Return the fault of a response with an error status or a redirect.
 
-    None for another response.
+    Return None for any other response.
     """
     if response.status_code < 300:
         return None
-    if (
-        response.status_code < 400
-    ):  # the key goes to the host that the recipe names, and to no other
+    if response.status_code < 400:
+        # The key goes to the host that the recipe names, and to no other.
         where = response.headers.get("location", "").split("?")[0]
         words = f"it redirects to {where!r}: name that address in the recipe if you trust it"
         return Fault(words, response.status_code)
-    return Fault.of_response(response.status_code, response.headers, response.content)
+    return Fault.of(response)
 
 
 def object_of(response: httpx2.Response) -> dict[str, Any]:
-    """Return the JSON object of a response, read by `read_json`; raise Fault if the response holds
-    something else.
+    """Return the JSON object of a response, read by `parse_body`.
+
+    Raise Fault if the response holds something else.
     """
     try:
         charset = response.encoding if response.charset_encoding else None
         content = parse_body(response.content, charset)
     except (ValueError, RecursionError) as error:  # nested too deep
-        raise Fault.of_response(response.status_code, {}, response.content) from error
+        raise Fault.of(response) from error
     if not isinstance(content, dict):
         raise Fault("the answer is not a JSON object", response.status_code)
     return content
@@ -313,10 +336,10 @@ def parse_body(content: bytes, charset: str | None = None) -> Any:
 
     Whole numbers of more than LONGEST_NUMBER digits become None.
     """
-    encoding = json.detect_encoding(content)
-    text = content.decode(
-        charset if charset and encoding == "utf-8" else encoding, "surrogateescape"
-    )
+    encoding: str = json.detect_encoding(content)
+    if charset and encoding == "utf-8":
+        encoding = charset
     return json.loads(
-        text, parse_int=lambda digits: int(digits) if len(digits) <= LONGEST_NUMBER else None
+        content.decode(encoding, "surrogateescape"),
+        parse_int=lambda digits: int(digits) if len(digits) <= LONGEST_NUMBER else None,
     )

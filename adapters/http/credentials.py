@@ -99,7 +99,7 @@ class Credentials:
                 if credentials._header is None or response.status_code not in (401, 403):
                     return
                 response.read()
-                fault = Fault.of_response(response.status_code, response.headers, response.content)
+                fault = Fault.of(response)
                 if credentials.renew(fault, key):
                     credentials.sign(request)
                     yield request
@@ -123,8 +123,9 @@ class Credentials:
         self._secrets |= set(secrets) - {""}
 
     def clean(self, words: str) -> str:
-        """Return a message in which every known secret of at least SHORTEST characters is
-        redacted.
+        """Return a message with every known secret redacted.
+
+        Secrets shorter than SHORTEST characters stay.
         """
         for secret in sorted(self._secrets, key=len, reverse=True):
             words = without(secret, words) if len(secret) >= SHORTEST else words
@@ -142,7 +143,7 @@ class Credentials:
             if ":" not in pair:
                 raise RecipeError(
                     f"basic_auth_env: the environment variable {config.basic_auth_env} has no "
-                    "colon: export user:password in it."
+                    "colon. Export user:password in it."
                 )
             self.hide(pair, pair.partition(":")[2])
             key = f"Basic {base64.b64encode(pair.encode()).decode()}"
@@ -153,8 +154,9 @@ class Credentials:
 
 
 def check_key(connection: Connection) -> None:
-    """Raise RecipeError if the key, or a header, cannot be read; with `key_command` nothing is read
-    yet.
+    """Raise RecipeError if the key, or a header, cannot be read.
+
+    With `key_command` nothing is read yet.
     """
     if connection.key_command is None:
         Credentials(connection)
@@ -163,12 +165,12 @@ def check_key(connection: Connection) -> None:
 def value_of(setting: str, variable: str) -> str:
     """Read the environment variable that a setting names.
 
-    RecipeError if it is not set or cannot stand in a header.
+    Raise RecipeError if it is not set, or cannot stand in a header.
     """
     value = os.environ.get(variable, "").strip()
     if not value:
         raise RecipeError(
-            f"{setting}: the environment variable {variable} is not set: export your key in it."
+            f"{setting}: the environment variable {variable} is not set. Export your key in it."
         )
     return _sendable(value, f"{setting}: the environment variable {variable}")
 
@@ -178,7 +180,7 @@ def _of_file(path: Path) -> str:
         key = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", "it is no text")
-        raise RecipeError(f"key_file: {path} cannot be read ({why}): put the key in it.") from None
+        raise RecipeError(f"key_file: {path} cannot be read ({why}). Put the key in it.") from None
     return _sendable(key, f"key_file: {path}")
 
 
@@ -194,16 +196,16 @@ def _of_command(command: list[str]) -> str:
         )
     except (OSError, ValueError) as error:
         raise RecipeError(
-            f"{name} cannot be run ({error}): name a program and its arguments."
+            f"{name} cannot be run ({error}). Name a program and its arguments."
         ) from error
     except subprocess.TimeoutExpired:
         raise RecipeError(
-            f"{name} gave no key within {LONGEST_COMMAND:g} s: try it in a terminal."
+            f"{name} gave no key within {LONGEST_COMMAND:g} s. Try it in a terminal."
         ) from None
     if result.returncode:
         words = one_line(result.stderr.decode("utf-8", "replace")) or "without a word"
         raise RecipeError(
-            f"{name} ended with status {result.returncode} ({words}): try it in a terminal."
+            f"{name} ended with status {result.returncode} ({words}). Try it in a terminal."
         )
     return _sendable(result.stdout.decode("utf-8", "replace").strip(), f"{name}: what it printed")
 

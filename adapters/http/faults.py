@@ -1,5 +1,6 @@
-"""The faults of endpoints: every library's errors are translated into `Fault`, which the policy
-judges.
+"""The faults of endpoints.
+
+Errors of every library are translated to `Fault`, which the policy judges.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pe.errors import APIError
+
+if TYPE_CHECKING:
+    import httpx2
 
 LONGEST = 300
 """Most characters of a server's words that a message keeps."""
@@ -57,9 +61,12 @@ _OF_A_SETTING = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 """Words that say: the request or the account is at fault, so the next request fails, too."""
-_STREAMS = (b"data: ", b"data:{", b"event:")
+_STREAMS = ("data: ", "data:{", "event:")
 _SAYING = ("message", "detail", "error", "errors", "title")
-_HIDDEN = ("script", "style")
+_NOT_SHOWN = re.compile(
+    "<(?:script|style).*?(?:</(?:script|style)[^<>]*>|\\Z)|<[^<>]*>", re.IGNORECASE | re.DOTALL
+)
+"""Matches tags of HTML, scripts and styles, in time that is linear in a page's length."""
 
 
 class Fault(Exception):
@@ -80,42 +87,51 @@ class Fault(Exception):
         self, words: str, status: int | None = None, code: str = "", wait: float | None = None
     ) -> None:
         super().__init__(words)
-        self.words, self.status, self.code, self.wait = one_line(words), status, code.lower(), wait
-        self.bad_certificate = self.free = self._in_answer = False
+        self.words = one_line(words)
+        self.status = status
+        self.code = code.lower()
+        self.wait = wait
+        self.bad_certificate = False
+        self.free = False
+        self._in_answer = False
+
+    @classmethod
+    def of(cls, response: httpx2.Response) -> Fault:
+        """Make a fault of a response that has an error status or is of the wrong kind."""
+        return cls.of_response(response.status_code, response.headers, response.content)
 
     @classmethod
     def of_response(cls, status: int, headers: Mapping[str, str], body: str | bytes) -> Fault:
-        """Make a fault of a response that has an error status or is of the wrong kind."""
-        body = body[:LOOKED_AT]
-        words, code = body_words(body)
-        if (
-            status < 400
-            and (body if isinstance(body, bytes) else body.encode()).lstrip()[:6] in _STREAMS
-        ):
-            words = (
-                f"the server answered with an event stream; send or set stream to false: {words}"
-            )
+        """Make a fault of the parts of such a response."""
+        if isinstance(body, bytes):
+            body = body[:LOOKED_AT].decode("utf-8", "replace")
+        words, code = body_words(body[:LOOKED_AT])
+        if status < 400 and body.lstrip().startswith(_STREAMS):
+            words = f"the server answered with an event stream (set `stream` to false): {words}"
         wait = retry_after(headers)
-        return cls(words or "no words", status, code, _retry_info(body) if wait is None else wait)
+        if wait is None:
+            wait = _retry_info(body)
+        return cls(words or "no words", status, code, wait)
 
     @classmethod
     def of_object(cls, answer: Mapping[str, Any], lacks: str) -> Fault:
-        """Make a fault of a whole answer without the result: `lacks`, then the server's words, if
-        there are any.
+        """Make a fault of a whole answer without the result.
+
+        Its words are `lacks`, then the server's own, if there are any.
         """
+        words = f"it has the keys {sorted(map(str, answer))[:5]}"
+        code = ""
         if any(answer.get(key) for key in _SAYING):
             words, code = _json_words(answer)
-        else:
-            words = f"it has the keys {sorted(map(str, answer))[:5]}"
-            code = ""
         fault = cls(f"{lacks}: {words}", 200, code)
         fault._in_answer = True
         return fault
 
     @classmethod
     def of_transport(cls, error: BaseException) -> Fault:
-        """Make a fault of an error of httpx2: no connection, a time-out, an answer that
-        broke off.
+        """Make a fault of an error of httpx2.
+
+        There was no connection, a time-out, or an answer that broke off.
         """
         fault = cls(f"{type(error).__name__}: {error}")
         fault.bad_certificate = _blames_certificate(error)
@@ -132,20 +148,13 @@ class Fault(Exception):
         return self.status is not None and self.status < 300
 
     @property
-    def own(self) -> bool:
-        """True if this request alone may be at fault: the server answered, and not with 429, 502 or
-        503.
-        """
-        return self.status not in (None, 429, 502, 503)
-
-    @property
     def rejects(self) -> bool:
-        """True if the request may be at fault, such as a prompt too long for the model, and not the
-        account.
+        """True if the request may be at fault, and not the account.
+
+        A prompt may be too long for the model, for example.
         """
-        return self.status in (400, 413, 422) and not (
-            self.code in _FINAL_CODES or _OF_ACCOUNT.search(self.words)
-        )
+        of_account = self.code in _FINAL_CODES or _OF_ACCOUNT.search(self.words)
+        return self.status in (400, 413, 422) and not of_account
 
     @property
     def heals(self) -> bool:
@@ -164,10 +173,8 @@ class Fault(Exception):
         """
         if self.status not in (400, 403, 422, 451) and not self._in_answer:
             return False
-        is_block = (
-            _BLOCKED.search(self.words) is not None and _OF_A_SETTING.search(self.words) is None
-        )
-        return is_block or _REFUSAL_CODE.fullmatch(self.code) is not None
+        is_block = _BLOCKED.search(self.words) and not _OF_A_SETTING.search(self.words)
+        return bool(is_block or _REFUSAL_CODE.fullmatch(self.code))
 
     def __str__(self) -> str:
         status = "" if self.status is None else f"HTTP {self.status}: "
@@ -182,32 +189,15 @@ class Rejected(APIError):
         self.status = status
 
 
-def body_words(body: str | bytes) -> tuple[str, str]:
-    """Return the words and the code of an error, read from OpenAI's shape, other JSON, HTML or
-    plain text.
+def body_words(text: str) -> tuple[str, str]:
+    """Return the words and the code of an error's body.
+
+    It may have OpenAI's shape, or be other JSON, HTML or plain text.
     """
-    text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     try:
-        content = json.loads(text)
+        return _json_words(json.loads(text))
     except (ValueError, RecursionError):
-        return one_line(_without_tags(text)), ""
-    return _json_words(content)
-
-
-def _without_tags(page: str) -> str:
-    """Return the visible text of a page of HTML, in time that is linear in its length."""
-    first, *pieces = page.split("<")
-    visible = [first]
-    in_tag = False
-    for piece in pieces:
-        tag, end, text = piece.partition(">")
-        name = tag.lower()
-        in_tag = name.startswith(_HIDDEN) or (
-            in_tag and not name.startswith(tuple(f"/{name}" for name in _HIDDEN))
-        )
-        if not in_tag:
-            visible.append(text if end else f"<{piece}")
-    return " ".join(visible)
+        return one_line(_NOT_SHOWN.sub(" ", text)), ""
 
 
 def _json_words(content: Any) -> tuple[str, str]:
@@ -215,15 +205,17 @@ def _json_words(content: Any) -> tuple[str, str]:
         content = content["error"]
     if not isinstance(content, dict):
         return one_line(content if isinstance(content, str) else json.dumps(content)), ""
-    value = next((content[key] for key in _SAYING if content.get(key)), None)
-    words = value if isinstance(value, str) else json.dumps(content if value is None else value)
-    inner = [content.get(key) for key in ("innererror", "inner_error")]  # Azure's
-    inner += value[:1] if isinstance(value, list) else []  # FastAPI's, and so fal's
-    each = [content, *(one for one in inner if isinstance(one, dict))]
-    codes = [
-        str(one[key]).lower() for one in each for key in ("code", "type", "name") if one.get(key)
-    ]
-    return one_line(words), next(filter(_REFUSAL_CODE.fullmatch, codes), codes[0] if codes else "")
+    value = next((content[key] for key in _SAYING if content.get(key)), content)
+    words = value if isinstance(value, str) else json.dumps(value)
+    each = [content, content.get("innererror"), content.get("inner_error")]  # Azure's
+    each += value[:1] if isinstance(value, list) else []  # FastAPI's, and so fal's
+    codes = []
+    for one in each:
+        found = one if isinstance(one, dict) else {}
+        codes += [str(found[key]).lower() for key in ("code", "type", "name") if found.get(key)]
+    # A refusal may hide in an inner error, behind a code of the request.
+    refusals = filter(_REFUSAL_CODE.fullmatch, codes)
+    return one_line(words), next(refusals, codes[0] if codes else "")
 
 
 def one_line(text: str) -> str:
@@ -241,19 +233,21 @@ def _blames_certificate(error: BaseException) -> bool:
 
 
 def without(secret: str, words: str) -> str:
-    """Return `words` with a secret redacted, even where `one_line` cut the words off within the
-    secret.
+    """Return `words` with a secret redacted.
+
+    What is left of it is redacted, too, where `one_line` cut the words off within it.
     """
-    words = words.replace(secret, "[key]") if secret else words
-    cut = next(
-        (size for size in range(len(secret) - 1, 3, -1) if words.endswith(f"{secret[:size]}…")), 0
-    )
-    return f"{words[: -cut - 1]}[key]…" if cut else words
+    words = words.replace(secret, "[key]")
+    for size in range(len(secret) - 1, 3, -1):
+        if words.endswith(f"{secret[:size]}…"):
+            return f"{words[: -size - 1]}[key]…"
+    return words
 
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Return the seconds that a response asks to wait: Retry-After-Ms, or Retry-After in seconds or
-    as a date.
+    """Return the seconds that a response asks to wait.
+
+    They stand in Retry-After-Ms, or in Retry-After, as seconds or as a date.
     """
     fields = {name.lower(): value.strip() for name, value in headers.items()}
     milliseconds = _number(fields.get("retry-after-ms"))
@@ -271,11 +265,11 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
     return max((date - (now or datetime.now(UTC))).total_seconds(), 0.0)
 
 
-def _retry_info(body: str | bytes) -> float | None:
-    """Return the seconds that an error's body asks to wait, as in Google's errors
-    (google.rpc.RetryInfo); else None.
+def _retry_info(text: str) -> float | None:
+    """Return the seconds that an error's body asks to wait, if any.
+
+    They are read as in Google's errors (google.rpc.RetryInfo).
     """
-    text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     match = re.search(r'"retryDelay"\s*:\s*"([\d.]{1,19})s"', text)
     return _number(match[1]) if match else None
 
@@ -283,8 +277,8 @@ def _retry_info(body: str | bytes) -> float | None:
 def _number(value: str | None) -> float | None:
     """Return the value of a plain decimal number such as 12 or 0.5, at most 1e9.
 
-    None for any other text.
+    Return None for any other text.
     """
-    return (
-        min(float(value), 1e9) if value and re.fullmatch(r"\d{1,19}(\.\d{1,9})?", value) else None
-    )
+    if value and re.fullmatch(r"\d{1,19}(\.\d{1,9})?", value):
+        return min(float(value), 1e9)
+    return None

@@ -1,5 +1,6 @@
-"""The base class of hosts: `request` says what to send, `response` reads the answer, the engine
-here does the rest.
+"""The base class of hosts.
+
+`request` says what to send, `response` reads the answer, and the engine here does the rest.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from adapters.http.answers import PictureRule, Pixels, Received, answer_of, encode_picture
-from adapters.http.client import Addresses, HTTPClient, OnFirstUse
+from adapters.http.client import HTTPClient, OnFirstUse, why_not_followed
 from adapters.http.credentials import Credentials, check_key
 from adapters.http.faults import Fault
 from adapters.http.policy import CheckStop, ConcurrencyLimiter, Outcome, Policy, workers_for
@@ -67,13 +68,17 @@ def non_null(**fields: object) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+def sides(size: tuple[int, int] | None) -> dict[str, int]:
+    """Return a size as the fields `height` and `width`, or no fields if it is None."""
+    return {} if size is None else {"height": size[0], "width": size[1]}
+
+
 @dataclass(frozen=True)
 class ImageCall:
     """One call for images."""
 
-    prompt: (
-        str  # the prompt of all its images; for variations it includes the wording of the degree
-    )
+    # the prompt of all its images; for variations it includes the wording of the degree
+    prompt: str
     seeds: Seeds  # uint64, one per image
     parents: Sequence[bytes] = ()  # PNG files to be varied, one per image; empty for new images
     # field → degree of the variations; empty if no field of the endpoint takes the degree as a
@@ -81,9 +86,8 @@ class ImageCall:
     degree: Mapping[str, float] = field(default_factory=dict)
     # where a host's job, or an answer that names images by their addresses, is noted
     job: JobNote = field(default_factory=JobNote)
-    images: dict[str, bytes] = field(
-        default_factory=dict
-    )  # address → file that an earlier try has fetched
+    # address → file that an earlier try has fetched
+    images: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def seed(self) -> int:
@@ -92,8 +96,9 @@ class ImageCall:
 
 
 class Host(Generator, ABC, Generic[Config]):
-    """RANDOM_API and VARIATION_API by an endpoint that draws from prompts, which samples carry as
-    condition `prompt`.
+    """RANDOM_API and VARIATION_API by an endpoint that draws from prompts.
+
+    Samples carry their prompt as the condition `prompt`.
 
     Attributes:
         shares: what all images of one request have in common: their prompt (condition), or their
@@ -102,22 +107,35 @@ class Host(Generator, ABC, Generic[Config]):
             for one image.
         key_hosts: names of further hosts that are asked with the key, at addresses that the
             endpoint names.
+        key_header: the header that holds the key.
+        key_scheme: the word before the key in the header Authorization.
     """
 
     Settings: type[Config]
     shares: ClassVar[Literal["condition", "parent"]] = "condition"
     batch: ClassVar[str] = ""
     key_hosts: ClassVar[tuple[str, ...]] = ()
+    key_header: ClassVar[str] = "Authorization"
+    key_scheme: ClassVar[str] = "Bearer"
     info = PluginInfo(
         machine_settings=tuple(Concurrent.model_fields), code_settings=("key_command",)
     )
 
     def __init__(self, **settings: Any) -> None:
-        self._config = config = read_settings(self.Settings, settings, type(self).__name__)
+        self._config = config = read_settings(
+            self.Settings,
+            settings,
+            type(self).__name__,
+        )
         self._prompts = Prompts.of(config.prompts)
         self._ladder = config.ladder
         sizes = (config.fixed_size, config.kept_size)
-        self._rule = PictureRule(*config.image_size, config.channels, config.resize, *sizes)
+        self._rule = PictureRule(
+            *config.image_size,
+            config.channels,
+            config.resize,
+            *sizes,
+        )
         self._clients = OnFirstUse(self._open)
         self._host = urlsplit(config.url).netloc
         self.info = replace(
@@ -135,8 +153,9 @@ class Host(Generator, ABC, Generic[Config]):
 
     @abstractmethod
     def response(self, call: ImageCall, answer: Any) -> Received:
-        """Return the images of an answer, which is what `_send` returned; raise Fault if the answer
-        holds none.
+        """Return the images of an answer, which is what `_send` returned.
+
+        Raise Fault if it holds none.
         """
 
     @property
@@ -144,14 +163,20 @@ class Host(Generator, ABC, Generic[Config]):
         """One prompt, or one parent, per request."""
         most = getattr(self._config, self.batch) if self.batch else 1
         workers = workers_for(self._config.concurrency)
-        return Capabilities(most, workers, self.shares, self._ladder.degree, deterministic=False)
+        return Capabilities(
+            most,
+            workers,
+            self.shares,
+            self._ladder.degree,
+            deterministic=False,
+        )
 
     def describe_degree(self, degree: float, iteration: int = 1) -> str:
         """Describe what this degree means for this generator."""
         return self._ladder.describe(degree)
 
     def describe_wait(self) -> str:
-        """Return the reason why requests wait now. Empty if there is none."""
+        """Return the reason why requests wait now, or an empty text."""
         client = self._clients.value
         return "" if client is None else client.policy.wait
 
@@ -172,8 +197,9 @@ class Host(Generator, ABC, Generic[Config]):
         return self._ask(request, ImageCall(_prompt(request), request.seeds, job=request.job))
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Vary each parent, from its copy at the drawn size if kept; at degree 0 return the
-        parents, without a call.
+        """Vary each parent, from its copy at the drawn size if that is kept.
+
+        Degree 0 returns the parents without a call.
         """
         if request.degree == 0:
             return Answer(request.samples, usage=Usage(0))
@@ -198,7 +224,7 @@ class Host(Generator, ABC, Generic[Config]):
         return self._config.fixed_size
 
     def _credentials(self) -> Credentials:
-        return Credentials(self._config)
+        return Credentials(self._config, header=self.key_header, scheme=self.key_scheme)
 
     def _open(self) -> HTTPClient:
         config = self._config
@@ -207,31 +233,47 @@ class Host(Generator, ABC, Generic[Config]):
         )
 
     def _send(self, call: ImageCall) -> Any:
-        """Make a call and return its answer; raise Fault if there is none."""
+        """Make a call and return its answer.
+
+        Raise Fault if there is none.
+        """
         path, request = self.request(call)
         return self._client.ask("POST", path, **request)
 
     def _image_at(
-        self, call: ImageCall, url: object, addresses: Addresses, remedy: str = ""
+        self, call: ImageCall, url: object, base: str, hosts: Sequence[str] = ()
     ) -> Pixels | Failed:
-        """Return the pixels of a data URI, or of an address that is asked without credentials; or
-        Failed.
+        """Return the pixels of a data URI, or of an address, or Failed.
+
+        The address is asked without credentials, if `why_not_followed` finds no fault with it.
         """
         if not isinstance(url, str) or url.startswith("data:"):
             return self._rule.decode_text(url)
-        if refusal := addresses.refusal(url):
-            return Failed(f"the host {refusal}{remedy}")
-        return self._rule.fetch(url, lambda: self._client.read(url), call.images)
+        why = why_not_followed(url, base, hosts)
+        if why:
+            return Failed(f"the host {why}{' (`result_hosts` names others)' if hosts else ''}")
+        return self._rule.fetch(
+            url,
+            lambda: self._client.read(url),
+            call.images,
+        )
 
-    def _ask(self, request: Request, call: ImageCall) -> Answer:
+    def _outcome(self, call: ImageCall) -> Outcome[Received]:
+        """Make a call under the policy."""
         outcome = self._client.policy.call(
             lambda: self._send(call),
             lambda answer: self.response(call, answer),
-            request.job.check_stop,
+            call.job.check_stop,
         )
-        answer = answer_of(len(request), outcome, self._rule, request.conditions)
-        calls = request.job.calls
-        return replace(answer, usage=replace(answer.bill, calls=calls)) if calls else answer
+        return replace(outcome, calls=call.job.calls or outcome.calls)
+
+    def _ask(self, request: Request, call: ImageCall) -> Answer:
+        return answer_of(
+            len(request),
+            self._outcome(call),
+            self._rule,
+            request.conditions,
+        )
 
 
 def _prompt(request: Request) -> str:
@@ -248,14 +290,15 @@ class Endpoints:
     def __init__(self, urls: Sequence[str], connection: Connection, concurrency: int) -> None:
         credentials = Credentials(connection)
         self._places = [
-            _Place(
-                HTTPClient(url, connection, concurrency, credentials),
-                ConcurrencyLimiter(concurrency),
-            )
-            for url in urls
+            _Place(HTTPClient(url, connection, concurrency, credentials)) for url in urls
         ]
         name = ", ".join(urlsplit(url).netloc for url in urls)
-        self._policy = Policy.of(connection, name, concurrency * len(urls), credentials)
+        self._policy = Policy(
+            name,
+            connection,
+            concurrency * len(urls),
+            credentials.clean,
+        )
         self._choosing = Lock()
 
     def ask(
@@ -275,9 +318,7 @@ class Endpoints:
                 now = time.monotonic()
                 place = min(self._places, key=lambda each: (each.rests_until > now, each.under_way))
                 place.under_way += 1
-            return place.limiter, lambda: self._ask(
-                place, path if path.startswith("/") else f"/{path}", request
-            )
+            return place.client.policy.limiter, lambda: self._ask(place, path, request)
 
         return self._policy.call_one_of(choose, read, check_stop)
 
@@ -288,7 +329,11 @@ class Endpoints:
 
     def _ask(self, place: _Place, path: str, request: dict[str, Any]) -> httpx2.Response:
         try:
-            return place.client.ask("POST" if request else "GET", path, **request)
+            return place.client.ask(
+                "POST" if request else "GET",
+                path,
+                **request,
+            )
         except Fault as fault:
             if fault.heals or fault.rejects:  # of another server it may be taken
                 place.rests_until = time.monotonic() + (REST if fault.wait is None else fault.wait)
@@ -300,11 +345,8 @@ class Endpoints:
 
 @dataclass(eq=False)
 class _Place:
-    """One server, its requests under way, and the time until which it is left alone after a
-    fault.
-    """
+    """One server, its requests under way, and when it may be asked again after a fault."""
 
     client: HTTPClient
-    limiter: ConcurrencyLimiter
     under_way: int = 0
     rests_until: float = 0.0

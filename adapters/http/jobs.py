@@ -1,5 +1,6 @@
-"""Hosts that answer by jobs: a job is noted before anybody waits for it, so that after a kill it is
-not paid again.
+"""Hosts that answer by jobs.
+
+A job is noted before anybody waits for it, so that a killed run does not pay for it again.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, TypeVar
 
-from adapters.http.answers import Pixels, answer_of
-from adapters.http.client import Addresses, HostName, object_of
+from adapters.http.answers import Pixels, Received
+from adapters.http.client import HostName, object_of
 from adapters.http.faults import Fault
-from adapters.http.host import Host, ImageCall, Request
+from adapters.http.host import Host, ImageCall
 from adapters.http.policy import ConcurrencyLimiter, Outcome, Policy, sleep
 from adapters.http.settings import Concurrent, Prompted, Seconds
 from adapters.prompts import Texts
-from pe.plugins.protocols import Answer, Capabilities, Failed, JobNote, PluginInfo
+from pe.plugins.protocols import Capabilities, Failed, JobNote, PluginInfo
 from pe.plugins.settings import Count
 
 Value = TypeVar("Value")
@@ -33,8 +34,11 @@ GRACE = 15.0
 """Seconds that a job may be unknown before it counts as forgotten: not all machines of a host know
 it at once."""
 
-RARER = 1.5, 10.0
-"""Factor from each wait for a job to the next, and the longest wait in units of the first."""
+RARER = 1.5
+"""Factor from each wait for a job to the next."""
+
+RAREST = 10.0
+"""The longest wait for a job, in units of the first."""
 
 
 class Ended(Exception):  # no Fault: the policy would make the request again
@@ -62,7 +66,6 @@ def for_free(ask: Callable[[], Value]) -> Value:
 
 
 def wait_for_job(
-    host: str,
     note: JobNote,
     policy: Policy,
     *,
@@ -77,7 +80,6 @@ def wait_for_job(
     Return what the host says of the job once it is done.
 
     Args:
-        host: the host's name in messages.
         note: where the job is noted.
         policy: the policy for asking the host about the job; a host that is away is waited for.
         start: makes the host start a job, and notes that job.
@@ -105,7 +107,11 @@ def wait_for_job(
 
     is_old = bool(note.job)
     if is_old:
-        log.info("%s: waiting for the job %s, which is noted", host, note.job)
+        log.info(
+            "%s: waiting for the job %s, which is noted",
+            policy.name,
+            note.job,
+        )
     else:
         start()
     pause = poll
@@ -120,7 +126,8 @@ def wait_for_job(
         elif unknown >= GRACE:
             if not is_old:
                 raise Ended(f"the host does not know the job {note.job}, which it has taken")
-            log.warning("%s does not know the job %s: it is submitted again.", host, note.job)
+            words = "%s does not know the job %s: it is submitted again."
+            log.warning(words, policy.name, note.job)
             start()
             is_old = False
             pause = poll
@@ -134,7 +141,7 @@ def wait_for_job(
         sleep(seconds, note.check_stop)
         waited += seconds
         unknown += seconds
-        pause = min(pause * RARER[0], poll * RARER[1])
+        pause = min(pause * RARER, poll * RAREST)
 
 
 class ByJobs(Prompted):
@@ -192,8 +199,9 @@ class JobHost(Host[Config]):
 
     @abstractmethod
     def job_status(self, job: str) -> JobStatus:
-        """Return the state of a job; raise Ended if the job ended without a result, Fault if the
-        host does not say.
+        """Return the state of a job.
+
+        Raise Ended if the job ended without a result, Fault if the host does not say.
         """
 
     def cancel(self, job: str) -> None:
@@ -217,7 +225,6 @@ class JobHost(Host[Config]):
             self._submit(call)
 
         return wait_for_job(
-            self._host,
             call.job,
             self._client.policy,
             start=start,
@@ -227,32 +234,20 @@ class JobHost(Host[Config]):
             cancel=self.cancel,
         )
 
-    def _ask(self, request: Request, call: ImageCall) -> Answer:
+    def _outcome(self, call: ImageCall) -> Outcome[Received]:
         try:
-            answer = super()._ask(request, call)
+            outcome = super()._outcome(call)
         except Ended as ended:
-            fault = ended.fault
-            fault.words = self._client.policy.clean(fault.words)
-            answer = answer_of(
-                len(request), Outcome(None, fault, 0), self._rule, request.conditions
-            )
-        return replace(answer, usage=replace(answer.bill, calls=request.job.calls))
-
-    def _find(self, where: str) -> dict[str, Any] | None:
-        """Return the JSON object at an address. None if the host answers 404."""
-        try:
-            return object_of(self._client.ask("GET", where))
-        except Fault as fault:
-            if fault.status != 404:
-                raise
-            return None
+            ended.fault.words = self._client.policy.clean(ended.fault.words)
+            outcome = Outcome(None, ended.fault)
+        # A job that an earlier process started is not billed again.
+        return replace(outcome, calls=call.job.calls)
 
     def _image(self, call: ImageCall, url: object) -> Pixels | Failed:
-        """Return the pixels of a data URI, or of an address at one of the `result_hosts`; or
-        Failed.
+        """Return the pixels of a data URI, or of an address, or Failed.
+
+        The address must be at one of the `result_hosts`.
         """
         hosts = self._config.result_hosts
-        addresses = Addresses(
-            self._config.url, self.result_hosts if hosts is None else tuple(hosts)
-        )
-        return self._image_at(call, url, addresses, " (`result_hosts` names others)")
+        stated = self.result_hosts if hosts is None else hosts
+        return self._image_at(call, url, self._config.url, stated)

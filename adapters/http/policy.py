@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from threading import Condition, get_ident
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault, Rejected
 from adapters.http.settings import Connection
 from pe.errors import Unavailable
@@ -27,6 +26,7 @@ log = logging.getLogger(__name__)
 
 Sent = TypeVar("Sent")
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 CheckStop = Callable[[], None]
 
 EVERY = 0.5
@@ -39,10 +39,14 @@ MOST = 30.0
 SHRINK = 0.8
 """Factor of the concurrency after a 429."""
 
+LONGEST = 6 * 3600.0
+"""Seconds of the longest wait that a server may name."""
+
 
 def workers_for(concurrency: int) -> int:
-    """Return how many threads keep `concurrency` requests under way while some threads read and
-    decode answers.
+    """Return how many threads keep `concurrency` requests under way.
+
+    It allows for threads that read and decode answers meanwhile.
     """
     return concurrency + max(1, concurrency // 8)
 
@@ -71,15 +75,17 @@ class ConcurrencyLimiter:
         return max(1, int(self._width))
 
     @contextmanager
-    def passing(self, check_stop: CheckStop = lambda: None) -> Iterator[int]:
+    def passing(self, check_stop: CheckStop) -> Iterator[int]:
         """Wait for a place, unless `check_stop` raises.
 
         Yield the number of reductions so far, for `throttle`.
         """
         with self._condition:
-            while (rest := self._pause_ends - time.monotonic()) > 0 or self._inside >= self.width:
+            rest = self._pause_ends - time.monotonic()
+            while rest > 0 or self._inside >= self.width:
                 self._condition.wait(_until_check(rest))
                 check_stop()
+                rest = self._pause_ends - time.monotonic()
             self._inside += 1
             since = self._reductions
         try:
@@ -149,8 +155,9 @@ class CircuitBreaker:
 
     @contextmanager
     def passing(self, check_stop: CheckStop) -> Iterator[None]:
-        """Wait while the circuit is open, unless `check_stop` raises or it is this thread's turn to
-        probe.
+        """Wait while the circuit is open and it is not this thread's turn to probe.
+
+        `check_stop` may end the wait by raising.
         """
         me = get_ident()
         with self._condition:
@@ -184,8 +191,9 @@ class CircuitBreaker:
             self._condition.notify_all()
 
     def fail(self, wait: float | None) -> None:
-        """Note a fault that may heal, and the seconds that the server asks to wait before the next
-        request, if any.
+        """Note a fault that may heal.
+
+        `wait` is how many seconds the server asks to wait before the next request.
         """
         with self._condition:
             now = time.monotonic()
@@ -207,14 +215,21 @@ class Outcome(Generic[Result]):
 
     result: Result | None  # what was made of the answer; None: the request failed
     fault: Fault | None  # why the request failed; None: there is a result
-    calls: int  # calls made for the request; each may have been billed
+    calls: int = 0  # calls made for the request; each may have been billed
     alone: bool = False  # it failed in all tries, while others were answered
+
+    def fill(self, items: list[Item], count: int, noun: str) -> list[Item | Refused | Failed]:
+        """Return `count` entries: the answer's items, then the reason why others are missing."""
+        missing = self.miss or Failed(
+            f"the endpoint sent {len(items)} {noun} where {count} were asked for"
+        )
+        return [*items[:count], *[missing] * (count - len(items))]
 
     @property
     def miss(self) -> Refused | Failed | None:
         """The fault as `Refused` or `Failed`, for every item of the request.
 
-        None if there is no fault.
+        It is None without a fault.
         """
         if self.fault is None:
             return None
@@ -250,50 +265,29 @@ class Policy:
 
     Args:
         name: what messages call the endpoint.
-        concurrency, tries, patience: see `Concurrent`.
-        longest: seconds of the longest wait that a server may name.
+        connection: says `tries` and `patience`.
+        concurrency: most requests at once.
         clean: redacts secrets from messages.
     """
 
     def __init__(
-        self,
-        name: str,
-        *,
-        concurrency: int,
-        tries: int = 6,
-        patience: float = 900.0,
-        longest: float = 6 * 3600.0,
-        clean: Callable[[str], str] = str,
+        self, name: str, connection: Connection, concurrency: int, clean: Callable[[str], str]
     ) -> None:
         self.name = name
         self.clean = clean
-        self._limiter = ConcurrencyLimiter(concurrency)
-        self._breaker = CircuitBreaker(tries, patience)
-        self._tries = tries
-        self._patience = patience
-        self._longest = longest
+        self.limiter = ConcurrencyLimiter(concurrency)
+        self._breaker = CircuitBreaker(connection.tries, connection.patience)
+        self._tries = connection.tries
+        self._patience = connection.patience
         self._wait = ""
         self._wait_ends = 0.0
         self._under_way = set[int]()
 
-    @classmethod
-    def of(
-        cls, connection: Connection, name: str, concurrency: int, credentials: Credentials
-    ) -> Policy:
-        """Return the policy of an endpoint with these connection settings."""
-        return cls(
-            name,
-            concurrency=concurrency,
-            tries=connection.tries,
-            patience=connection.patience,
-            clean=credentials.clean,
-        )
-
     @property
     def wait(self) -> str:
-        """The reason why requests wait now, if the wait is long, in a clause.
+        """The reason why requests wait now, in a clause.
 
-        Empty if there is none.
+        It is empty if no request waits long.
         """
         return self._wait if self._breaker.is_open or time.monotonic() < self._wait_ends else ""
 
@@ -305,21 +299,22 @@ class Policy:
         *,
         is_patient: bool = True,
     ) -> Outcome[Result]:
-        """Make a request until it is answered, refused or given up; see `call_one_of`."""
+        """Make a request until it is answered, refused or given up: see `call_one_of`."""
         return self.call_one_of(
-            lambda: (self._limiter, send), read, check_stop, is_patient=is_patient
+            lambda: (self.limiter, send), read, check_stop, is_patient=is_patient
         )
 
     def call_one_of(
         self,
         choose: Callable[[], tuple[ConcurrencyLimiter, Callable[[], Sent]]],
         read: Callable[[Sent], Result],
-        check_stop: CheckStop = lambda: None,
+        check_stop: CheckStop,
         *,
         is_patient: bool = True,
     ) -> Outcome[Result]:
-        """Make a request as `call` does, where several endpoints, each with its own limiter, give
-        the same answer.
+        """Make a request as `call` does, to one of several endpoints.
+
+        Each has a limiter of its own, and all give the same answer.
 
         Args:
             choose: for each try, the limiter to pass and the function that makes the request, or
@@ -334,8 +329,13 @@ class Policy:
                 quota …).
             Unavailable: the server was away, or throttled, for longer than the patience.
         """
-        tenacity = import_library("tenacity", "http", "Calling an endpoint")
+        tenacity = import_library(
+            "tenacity",
+            "http",
+            "Calling an endpoint",
+        )
         request = _Request(self._breaker.answers, is_patient)
+        # Tenacity only repeats: whether and when is decided here, as it depends on all workers.
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(
                 lambda error: isinstance(error, Fault) and error.heals
@@ -367,12 +367,13 @@ class Policy:
             try:
                 limiter, send = choose()
                 with limiter.passing(check_stop) as since:
+                    # Counted before it is sent: whatever comes back may have been billed.
                     request.calls += 1
                     try:
                         answer = send()
                     except Fault as fault:
                         if fault.is_throttle:
-                            limiter.throttle(since, min(fault.wait or 0.0, self._longest))
+                            limiter.throttle(since, min(fault.wait or 0.0, LONGEST))
                         raise
                 request.has_answer = True
                 result = read(answer)
@@ -399,7 +400,7 @@ class Policy:
         wait = _fault_of(state).wait or 0.0
         if not request.is_patient:
             return state.attempt_number >= self._tries or wait > MOST
-        if wait > self._longest or self._breaker.is_over:
+        if wait > LONGEST or self._breaker.is_over:
             return True
         # An answer that is there may be paid, so it is not given up as quickly.
         is_quick = not request.has_answer or (state.seconds_since_start or 0.0) > self._patience
@@ -409,22 +410,23 @@ class Policy:
         return request.alone >= 2 * self._tries
 
     def _end(self, fault: Fault, request: _Request) -> Outcome[Result]:
-        """Return the outcome of a request whose items failed; or raise what stops the run, which
-        can be resumed.
+        """Return the outcome of a request whose items failed.
+
+        Otherwise raise what stops the run, which can be resumed.
         """
         failed = Outcome[Result](None, fault, request.calls)
         if fault.refusal or fault.whole or fault.rejects:
             return failed
         if fault.bad_certificate:
             raise Rejected(
-                f"{self.name} is not trusted ({fault}): name its authority's file in "
+                f"{self.name} is not trusted ({fault}). Name its authority's file in "
                 "SSL_CERT_FILE, or give the address that its certificate is for."
             ) from None
         if not fault.heals:
             raise Rejected(f"{self.name} rejects the request with {fault}", fault.status) from None
         if not request.is_patient:
             return failed
-        if (fault.wait or 0.0) > self._longest:
+        if (fault.wait or 0.0) > LONGEST:
             raise Unavailable(
                 f"{self.name} asks to wait for {fault.wait:,.0f} s ({fault})."
             ) from None
@@ -433,7 +435,8 @@ class Policy:
                 return Outcome(None, fault, request.calls, alone=True)
             # No other request tells whether the server is away for all. Another seed may help; the
             # circuit stays open, so that a server that is away is not waited for once more.
-            if fault.own and len(self._under_way) == 1:
+            is_own = fault.status not in (None, 429, 502, 503)  # the server answered this one
+            if is_own and len(self._under_way) == 1:
                 return failed
         seconds = self._breaker.seconds
         self._breaker.reset()
@@ -461,25 +464,26 @@ class Policy:
             reason = "rate limited by the server until"
             seconds = max(seconds, fault.wait or 0.0)
         words = f"{reason} {datetime.now() + timedelta(seconds=seconds):%H:%M:%S}"
-        log.log(
-            logging.WARNING if is_away else logging.INFO, "%s: %s", self.name, words
-        )  # a warning shows at once
+        level = logging.WARNING if is_away else logging.INFO  # a warning shows at once
+        log.log(level, "%s: %s", self.name, words)
         if is_away or seconds >= WORTH_TELLING:
             self._wait = words
             self._wait_ends = time.monotonic() + seconds
 
 
 def backoff(faults: int) -> float:
-    """Return the seconds of a random wait that doubles with each fault before the last one, from
-    FIRST to MOST.
+    """Return the seconds of a random wait.
+
+    It doubles with each fault before the last one, from FIRST to MOST.
     """
     longest = min(MOST, FIRST * 2 ** min(faults, 30))
     return random.uniform(longest / 4, longest)
 
 
 def _until_check(rest: float) -> float:
-    """Return the seconds to sleep until the next look at a condition that may hold after `rest`
-    seconds.
+    """Return the seconds to sleep until the next look at a condition.
+
+    The condition may hold after `rest` seconds.
     """
     return min(EVERY, rest) if rest > 0 else EVERY
 
@@ -487,9 +491,9 @@ def _until_check(rest: float) -> float:
 def sleep(seconds: float, check_stop: CheckStop) -> None:
     """Sleep, unless `check_stop` raises what ends the sleep."""
     end = time.monotonic() + seconds
-    while (rest := end - time.monotonic()) > 0:
+    while time.monotonic() < end:
         check_stop()
-        time.sleep(min(EVERY, rest))
+        time.sleep(min(EVERY, max(0.0, end - time.monotonic())))
 
 
 def _fault_of(state: RetryCallState) -> Fault:

@@ -12,14 +12,15 @@ from urllib.parse import urlsplit
 
 from pydantic import model_validator
 
-from adapters.http.answers import value_at
+from adapters.http.answers import Received, value_at
 from adapters.http.client import object_of, open_client, respond
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault
-from adapters.http.host import Host, ImageCall, Request
+from adapters.http.host import Host, ImageCall
+from adapters.http.policy import Outcome
 from adapters.http.settings import API, Connection, Profile, Prompted, profile
 from pe.errors import PEError, RecipeError, nearest_name
-from pe.plugins.protocols import Answer, Finding
+from pe.plugins.protocols import Finding
 from pe.version import __version__
 
 if TYPE_CHECKING:
@@ -36,8 +37,9 @@ _OWNERS = {
 
 
 class Served(Prompted):
-    """Settings of an endpoint whose server may have a `Profile`, which sets what the recipe does
-    not state.
+    """Settings of an endpoint whose server may have a `Profile`.
+
+    The profile sets what the recipe does not state.
     """
 
     api: ClassVar[API]
@@ -79,20 +81,18 @@ class ServedHost(Host[Config]):
         return look_at(cls.Settings, settings)
 
     def check_machine(self) -> None:
-        """Raise RecipeError if the key is not there, or the recipe does not say which server
-        answers.
-        """
+        """Raise RecipeError if the key is not there, or if `server` is not stated."""
         super().check_machine()
         self._check_server()
 
-    def _ask(self, request: Request, call: ImageCall) -> Answer:
+    def _outcome(self, call: ImageCall) -> Outcome[Received]:
         self._check_server()  # a run that goes on is not checked before
-        return super()._ask(request, call)
+        return super()._outcome(call)
 
     def _check_server(self) -> None:
         if "server" not in self._config.model_fields_set:
             raise RecipeError(
-                "`server` is missing: write the name that `pe doctor RECIPE` gives for "
+                "`server` is missing. Write the name that `pe doctor RECIPE` gives for "
                 f"{self._host}, or null for another server. Since version {__version__} a run does "
                 "not ask the server itself; a run that did goes on with `pe run RUN --set "
                 "api.server=NAME`."
@@ -102,7 +102,7 @@ class ServedHost(Host[Config]):
 def server_by_address(url: str) -> str | None:
     """Return `openai` or `azure` for an address at one of their hosts.
 
-    None for another host, which must be asked.
+    Any other host must be asked: return None.
     """
     host = urlsplit(url).hostname or ""
     if host.endswith((".azure.com", ".azure.us", ".azure.cn")):
@@ -111,7 +111,7 @@ def server_by_address(url: str) -> str | None:
 
 
 def _json_at(client: httpx2.Client, url: str) -> Any:
-    """Return the JSON at an address. None if there is none."""
+    """Return the JSON at an address, or None if it brings none."""
     try:
         return respond(client, "GET", url).json()
     except (ValueError, RecursionError, Fault):
@@ -119,8 +119,9 @@ def _json_at(client: httpx2.Client, url: str) -> Any:
 
 
 def _profiles(root: str, entries: list[dict[str, Any]], client: httpx2.Client) -> Iterator[Profile]:
-    """Yield the profiles of the server at `root`, which lists these models: one for each API that
-    it speaks.
+    """Yield the profiles of the server at `root`, one for each API that it speaks.
+
+    `entries` are the models that it lists.
     """
     owners = {str(entry.get("owned_by")) for entry in entries}
     owner = _OWNERS.get(owners.pop()) if len(owners) == 1 else None
@@ -144,7 +145,7 @@ def _profiles(root: str, entries: list[dict[str, Any]], client: httpx2.Client) -
 
 
 def _sd_server(options: Mapping[str, Any], version: Any) -> str:
-    """Return the server of /sdapi/v1 that has these options. Empty if it is not known."""
+    """Return the server of /sdapi/v1 that has these options, or an empty text."""
     if options.keys() == {"samples_format", "sd_model_checkpoint"}:
         return "stable-diffusion.cpp"
     if any(str(name).startswith("forge_") for name in options):
@@ -166,7 +167,6 @@ _REMEDIES = {
     403: _KEY,
     404: "neither /v1/models nor /sdapi/v1/options is there: name the address before these",
 }
-_DEGREES = ("obeyed exactly", "told in words")
 _BRIEF = {"timeout": 10.0, "total_timeout": 20.0, "tries": 1}
 
 
@@ -193,18 +193,14 @@ def look_at(
     own = {name: settings[name] for name in Connection.model_fields if name in settings}
     for address in urls if isinstance(urls, list) else [urls]:
         if urlsplit(address).scheme not in ("http", "https"):
-            yield Finding(
-                "problem",
-                f"endpoint {address}: no address",
-                "give it as https://HOST or http://HOST:PORT",
-            )
+            remedy = "give it as https://HOST or http://HOST:PORT"
+            yield Finding("problem", f"endpoint {address}: no address", remedy)
             continue
         try:
             connection = Connection.model_validate(own | _BRIEF)
             if "key_env" not in own:
-                connection = connection.model_copy(
-                    update={"key_env": model.model_fields["key_env"].default}
-                )
+                default = model.model_fields["key_env"].default
+                connection = connection.model_copy(update={"key_env": default})
             credentials = Credentials(connection)
             with closing(open_client(connection, 1, credentials)) as client:
                 for finding in _findings(address.rstrip("/"), client, settings, ours, recognise):
@@ -219,30 +215,26 @@ def _findings(
     root = re.sub(r"/v\d+$", "", base)
     began = time.monotonic()
     entries: list[dict[str, Any]] = []
+    names: list[str] = []
     try:
         entries = _list_models(client, base if base != root else f"{base}/v1")
-        serves = (
-            f"serves {', '.join([str(entry.get('id')) for entry in entries[:5]]) or 'no model'}"
-        )
+        names = [str(entry.get("id")) for entry in entries]
+        serves = f"serves {', '.join(names[:5]) or 'no model'}"
     except Fault as fault:
+        # A server of /sdapi/v1 lists no models; any other address without them is wrong.
         if fault.status != 404 or _json_at(client, f"{root}/sdapi/v1/options") is None:
             words = f"no answer ({fault.words})" if fault.status is None else str(fault)
             remedy = _REMEDIES.get(fault.status, "ask again, or look at the endpoint's log")
             yield Finding("problem", f"endpoint {root}: {words}", remedy)
             return
         serves = "speaks /sdapi/v1"
-    yield Finding(
-        "ok", f"endpoint {root}: {serves}, answers in {1000 * (time.monotonic() - began):.0f} ms"
-    )
-    names = [str(entry.get("id")) for entry in entries]
+    milliseconds = 1000 * (time.monotonic() - began)
+    yield Finding("ok", f"endpoint {root}: {serves}, answers in {milliseconds:.0f} ms")
     for key in ("model", "variation_model"):
         name = settings.get(key)
         if names and name not in (None, *names):
-            yield Finding(
-                "problem",
-                f"{key} {name}: the endpoint lists none of this name",
-                nearest_name(str(name), names),
-            )
+            words = f"{key} {name}: the endpoint lists none of this name"
+            yield Finding("problem", words, nearest_name(str(name), names))
     own = entries[0].get("pe") if entries else None
     if isinstance(own, dict) and "vary" in own:
         yield from _compare(own, settings, ours)
@@ -255,13 +247,15 @@ def _findings(
             yield Finding("ok", f"endpoint {root}: ready")
     except Fault as fault:
         if fault.status == 503:
-            yield Finding(
-                "problem", f"endpoint {root}: {fault}", "wait until a replica has its model loaded"
-            )
+            remedy = "wait until a replica has its model loaded"
+            yield Finding("problem", f"endpoint {root}: {fault}", remedy)
 
 
 def _list_models(client: httpx2.Client, url: str) -> list[dict[str, Any]]:
-    """Return the models that an endpoint lists; raise Fault if it lists none."""
+    """Return the models that an endpoint lists.
+
+    Raise Fault if it lists none.
+    """
     models = object_of(respond(client, "GET", f"{url}/models")).get("data")
     if not isinstance(models, list):
         raise Fault("it lists no models", 404)
@@ -271,30 +265,24 @@ def _list_models(client: httpx2.Client, url: str) -> list[dict[str, Any]]:
 def _recognise(profiles: list[Profile], settings: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield who answers, what that server heeds, and what the recipe must say of it."""
     for its in profiles:
-        is_stated = settings.get("server") == its.server
-        remedy = "" if is_stated else f"write `server: {its.server}` in the recipe"
+        remedy = ""
+        if settings.get("server") != its.server:
+            remedy = f"write `server: {its.server}` in the recipe"
         yield Finding("ok", f"{its.title}, by `kind: {its.api}`: {_heeds(its)}", remedy)
     if not profiles:
         remedy = "" if "server" in settings else "write `server: null` in the recipe"
-        yield Finding(
-            "ok",
-            "the server is not known: it gets one parent a request and the degree in words",
-            remedy,
-        )
+        words = "the server is not known: it gets one parent a request and the degree in words"
+        yield Finding("ok", words, remedy)
 
 
 def _compare(own: Mapping[str, Any], settings: Mapping[str, Any], ours: bool) -> Iterator[Finding]:
     """Yield findings that compare a recipe with the model of a server of `pe serve`."""
-    words = (
-        f"the server varies images by {own['vary']}, the degree "
-        f"{_DEGREES[own.get('degree') == 'wording']}"
-    )
-    same = not ours or own["vary"] == settings.get("vary", "noise")
-    yield (
-        Finding("ok", words)
-        if same
-        else Finding("problem", words, f"put `vary: {own['vary']}` in the recipe")
-    )
+    degree = "told in words" if own.get("degree") == "wording" else "obeyed exactly"
+    words = f"the server varies images by {own['vary']}, the degree {degree}"
+    if ours and own["vary"] != settings.get("vary", "noise"):
+        yield Finding("problem", words, f"put `vary: {own['vary']}` in the recipe")
+    else:
+        yield Finding("ok", words)
     prompts = settings.get("prompts")
     guidance = settings.get("guidance")
     size = settings.get("size")
@@ -302,32 +290,25 @@ def _compare(own: Mapping[str, Any], settings: Mapping[str, Any], ours: bool) ->
     if ours and own.get("prompts") and not prompts:
         yield Finding("problem", "the model takes prompts, and the recipe has none", "give prompts")
     if not own.get("prompts") and prompts:
-        remedy = (
-            "leave prompts out, or name classes: {label: class}"
-            if ours
-            else "use `kind: diffusion_server`"
-        )
+        remedy = "use `kind: diffusion_server`"
+        if ours:
+            remedy = "remove `prompts`, or name `classes: {label: class}`"
         yield Finding("problem", "the model takes no prompts, and the recipe has some", remedy)
     if not own.get("guidance", True) and guidance not in (None, 1):
-        yield Finding(
-            "problem",
-            f"the model has no guidance, and the recipe sets {guidance}",
-            "leave guidance out",
-        )
+        words = f"the model has no guidance, and the recipe sets {guidance}"
+        yield Finding("problem", words, "remove `guidance`")
     sides: Any = size if isinstance(size, list | tuple) else [size, size]
     if isinstance(size, str):  # OpenAI's: width first
         sides = size.split("x")[::-1]
-    if shape and size is not None and list(map(str, sides)) != list(map(str, shape[:2])):
-        sides_drawn = "×".join(map(str, shape[:2]))
-        words = f"the model draws {sides_drawn} (height, width) alone, not {size}"
-        yield Finding("problem", words, "leave size and image_size out")
+    drawn = list(map(str, shape[:2])) if shape else None
+    if drawn and size is not None and list(map(str, sides)) != drawn:
+        words = f"the model draws {'×'.join(drawn)} (height, width) alone, not {size}"
+        yield Finding("problem", words, "remove `size` and `image_size`")
 
 
 def _heeds(its: Profile) -> str:
     if not its.varies:
         return "it cannot vary an image"
     sets = ", ".join(f"{name}: {str(value).lower()}" for name, value in its.sets.items())
-    return (
-        f"degree {its.degree}; seed {its.seed}; several parents: "
-        f"{its.several}{f'; sets {sets}' if sets else ''}"
-    )
+    words = f"degree {its.degree}; seed {its.seed}; several parents: {its.several}"
+    return f"{words}; sets {sets}" if sets else words

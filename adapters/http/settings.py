@@ -1,17 +1,18 @@
-"""The settings of endpoints; and profiles, which tell what parts of a request each known server
-heeds.
+"""The settings of endpoints, and the profiles of known servers.
+
+A profile tells what parts of a request a server heeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+import yaml
+from pydantic import BeforeValidator, Field, model_validator
 
 from adapters.prompts import Ladder, Texts, TextsByLabel
 from pe.data.decoding import Channels, Resize
@@ -38,76 +39,27 @@ SDServer = Literal["a1111", "forge", "sdnext", "stable-diffusion.cpp", "xinferen
 
 @dataclass(frozen=True)
 class Profile:
-    """The facts that we use about a server that speaks an API.
-
-    benchmarks/results/peers.md has the whole table and sources.
-    """
+    """The facts that we use about a server that speaks an API: see servers.yaml."""
 
     server: str  # the server's name in the setting `server`
     title: str  # the name that people use
     degree: str = "no field"  # what the server does with a degree that is sent as a number
     seed: str = "no field"  # what the server does with a seed
-    several: str = (
-        "references for one image"  # what the server does with several parents in one request
-    )
+    # what the server does with several parents in one request
+    several: str = "references for one image"
     # settings that the server implies, in place of their defaults
     sets: Mapping[str, Any] = field(default_factory=dict)
     # ways to vary a sample: `edit`, `variations`, `img2img`; empty: the server cannot vary one
-    varies: tuple[str, ...] = ("edit",)
+    varies: Sequence[str] = ("edit",)
     api: API = "openai_images"  # the kind of generator that speaks to the server
 
 
-_seeded = partial(Profile, seed="heeded (`seed`)")
-_sdapi = partial(Profile, degree="exact", seed="heeded", varies=("img2img",), api="sdapi")
-_NO_FORMAT: dict[str, Any] = {"response_format": None}
-_STRENGTH: dict[str, Any] = {"degree_field": "strength"}
-_EXACT = _STRENGTH | {"degree_exact": True}
-_BOTH = ("edit", "variations")
-_IN_WORDS = "exact (`strength`); in words of its own where it varies by instruction"
-
-PROFILES = (
-    Profile("openai", "OpenAI", sets=_NO_FORMAT),
-    Profile("azure", "Azure OpenAI", sets=_NO_FORMAT),
-    _seeded("sglang", "SGLang", "dropped", sets={"seed_field": "seed"}),
-    _seeded(
-        "vllm-omni",
-        "vLLM-Omni",
-        "`strength`, by Z-Image alone",
-        sets=_STRENGTH | {"seed_field": "seed"},
-    ),
-    Profile("xinference", "Xinference", "dropped: always 0.75", "dropped", varies=_BOTH),
-    _seeded("localai", "LocalAI", "–", several="–", sets={"seed_field": "seed"}, varies=()),
-    Profile(
-        *("ovms", "OpenVINO Model Server", "exact (`strength`)", "heeded (`rng_seed`)", "refused"),
-        sets=_EXACT | {"seed_field": "rng_seed"},
-    ),
-    Profile(
-        "stable-diffusion.cpp",
-        "stable-diffusion.cpp",
-        "dropped",
-        "dropped: always 42, or what `--seed` says",
-    ),
-    Profile("litellm", "LiteLLM's proxy", "handed on", "handed on", "handed on", sets=_NO_FORMAT),
-    _seeded(
-        *("pe", "our own `pe serve`", _IN_WORDS),
-        several="refused",
-        sets=_EXACT | {"seed_field": "seed"},
-        varies=_BOTH,
-    ),
-    _sdapi("a1111", "AUTOMATIC1111", several="each is varied", sets={"several_parents": True}),
-    _sdapi("forge", "Forge", several="each is varied", sets={"several_parents": True}),
-    _sdapi("sdnext", "SD.Next", degree="exact in img2img pipelines", several="up to the pipeline"),
-    _sdapi("stable-diffusion.cpp", "stable-diffusion.cpp", several="the first alone is varied"),
-    _sdapi(
-        *("xinference", "Xinference"),
-        several="fails (500); one image a request, `batch` is dropped",
-        sets={"data_uri": True},
-    ),
-)
+_TABLE = Path(__file__).with_name("servers.yaml")
+PROFILES = tuple(Profile(**facts) for facts in yaml.safe_load(_TABLE.read_text(encoding="utf-8")))
 
 
 def profile(api: API, server: str) -> Profile | None:
-    """Return the profile of a server. None if there is none."""
+    """Return the profile of a server, or None if it has none."""
     return next((each for each in PROFILES if (each.api, each.server) == (api, server)), None)
 
 
@@ -118,18 +70,12 @@ Scalar = str | int | float | bool
 Seconds = Annotated[float, Field(gt=0)]
 
 
-def _check_sides(size: tuple[int, int]) -> tuple[int, int]:
-    if not all(1 <= side <= 8192 for side in size):
-        raise ValueError("each side has 1 to 8192 pixels")
-    return size
-
-
+Side = Annotated[int, Field(ge=1, le=8192)]
 Size = Annotated[
-    tuple[int, int],
+    tuple[Side, Side],
     BeforeValidator(
-        lambda size: (size, size) if isinstance(size, int) else size, int | tuple[int, int]
+        lambda size: (size, size) if isinstance(size, int) else size, Side | tuple[Side, Side]
     ),
-    AfterValidator(_check_sides),
 ]
 """(height, width) in pixels; a recipe may give one number for both."""
 
@@ -180,31 +126,26 @@ class Connection(Settings):
         return self.key_file is not None or self.key_command is not None
 
     @model_validator(mode="after")
-    def _check_one_key(self) -> Self:
-        names = [
-            name
-            for name in ("key_file", "key_command", "basic_auth_env")
-            if getattr(self, name) is not None
-        ]
-        if self.key_env is not None and "key_env" in self.model_fields_set:
-            names = ["key_env", *names]
-        if len(names) > 1:
-            raise RecipeError(f"{' and '.join(names)} are given: an endpoint takes one of them.")
+    def _check_connection(self) -> Self:
+        # A class may have a default of `key_env`, which any other way to bring a key replaces.
+        keys = ("key_env", "key_file", "key_command", "basic_auth_env")
+        stated = self.model_dump(
+            include=set(keys),
+            exclude_unset=True,
+            exclude_none=True,
+        )
+        if len(stated) > 1:
+            names = " and ".join(f"`{name}`" for name in keys if name in stated)
+            raise RecipeError(f"{names} are set, but an endpoint takes only one of them.")
         if self.client_key is not None and self.client_cert is None:
-            raise RecipeError(
-                "client_key is given without client_cert: name the certificate's file, too."
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_addresses(self) -> Self:
+            raise RecipeError("`client_key` needs `client_cert`. Name the certificate's file, too.")
         for name in ("base_url", "url"):
             urls = getattr(self, name, None)
             for url in urls if isinstance(urls, list) else [urls or ""]:
                 if "@" in urlsplit(url).netloc:
                     raise RecipeError(
-                        f"{name} holds a user or a password, which a run would store: take them "
-                        "out of it, and name in basic_auth_env an environment variable that holds "
+                        f"`{name}` holds a user or a password, which a run would store. Remove "
+                        "them, and name in `basic_auth_env` an environment variable that holds "
                         "user:password."
                     )
         return self
@@ -259,8 +200,8 @@ class Prompted(Concurrent, Pictures):
     def _check_drawn(self) -> Self:
         if self.keep_size is True and self.fixed_size is None:
             raise RecipeError(
-                "keep_size: true needs one known size at which the endpoint draws: give size, or "
-                "the pixels to keep (keep_size: 512)."
+                "`keep_size: true` needs one known size at which the endpoint draws. Set `size`, "
+                "or the pixels to keep (`keep_size: 512`)."
             )
         return self
 
@@ -271,7 +212,7 @@ class Prompted(Concurrent, Pictures):
 
     @property
     def exact_field(self) -> str | None:
-        """Name of the field that takes the degree as a number. None: the degree is put in words."""
+        """Name of the field that takes the degree as a number, or None if words tell it."""
         return self.strength_field
 
     @property
@@ -288,10 +229,7 @@ class Prompted(Concurrent, Pictures):
 
     @property
     def kept_size(self) -> tuple[int, int] | None:
-        """(height, width) of a second copy of each sample, which variations start from.
-
-        None: there is no such copy.
-        """
+        """(height, width) of a second copy of each sample, which variations start from, or None."""
         size = self.fixed_size if self.keep_size is True else self.keep_size or None
         return None if size == self.image_size else size
 
@@ -315,4 +253,8 @@ class Worded(Prompted):
     @property
     def ladder(self) -> Ladder:
         """Wordings and fields that tell the endpoint a degree of variation."""
-        return Ladder.of(self.wordings, self.degree_field, self.degree_exact)
+        return Ladder.of(
+            self.wordings,
+            self.degree_field,
+            self.degree_exact,
+        )

@@ -1,3 +1,1 @@
-"""Generators that are fitted to private data under a budget, then answer like any other
-generator.
-"""
+"""Generators that are fitted to private data under a budget before they answer."""

@@ -1,8 +1,7 @@
-"""RANDOM_API and VARIATION_API of generators that make an image from a label and a standard normal
-code z.
+"""RANDOM_API and VARIATION_API of generators that make an image from a label and a code.
 
-A sample carries its code z. A variation of degree d carries √(1−d²)·z + d·ξ with a new code ξ: 0
-keeps z, 1 gives ξ.
+The code z is standard normal, and each sample carries its own. A variation of degree d carries
+√(1−d²)·z + d·ξ with a new code ξ: 0 keeps z, 1 gives ξ.
 """
 
 from __future__ import annotations
@@ -40,9 +39,7 @@ _SETTINGS = "settings.json"
 
 def draw_codes(seeds: UInt64Array, length: int) -> Codes:
     """Return standard normal codes, float32 (n, length), one drawn from each of the n seeds."""
-    return np.stack([rng_of(int(seed)).standard_normal(length) for seed in seeds]).astype(
-        np.float32
-    )
+    return np.stack([rng_of(seed).standard_normal(length) for seed in seeds]).astype(np.float32)
 
 
 def move_codes(codes: Codes, seeds: UInt64Array, degree: float) -> Codes:
@@ -52,7 +49,8 @@ def move_codes(codes: Codes, seeds: UInt64Array, degree: float) -> Codes:
     """
     d = np.float32(degree)
     return np.asarray(
-        np.sqrt(1 - d**2) * codes + d * draw_codes(seeds, codes.shape[1]), dtype=np.float32
+        np.sqrt(1 - d**2) * codes + d * draw_codes(seeds, codes.shape[1]),
+        dtype=np.float32,
     )
 
 
@@ -65,8 +63,9 @@ class CodedModel(Protocol):
         ...
 
     def images(self, codes: Codes, labels: Int64Array) -> UInt8Array:
-        """Return an image for each code and its label, uint8 (n, h, w, c), which depends on these
-        two alone.
+        """Return an image for each code and its label, uint8 (n, h, w, c).
+
+        An image depends on its own code and label alone.
         """
         ...
 
@@ -107,11 +106,12 @@ class AnswersByCodes:
         """Make each variation from its parent's code, moved by `move_codes`."""
         if "code" not in request.conditions:
             raise APIError(
-                "A variation needs the parent's code: evolve samples that the fitted generator "
+                "A variation needs the parent's code. Evolve samples that the fitted generator "
                 "made itself."
             )
         return self._answer(
-            move_codes(request.conditions["code"], request.seeds, request.degree), request.labels
+            move_codes(request.conditions["code"], request.seeds, request.degree),
+            request.labels,
         )
 
     def _answer(self, codes: Codes, labels: Sequence[str]) -> Answer:
@@ -120,7 +120,7 @@ class AnswersByCodes:
 
     def _parts(self) -> CodedModel:
         if self._model is None:
-            raise not_fitted("This generator")
+            raise not_fitted()
         return self._model
 
 

@@ -1,5 +1,4 @@
-"""A start near the private texts: how often each value of each public attribute fits them, asked
-once under DP.
+"""A start near the private texts: they vote once, under DP, for values of public attributes.
 
 After DP-KPS (Wu et al. 2025) and MAPLE (Xie et al. 2026), which draw a language model's prompts
 from a DP histogram.
@@ -9,7 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -43,16 +41,19 @@ _MODEL = "attributes.json"
 _COUNTS = "attributes"
 _PUBLIC = "encoder.public"  # the encoder knows its public texts again
 
+# Length of a text's vector in whole numbers.
 GRID = 2**12
-"""Length of a text's vector in whole numbers."""
+
+# A text of one value votes for another exp((their likeness − 1)/ASTRAY) times as often as for its
+# own.
 ASTRAY = 0.3
-"""A text of one value votes for another exp((their likeness − 1)/ASTRAY) times as often as for its
-own."""
+
+# Share of ε that the votes for attributes get where the recipe names none
+# (benchmarks/results/text_start.md).
 SHARE = 0.4
-"""Share of ε that the votes for attributes get where the recipe names none
-(benchmarks/results/text_start.md)."""
+
+# Rounds of expectation and maximisation.
 ROUNDS = 500
-"""Rounds of expectation and maximisation."""
 
 
 _VALUES = """\
@@ -62,10 +63,16 @@ _VALUES = """\
 
 
 def noisy_attribute_votes(
-    records: PrivateRecords, votes: Places, classes: int, cells: int, release: Release, noise: Noise
+    records: PrivateRecords,
+    votes: Places,
+    classes: int,
+    cells: int,
+    release: Release,
+    noise: Noise,
 ) -> Places:
-    """Return noisy votes by label, int64 (classes, cells), in grid steps: see `noisy_sums`, whose
-    guarantee it has.
+    """Return noisy votes by label, int64 (classes, cells), in grid steps.
+
+    It has the guarantee of `noisy_sums`.
 
     `votes`, (n, k), holds the different cells that each record votes for, and −1 for none: each has
     1/√k of a vote.
@@ -76,10 +83,8 @@ def noisy_attribute_votes(
         whole[own[own >= 0]] = 1 / np.sqrt(len(own))
         return whole
 
-    sums: Places = noisy_sums(
-        replace(records, samples=votes), classes, vector, cells, release, noise
-    )[0]
-    return sums
+    own = replace(records, samples=votes)
+    return np.asarray(noisy_sums(own, classes, vector, cells, release, noise)[0])
 
 
 class VoteSettings(Settings):
@@ -96,8 +101,7 @@ class VoteSettings(Settings):
 
 
 class VotesForAttributes(FittedMethod):
-    """RANDOM_API draws each attribute's values as often as the private texts of the label voted for
-    them.
+    """A generator that draws each attribute's values as often as the private texts voted for them.
 
     A text votes for the values that are nearest to it under the encoder; counts by label are
     released once, with noise. Variations keep their attributes.
@@ -122,9 +126,10 @@ class VotesForAttributes(FittedMethod):
     def _check(self, terms: FitTerms) -> None:
         if not self._asking.prompts.attributes:
             raise RecipeError(
-                "api.attributes is missing: list values, such as topics, for the private texts to "
-                "vote."
+                "`api.attributes` is missing. List values, such as topics, for the private texts "
+                "to vote for."
             )
+        # Lists may differ between labels.
         most = max(map(len, chain.from_iterable(self._values(terms.classes))))
         if self._config.votes >= most:
             raise RecipeError(
@@ -136,45 +141,49 @@ class VotesForAttributes(FittedMethod):
         for name, values in self._asking.prompts.attributes.items():
             if f"{{{name}}}" not in wordings:
                 raise RecipeError(
-                    f"api.attributes.{name} is in no prompt: write {{{name}}} there, or leave it "
-                    "out."
+                    f"`api.attributes.{name}` is in no prompt. Write {{{name}}} there, or remove "
+                    "it."
                 )
             for label in terms.classes:
-                if repeated := [
-                    one for one, count in Counter(values.of_label(label)).items() if count > 1
-                ]:
+                listed = values.of_label(label)
+                repeated = [one for i, one in enumerate(listed) if one in listed[:i]]
+                if repeated:
                     raise RecipeError(
-                        f"api.attributes.{name} lists '{repeated[0]}' more than once: list each "
+                        f"`api.attributes.{name}` lists '{repeated[0]}' more than once. List each "
                         "value once."
                     )
+
+    def _check_encoder(self, terms: FitTerms) -> None:
         # Private texts are embedded by it, so it must not send them anywhere.
         encoder = info_of(self._encoder(terms))
         if encoder.hosts != ():
             hosts = ", ".join(encoder.hosts or ["hosts that it does not declare"])
             raise RecipeError(
-                f"api.encoder would send private texts to {hosts}: take one that runs here."
+                f"`api.encoder` would send private texts to {hosts}. Use one that runs here."
             )
         if encoder.modality != self.info.modality:
-            raise RecipeError(f"api.encoder embeds {encoder.modality}: name an encoder of texts.")
+            raise RecipeError(f"`api.encoder` embeds {encoder.modality}. Use an encoder of texts.")
 
     def _encoder(self, terms: FitTerms) -> Embedding:
         spec: PluginSpec | None = self._config.encoder or terms.embedding
         if spec is None:
             raise RecipeError(
-                "api.encoder is missing, and the run's embedding is an object: name an encoder of "
-                "texts."
+                "`api.encoder` is missing, and the run's embedding is an object. Name an encoder "
+                "of texts."
             )
         encoder: Embedding = construct("pe.embeddings", spec.kind, spec.settings)
         return encoder
 
     def public_paths(self) -> tuple[Path, ...]:
-        """See `ReadsPublicSamples`: the encoder's, on which no private text may have an
-        influence.
-        """
+        """Return the files of the recipe's encoder, which must hold no private text."""
         return paths_of(self._own_encoder)
 
-    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
-        """See `ReadsPublicSamples`."""
+    def public_samples(
+        self,
+        shape: Shape,
+        rule: str | None,
+    ) -> Iterator[tuple[str, Array]]:
+        """Yield the samples of the recipe's encoder: see `ReadsPublicSamples`."""
         return samples_of(self._own_encoder, shape, rule)
 
     @property
@@ -187,6 +196,7 @@ class VotesForAttributes(FittedMethod):
         terms = fit.terms
         values = self._values(terms.classes)
         self._check(terms)
+        self._check_encoder(terms)
         # Vectors of norm 1 with no number below 0, so that replacing one moves the sum by √2.
         release = fit.sum(_COUNTS, sensitivities=(1.0, 2**0.5))
         fit.begin()
@@ -203,12 +213,12 @@ class VotesForAttributes(FittedMethod):
 
         noisy = fit.release(release, draw) / release.grid
         deviation = release.noise_multiplier * release.sensitivity
-        parts = zip(ends, ends[1:], values, vectors, strict=False)
         model = {}
-        for name, (start, end, texts, of_label) in zip(
-            self._asking.prompts.attributes, parts, strict=True
+        counts = np.split(noisy, ends[1:-1], axis=1)
+        for name, own, texts, of_label in zip(
+            self._asking.prompts.attributes, counts, values, vectors, strict=True
         ):
-            shares = map(_correct, _split(noisy[:, start:end], texts, deviation), of_label)
+            shares = map(_correct, _split(own, texts, deviation), of_label)
             model[name] = {
                 label: dict(zip(of, one.tolist(), strict=True))
                 for label, of, one in zip(terms.classes, texts, shares, strict=True)
@@ -218,8 +228,9 @@ class VotesForAttributes(FittedMethod):
         )
 
     def dry_run(self, terms: FitTerms, measured: bool = True) -> Sequence[DryRun]:
-        """See `Rehearsing.dry_run`: made-up texts stand for the private ones, a tenth more than are
-        declared.
+        """Measure how long embedding the texts takes: see `Rehearsing`.
+
+        Made-up texts stand for the private ones, a tenth more than are declared.
         """
         if not measured:
             return []
@@ -281,43 +292,45 @@ def _votes(
 
 
 def _embed(embedding: Embedding, texts: Texts) -> Float64Array:
-    """Return the texts' vectors as whole numbers, float64 (n, d) of length about GRID, NaN where
-    that fails.
+    """Return the texts' vectors in whole numbers, float64 (n, d), NaN where embedding fails.
+
+    Their length is about GRID.
 
     They are embedded in blocks of one size, the last one filled up with empty texts.
     """
+    count = len(texts)
+    if not count:
+        return np.zeros((0, 0))
     size = embedding.batch_size
-    blocks = [np.zeros((0, 0))] if not len(texts) else []
-    for part in slices(len(texts), size):
-        block = texts.array[part]
-        filled = np.concatenate([block, np.zeros(size - len(block), block.dtype)])
-        blocks.append(embed_block(embedding, Texts(filled))[: len(block)].astype(np.float64))
-    vectors: Float64Array = np.concatenate(blocks)
-    whole: Float64Array = np.rint(
-        vectors * (GRID / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12))
-    )
-    return whole
+    padded = np.concatenate([texts.array, np.zeros(-count % size, texts.array.dtype)])
+    blocks = [embed_block(embedding, Texts(padded[part])) for part in slices(count, size)]
+    vectors = np.concatenate(blocks)[:count].astype(np.float64)
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(np.rint(vectors * (GRID / np.maximum(norms, 1e-12))))
 
 
-def _split(counts: Float64Array, values: list[list[str]], deviation: float) -> list[Float64Array]:
-    """Return each label's counts of its values without numbers below 0, by noisy counts (labels,
-    values).
+def _split(
+    counts: Float64Array,
+    values: list[list[str]],
+    deviation: float,
+) -> list[Float64Array]:
+    """Return each label's counts of its values, none below 0, from noisy counts (labels, values).
 
     Where all labels have the same values, a label's counts are drawn to those of all; see `split`.
     """
-    are_alike = all(of == values[0] for of in values)
-    parts = []
-    for k, of_label in enumerate(values):
-        some = (counts if are_alike else counts[k : k + 1])[:, : len(of_label)]
-        parts.append(
-            split(some, np.maximum(some.sum(axis=1), deviation), deviation)[k if are_alike else 0]
-        )
-    return parts
+
+    def parts(some: Float64Array) -> Float64Array:
+        return split(some, np.maximum(some.sum(axis=1), deviation), deviation)
+
+    if all(of == values[0] for of in values):
+        return list(parts(counts[:, : len(values[0])]))
+    return [parts(own[None, : len(of)])[0] for own, of in zip(counts, values, strict=True)]
 
 
 def _correct(votes: Float64Array, vectors: Float64Array) -> Float64Array:
-    """Return the shares of values that explain the votes best, if some texts vote for a value like
-    their own (ASTRAY).
+    """Return the shares of values that explain the votes best.
+
+    It is assumed that some texts vote for a value that is like their own (ASTRAY).
 
     By expectation and maximisation from even shares (Richardson 1972; Lucy 1974). Post-processing.
     """
@@ -344,8 +357,7 @@ class FittedChatSettings(ChatSettings, VoteSettings):
 
 
 class FittedChat(VotesForAttributes, Chat):
-    """As `chat`, with attributes drawn as often as the private texts voted for them, once, under
-    DP.
+    """As `chat`, but the private texts vote once, under DP, how often each attribute is drawn.
 
     Args:
         settings: see `FittedChatSettings`.
@@ -357,7 +369,9 @@ class FittedChat(VotesForAttributes, Chat):
     Settings = FittedChatSettings
     starter = Chat.starter.replace(PROMPTED, _VALUES)
     info = replace(
-        Chat.info, machine_settings=(*Chat.info.machine_settings, _PUBLIC), fit_share=SHARE
+        Chat.info,
+        machine_settings=(*Chat.info.machine_settings, _PUBLIC),
+        fit_share=SHARE,
     )
 
 
@@ -366,8 +380,7 @@ class FittedCausalSettings(CausalSettings, VoteSettings):
 
 
 class FittedCausalLM(VotesForAttributes, CausalLM):
-    """As `causal_lm`, with attributes drawn as often as the private texts voted for them, once,
-    under DP.
+    """As `causal_lm`, but the private texts vote once, under DP, how often each attribute is drawn.
 
     Args:
         settings: see `FittedCausalSettings`.
@@ -379,5 +392,7 @@ class FittedCausalLM(VotesForAttributes, CausalLM):
     Settings = FittedCausalSettings
     starter = CausalLM.starter.replace(PROMPTED, _VALUES)
     info = replace(
-        CausalLM.info, machine_settings=(*CausalLM.info.machine_settings, _PUBLIC), fit_share=SHARE
+        CausalLM.info,
+        machine_settings=(*CausalLM.info.machine_settings, _PUBLIC),
+        fit_share=SHARE,
     )

@@ -1,10 +1,11 @@
-"""Central images, the first stage of DP-FETA: noisy mean images of each label in random subsets of
-the records.
+"""Central images, the first stage of DP-FETA.
+
+They are noisy mean images of each label in random subsets of the records.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -23,9 +24,10 @@ from adapters.trained.fit import (
     write_json,
 )
 from adapters.trained.settings import Fraction
-from pe.data.arrays import Float64Array, ImageShape, Int64Array, UInt8Array, UInt64Array
+from pe.data.arrays import Float64Array, ImageShape, Int64Array, UInt8Array
 from pe.data.images import Images
 from pe.errors import APIError, RecipeError
+from pe.fit.trainer import FitTerms
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 from pe.plugins.settings import Count
 from pe.plugins.specs import plugin
@@ -33,77 +35,16 @@ from pe.privacy.release import Poisson, Release
 
 Pixels = UInt8Array
 
+# A record adds this to its label's count and a vector of norm ≤ √(1 − 0.2²) to the image sum: norm
+# ≤ 1 in all.
 COUNTING = 0.2
-"""A record adds this to its label's count and a vector of norm ≤ √(1 − 0.2²) to the image sum: norm
-≤ 1 in all."""
 
+# A label's noisy count is raised to at least this fraction of its value if all labels had equally
+# many records.
 _FEWEST = 0.25
-"""A label's noisy count is raised to at least this fraction of its value if all labels had equally
-many records."""
 
 _CENTRES = "central.npy"
 _SETTINGS = "settings.json"
-
-
-@dataclass(frozen=True)
-class Reading:
-    """Public rule by which an image becomes a vector of L2 norm ≤ 1."""
-
-    shrink: int  # side, in pixels, of the squares that are averaged into one pixel each
-    centre: float  # the brightness in [0, 1] that is subtracted from each value
-    # the L2 norm to which a shrunken, centred image is cut, divided by the root of its number of
-    # values
-    clip: float
-
-    def small(self, shape: ImageShape) -> ImageShape:
-        """Return height, width and channels of a shrunken image."""
-        height, width, channels = shape
-        return -(-height // self.shrink), -(-width // self.shrink), channels
-
-    def __call__(self, image: Pixels) -> Float64Array:
-        """Return float64 (D + 1,), of L2 norm ≤ 1: the shrunken, centred and cut image's D values,
-        then COUNTING.
-        """
-        height, width, _ = self.small(image.shape)
-        wide = (
-            (0, height * self.shrink - image.shape[0]),
-            (0, width * self.shrink - image.shape[1]),
-            (0, 0),
-        )
-        padded = np.pad(image, wide, mode="edge").reshape(
-            height, self.shrink, width, self.shrink, -1
-        )
-        values = (padded.mean(axis=(1, 3)) / 255.0 - self.centre).reshape(-1) / (
-            self.clip * self._root(image.shape)
-        )
-        values *= np.sqrt(1 - COUNTING**2) / max(1.0, float(np.linalg.norm(values)))
-        return np.append(values, COUNTING)
-
-    def images(self, sums: Int64Array, release: Release, size: float, shape: ImageShape) -> Pixels:
-        """Return the central images, uint8 (subsets, classes, h, w, c), computed from noisy sums.
-
-        Post-processing.
-
-        Args:
-            sums: int64 (subsets, classes, D + 1), in grid steps.
-            release: the release that drew the sums.
-            size: records of one label in one subset, on average, if all labels had equally many.
-            shape: height, width and channels of an image before it is shrunk.
-        """
-        vectors = sums / release.grid
-        counts = np.maximum(vectors[..., -1].mean(axis=0) / COUNTING, _FEWEST * size)
-        means = vectors[..., :-1] / counts[:, None] / np.sqrt(1 - COUNTING**2)
-        pixels = self.centre + self.clip * self._root(shape) * means.reshape(
-            *sums.shape[:2], *self.small(shape)
-        )
-        wide = ndimage.zoom(
-            pixels, (1, 1, self.shrink, self.shrink, 1), order=1, mode="nearest", grid_mode=True
-        )
-        whole = wide[:, :, : shape[0], : shape[1]]
-        return np.asarray((whole * 255).round().clip(0, 255), dtype=np.uint8)
-
-    def _root(self, shape: tuple[int, ...]) -> float:
-        return float(np.sqrt(np.prod(self.small((shape[0], shape[1], shape[2])))))
 
 
 @plugin
@@ -145,19 +86,63 @@ class CentralImages(FittedMethod):
     def _fit(self, fit: Fit) -> None:
         if self.rate == 1 and self.subsets > 1:
             raise RecipeError(
-                f"subsets is {self.subsets}: it must be 1 where rate is 1, because all subsets "
-                "would be the same."
+                f"`subsets` is {self.subsets}, but with `rate: 1` all subsets are the same. Set "
+                "`subsets: 1`, or lower `rate`."
             )
         sampling = Poisson(self.rate) if self.rate < 1 else None
         release = fit.sum("central_images", sampling=sampling, count=self.subsets)
         fit.begin()
         terms = fit.terms
-        rule = Reading(self.shrink, self.centre, self.clip)
-        length = int(np.prod(rule.small(terms.image_shape))) + 1
-        sums = fit.sums(release, rule, (self.subsets, len(terms.classes), length))
-        size = terms.declared_size * self.rate / len(terms.classes)
-        np.save(fit.folder / _CENTRES, rule.images(sums, release, size, terms.image_shape))
+        length = math.prod(self._small(terms.image_shape)) + 1
+        sums = fit.sums(release, self.vector, (self.subsets, len(terms.classes), length))
+        np.save(fit.folder / _CENTRES, self._images(sums, release, terms))
         write_json({"classes": terms.classes}, fit.folder / _SETTINGS)
+
+    def vector(self, image: Pixels) -> Float64Array:
+        """Return an image's vector, float64 (D + 1,), of L2 norm ≤ 1.
+
+        It holds the D values of the shrunken, centred and cut image, then COUNTING.
+        """
+        height, width, _ = self._small(image.shape)
+        down = height * self.shrink - image.shape[0]
+        right = width * self.shrink - image.shape[1]
+        padded = np.pad(image, ((0, down), (0, right), (0, 0)), mode="edge")
+        squares = padded.reshape(height, self.shrink, width, self.shrink, -1)
+        centred = (squares.mean(axis=(1, 3)) / 255.0 - self.centre).reshape(-1)
+        values = centred / self._bound(image.shape)
+        values *= np.sqrt(1 - COUNTING**2) / max(1.0, float(np.linalg.norm(values)))
+        return np.append(values, COUNTING)
+
+    def _images(self, sums: Int64Array, release: Release, terms: FitTerms) -> Pixels:
+        """Return the central images, uint8 (subsets, classes, h, w, c), by the noisy sums.
+
+        Post-processing.
+        """
+        shape = terms.image_shape
+        vectors = sums / release.grid
+        # Records of one label in one subset, on average, if all labels had equally many.
+        size = terms.declared_size * self.rate / len(terms.classes)
+        counts = np.maximum(vectors[..., -1].mean(axis=0) / COUNTING, _FEWEST * size)
+        means = vectors[..., :-1] / counts[:, None] / np.sqrt(1 - COUNTING**2)
+        means = means.reshape(*sums.shape[:2], *self._small(shape))
+        wide = ndimage.zoom(
+            self.centre + self._bound(shape) * means,
+            (1, 1, self.shrink, self.shrink, 1),
+            order=1,
+            mode="nearest",
+            grid_mode=True,
+        )
+        whole = wide[:, :, : shape[0], : shape[1]]
+        return np.asarray((whole * 255).round().clip(0, 255), dtype=np.uint8)
+
+    def _small(self, shape: tuple[int, ...]) -> ImageShape:
+        """Return height, width and channels of a shrunken image."""
+        height, width, channels = shape
+        return -(-height // self.shrink), -(-width // self.shrink), channels
+
+    def _bound(self, shape: tuple[int, ...]) -> float:
+        """Return the norm to which a shrunken, centred image is cut."""
+        return self.clip * math.sqrt(math.prod(self._small(shape)))
 
     def load(self, folder: Path) -> None:
         """Answer from the central images in `folder`.
@@ -173,12 +158,13 @@ class CentralImages(FittedMethod):
         self._classes = classes
 
     def random_api(self, request: RandomRequest) -> Answer:
-        """Return, for each seed and label, a bent copy of one of the label's central images, drawn
-        by the seed.
+        """Return a bent copy of a central image for each label.
+
+        The seed draws which of the label's images is bent, and how.
         """
         if self._centres is None:
-            raise not_fitted("central_images")
-        rngs = _generators(request.seeds)
+            raise not_fitted()
+        rngs = list(map(rng_of, request.seeds))
         numbers = label_numbers(request.labels, self._classes)
         parents = [
             self._centres[rng.integers(len(self._centres)), number]
@@ -190,19 +176,17 @@ class CentralImages(FittedMethod):
         """Bend each parent, `degree` times as strongly as a new sample is bent."""
         if not isinstance(request.samples, Images):
             raise APIError(f"central_images varies images, not {type(request.samples).__name__}.")
-        return self._answer(
-            request.samples.pixels, _generators(request.seeds), self.bend * request.degree
-        )
+        rngs = list(map(rng_of, request.seeds))
+        return self._answer(request.samples.pixels, rngs, self.bend * request.degree)
 
     def _answer(
-        self, parents: list[Pixels] | Pixels, rngs: list[np.random.Generator], strength: float
+        self,
+        parents: list[Pixels] | Pixels,
+        rngs: list[np.random.Generator],
+        strength: float,
     ) -> Answer:
         bent = [_bent(parent, rng, strength) for parent, rng in zip(parents, rngs, strict=True)]
         return Answer(Images(np.stack(bent)))
-
-
-def _generators(seeds: UInt64Array) -> list[np.random.Generator]:
-    return [rng_of(int(seed)) for seed in seeds]
 
 
 def _bent(image: Pixels, rng: np.random.Generator, strength: float) -> Pixels:

@@ -1,6 +1,4 @@
-"""Noisy counts of a table's rows, by label: of values in ranges, of pairs of values, and of nearest
-rows.
-"""
+"""Noisy counts of a table's rows by label: of values, pairs of values, and nearest rows."""
 
 from __future__ import annotations
 
@@ -18,10 +16,11 @@ from pe.fit.trainer import PrivateRecords
 from pe.privacy.noise import Noise
 from pe.privacy.release import Release
 
+# Grid steps to which the vector of one record is cut, whose L2 norm is then at most 1.
 GRID = 2**22
-"""Grid steps to which the vector of one record is cut, whose L2 norm is then at most 1."""
+
+# The groups of a column's values in pairs.
 GROUPS = 8
-"""The groups of a column's values in pairs."""
 _BLOCK = 4096
 
 
@@ -34,18 +33,17 @@ def noisy_counts(
     release: Release,
     noise: Noise,
 ) -> Integers:
-    """Return noisy counts of cells, int64 (number,), to each of which a record adds 1 if `cells`
-    names it.
+    """Return noisy counts of cells, int64 (number,).
 
-    A count of 1 is grid / norm steps.
+    A record adds 1 to each cell that `cells` names for it. A count of 1 is grid / norm steps.
 
     Guarantee: the release's. Each record adds to at most norm² cells, which follow from it and from
     public values; a unit's n records weigh 1/n each, rounded toward zero on the grid. So adding or
     removing a unit changes the sum, over the grid, by at most 1 in L2 norm; replacing one by at
     most √2, as no number of either vector is below 0.
     """
-    _, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
-    weights = np.trunc(release.grid * BELOW_ONE / norm / of_unit[unit]).astype(np.int64)
+    unit, sizes = records.by_unit()
+    weights = np.trunc(release.grid * BELOW_ONE / norm / sizes[unit]).astype(np.int64)
     codes = columns.codes(Rows(records.samples))
     labels = records.labels.astype(np.int64)
     total = np.zeros(number, np.int64)
@@ -63,9 +61,7 @@ def label_cells(codes: Codes, labels: Integers) -> tuple[Integers, Integers]:
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Pairs of columns, each value in one of GROUPS groups of its column, with about the same
-    number of records.
-    """
+    """Pairs of columns, each column's values in GROUPS groups of about equally many records."""
 
     bins: Bins
     group: list[Integers]  # of each bin of each column
@@ -81,7 +77,8 @@ class Groups:
             middle = (np.cumsum(share) - share / 2) / share.sum()
             rank = np.argsort(np.argsort(-share, kind="stable"), kind="stable")
             one = np.minimum(
-                (GROUPS * middle).astype(np.int64) if column.is_ordered else rank, GROUPS - 1
+                (GROUPS * middle).astype(np.int64) if column.is_ordered else rank,
+                GROUPS - 1,
             )
             group.append(np.unique(one, return_inverse=True)[1].astype(np.int64))
         return cls(bins, group)
@@ -109,8 +106,9 @@ class Groups:
 
 
 def nearest_cells(columns: Columns, candidates: Sequence[Codes]) -> Cells:
-    """Return the cells label × candidate: the nearest one of the row's label, of which each label
-    has as many.
+    """Return the cells label × candidate: a row adds to the candidate of its label that is nearest.
+
+    Each label has equally many candidates.
     """
     vectors = [columns.whole_vectors(one) for one in candidates]
 
@@ -125,8 +123,9 @@ def nearest_cells(columns: Columns, candidates: Sequence[Codes]) -> Cells:
 
 
 def nearest_rows(vectors: Floats, candidates: Floats) -> Integers:
-    """Return the exact nearest candidate of each vector of whole numbers, the first of equals,
-    int64 (n,).
+    """Return the exact nearest candidate of each vector, int64 (n,).
+
+    Vectors and candidates hold whole numbers. Of equals, the first one is taken.
     """
     squares = np.square(candidates).sum(axis=1)
     blocks = (vectors[start : start + _BLOCK] for start in range(0, len(vectors), _BLOCK))

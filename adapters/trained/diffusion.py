@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from adapters.public_files import paths_of, samples_of
-from adapters.trained.diffusion_model import FittedDiffusion, OwnNetwork
+from adapters.trained.diffusion_model import FittedDiffusion
 from adapters.trained.fit import Fit, with_share
+from adapters.trained.own_network import OwnNetwork
 from adapters.trained.public import Public, PublicSet, ReadsPublic
 from adapters.trained.semantics import SelectsPublic
 from adapters.trained.settings import PlainTraining, Share
@@ -35,10 +36,9 @@ if TYPE_CHECKING:
 
 @plugin
 class DPDM(OwnNetwork, FittedDiffusion):
-    """If neither a generator nor public images are like yours: diffusion by DP-SGD alone (Dockhorn
-    et al. 2023).
+    """If neither a generator nor public images are like yours: diffusion by DP-SGD alone.
 
-    For the arguments see `FittedDiffusion`.
+    Dockhorn et al. 2023. For the arguments see `FittedDiffusion`.
     """
 
     def _fit(self, fit: Fit) -> None:
@@ -69,24 +69,26 @@ class LearnsFromPublic(ReadsPublic, OwnNetwork):
 
     def pretrained(self, fit: Fit) -> UNet2DModel:
         """Return the network that DP-SGD begins with."""
-        from adapters.trained.diffusion_networks import pretrain_unet, with_new_classes
+        from adapters.trained.diffusion_networks import with_new_classes
 
         terms = fit.terms
         model = self.new(terms, max(1, len(self.public.label_names())))
-        pretrain_unet(
-            fit, model, lambda: self.public.read(terms.image_shape, terms.seed), self.pretraining
+        self.pretrain(
+            fit,
+            model,
+            lambda: self.public.read(terms.image_shape, terms.seed),
+            self.pretraining,
         )
         return with_new_classes(model, len(terms.classes), terms.seed)
 
 
 @plugin
 class PDPDiffusion(LearnsFromPublic, FittedDiffusion):
-    """If public images of the same kind exist: diffusion trained on them, then by DP-SGD
-    (Ghalebikesabi et al. 2023).
+    """If public images of the same kind exist: diffusion trained on them, then by DP-SGD.
 
-    The public labels, if there are any, are its classes at first. Before DP-SGD the network gets a
-    new class embedding, for the private labels, and keeps its other weights. For the other
-    arguments see `FittedDiffusion`.
+    Ghalebikesabi et al. 2023. The public labels, if there are any, are its classes at first. Before
+    DP-SGD the network gets a new class embedding, for the private labels, and keeps its other
+    weights. For the other arguments see `FittedDiffusion`.
     """
 
     def _fit(self, fit: Fit) -> None:
@@ -97,10 +99,10 @@ class PDPDiffusion(LearnsFromPublic, FittedDiffusion):
 
 @plugin
 class DPLDM(LearnsFromPublic, FittedDiffusion):
-    """As `pdp_diffusion`, but DP-SGD trains the attention and the class embedding alone (Liu et al.
-    2023).
+    """As `pdp_diffusion`, but DP-SGD trains the attention and the class embedding alone.
 
-    It works on pixels, as all models of this module do, and not on an autoencoder's latents.
+    Liu et al. 2023. It works on pixels, as all models of this module do, and not on an
+    autoencoder's latents.
     """
 
     def _fit(self, fit: Fit) -> None:
@@ -126,8 +128,7 @@ class Easy(PartSpec):
 
 @plugin
 class LearnsFromEasy(ReadsPublic, OwnNetwork):
-    """A diffusion model that learns from images of generators that are cheaper to fit, then by
-    DP-SGD.
+    """A diffusion model that learns from images of cheaper generators first, then by DP-SGD.
 
     Each entry of `easy` is a generator that is fitted with a share of the budget. The network is
     trained on the images of each, in the order of the list. For the other arguments see
@@ -148,8 +149,8 @@ class LearnsFromEasy(ReadsPublic, OwnNetwork):
             generator = construct("pe.adapters", one.kind, one.settings)
             if not isinstance(generator, Trainer) or isinstance(generator, FittedDiffusion):
                 raise RecipeError(
-                    f"easy: '{one.kind}' is no cheap generator that is fitted: take central_images "
-                    "or dp_merf."
+                    f"`easy`: '{one.kind}' is not a generator that is cheap to fit. Use "
+                    "central_images or dp_merf."
                 )
             generators.append(generator)
         return generators
@@ -158,7 +159,11 @@ class LearnsFromEasy(ReadsPublic, OwnNetwork):
         """See `ReadsPublicSamples`."""
         return (*super().public_paths(), *paths_of(self._generators))
 
-    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
+    def public_samples(
+        self,
+        shape: Shape,
+        rule: str | None,
+    ) -> Iterator[tuple[str, Array]]:
         """See `ReadsPublicSamples`."""
         yield from super().public_samples(shape, rule)
         yield from samples_of(self._generators, shape, rule)
@@ -172,18 +177,16 @@ class LearnsFromEasy(ReadsPublic, OwnNetwork):
         if total >= 1:
             raise RecipeError(
                 f"The fits before DP-SGD have shares of ε that add up to {total:g}, which leaves "
-                "DP-SGD nothing: make api.semantics_share or the shares in api.easy smaller."
+                "DP-SGD nothing. Make `api.semantics_share` or the shares in `api.easy` smaller."
             )
         for one, generator in zip(self.easy, self._generators, strict=True):
             fit.declare(*generator.plan_releases(with_share(fit.terms, one.share)))
 
     def learn_from_easy(self, fit: Fit, model: UNet2DModel) -> None:
         """Train the model on images of each generator in turn."""
-        from adapters.trained.diffusion_networks import pretrain_unet
-
         for one, generator in zip(self.easy, self._generators, strict=True):
             images = partial(_images_of, fit, one, generator)
-            pretrain_unet(fit, model, images, one.training, name=f"images of {one.kind}")
+            self.pretrain(fit, model, images, one.training, name=f"images of {one.kind}")
 
 
 def _images_of(fit: Fit, one: Easy, generator: Trainer) -> PublicSet:
@@ -218,7 +221,7 @@ class DPFETA(LearnsFromEasy, FittedDiffusion):
 
     def _fit(self, fit: Fit) -> None:
         if not self.easy:
-            raise RecipeError("easy is empty: name what is fitted first, or take kind: dpdm.")
+            raise RecipeError("`easy` is empty. Name what is fitted first, or use `kind: dpdm`.")
         self.declare_easy(fit)
         training = self.declare_dp_sgd(fit)
         fit.begin()
@@ -229,8 +232,7 @@ class DPFETA(LearnsFromEasy, FittedDiffusion):
 
 @plugin
 class PrivImage(SelectsPublic, LearnsFromEasy, FittedDiffusion):
-    """If you do not know which public images are like yours: DP picks them, then diffusion learns
-    by DP-SGD.
+    """If you do not know which public images are like yours: DP picks them, then diffusion learns.
 
     Semantics are the public labels. A classifier of them, the semantic query function, names the k
     most probable semantics of each private image; the counts of each semantic under each private
@@ -251,9 +253,7 @@ class PrivImage(SelectsPublic, LearnsFromEasy, FittedDiffusion):
         self.declare_easy(fit, taken=self.semantics_share)
         training = self.declare_dp_sgd(fit)
         fit.begin()
-        from adapters.trained.diffusion_networks import pretrain_unet
-
         model = self.new(fit.terms, len(fit.terms.classes))
-        pretrain_unet(fit, model, public, self.pretraining)
+        self.pretrain(fit, model, public, self.pretraining)
         self.learn_from_easy(fit, model)
         self.finish(fit, model, training)

@@ -1,6 +1,4 @@
-"""A diffusion model in pixel space that answers once it is fitted, and the network that most
-methods fit.
-"""
+"""A diffusion model in pixel space that answers once it is fitted."""
 
 from __future__ import annotations
 
@@ -11,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from adapters.diffusion.items import describe_steps
-from adapters.trained.fit import Fit, FittedMethod, label_numbers, load_json, not_fitted, reading
-from adapters.trained.settings import NetworkSize
-from adapters.trained.trainings import ByDPSGD, PlannedTraining, declare_training, dp_sgd
+from adapters.trained.fit import FittedMethod, label_numbers, load_json, not_fitted, reading
+from adapters.trained.trainings import ByDPSGD
 from pe.data.arrays import Float64Array, UInt8Array
 from pe.plugins.protocols import (
     Answer,
@@ -27,9 +24,7 @@ from pe.plugins.settings import Count, Settings
 from pe.plugins.specs import construct, plugin
 
 if TYPE_CHECKING:
-    from diffusers import UNet2DModel
-
-    from pe.fit.trainer import FitTerms
+    pass
 
 
 class Sampling(Settings):
@@ -52,8 +47,7 @@ class Sampling(Settings):
 
 @plugin
 class FittedDiffusion(ByDPSGD, FittedMethod):
-    """A class-conditional diffusion model in pixel space, fine-tuned on the private records by
-    DP-SGD.
+    """A class-conditional diffusion model in pixel space, fitted by DP-SGD.
 
     Its classes are the private labels. RANDOM_API samples the class of each label; VARIATION_API
     noises the parent and denoises it again (SDEdit), as `pixel_diffusion` does. Both use the moving
@@ -124,19 +118,18 @@ class FittedDiffusion(ByDPSGD, FittedMethod):
     def record_losses(
         self, folder: Path, samples: UInt8Array, labels: Sequence[str]
     ) -> Float64Array:
-        """Return the denoising loss of each image, float64 (n,), averaged over fixed, public noise
-        and timesteps.
-        """
-        from adapters.trained.diffusion_networks import mean_losses, stored_loss, stored_network
+        """Return the denoising loss of each image, float64 (n,).
 
-        network = stored_network(folder)
-        return mean_losses(
-            network, stored_loss(folder), samples, labels, labels_of(folder), self.places()[0]
-        )
+        It is averaged over fixed, public noise and timesteps.
+        """
+        from adapters.trained.diffusion_networks import mean_losses, stored
+
+        device = self.places()[0]
+        return mean_losses(*stored(folder), samples, labels, labels_of(folder), device)
 
     def _answering(self, labels: Sequence[str]) -> GenerationAPI:
         if self._model is None:
-            raise not_fitted("The diffusion model")
+            raise not_fitted()
         label_numbers(labels, self._labels)
         return self._model
 
@@ -148,39 +141,3 @@ def labels_of(folder: Path) -> list[str]:
     """
     with reading(folder, "fitted diffusion model"):
         return list(map(str, load_json(folder / "classes.json")["labels"]))
-
-
-@plugin
-class OwnNetwork(ByDPSGD):
-    """A fitted diffusion model with the toolkit's own UNet.
-
-    For all other arguments see `FittedDiffusion`.
-
-    Args:
-        network: size of the UNet.
-    """
-
-    network: NetworkSize = NetworkSize()
-
-    def declare_dp_sgd(self, fit: Fit) -> PlannedTraining:
-        """Declare DP-SGD, which gets what is left of the budget.
-
-        Raise RecipeError for images of an unsuitable size.
-        """
-        self.network.levels(*fit.terms.image_shape[:2])
-        return declare_training(fit, self.training)
-
-    def new(self, terms: FitTerms, classes: int) -> UNet2DModel:
-        """Return a new, untrained network with `classes` classes, on the first device."""
-        from adapters.trained.diffusion_networks import unet
-
-        return unet(self.network, terms.image_shape, classes, terms.seed, "weights").to(
-            self.places()[0]
-        )
-
-    def finish(self, fit: Fit, model: UNet2DModel, training: PlannedTraining) -> None:
-        """Train the model by DP-SGD, and write it."""
-        from adapters.trained.diffusion_networks import Denoising, write_model
-
-        dp_sgd(fit, model, Denoising(), training, self.places())
-        write_model(model, fit.terms.classes, fit.folder)

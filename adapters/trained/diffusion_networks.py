@@ -1,29 +1,26 @@
-"""The network of the fitted diffusion models (diffusers' UNet2DModel, conditioned on the class),
-its loss and files.
+"""The network of the fitted diffusion models, its loss and its files.
+
+It is diffusers' UNet2DModel, conditioned on the class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from diffusers import DDIMScheduler, DDPMScheduler, UNet2DModel
 from torch import Tensor, nn
 
-from adapters.trained.dp_sgd.gradients import Loss, Randomness
-from adapters.trained.fit import Fit, label_numbers, reading, write_json
-from adapters.trained.public import (
-    LossOf,
-    PublicSet,
+from adapters.trained.dp_sgd.gradients import Loss, Network, Randomness
+from adapters.trained.fit import label_numbers, reading, write_json
+from adapters.trained.settings import NetworkSize
+from adapters.trained.torch_tools import (
     drawing_by,
     losses_one_by_one,
     torch_seed,
-    train,
 )
-from adapters.trained.settings import PUBLIC_IMAGES, NetworkSize, PlainTraining
-from adapters.trained.trainings import pretrain
 from pe.data.arrays import Float64Array, ImageShape, UInt8Array
 from pe.errors import RecipeError
 
@@ -36,8 +33,9 @@ _HEAD = 8
 def unet(
     network: NetworkSize, shape: ImageShape, classes: int, seed: int, phase: str
 ) -> UNet2DModel:
-    """Return a new network for images of h×w×c, with weights drawn from `seed` (the recipe's) and
-    the name `phase`.
+    """Return a new network for images of h×w×c.
+
+    Its weights are drawn from `seed` (the recipe's) and the name `phase`.
 
     Raises RecipeError if the images are too small for it.
     """
@@ -63,8 +61,9 @@ def unet(
 
 
 def scheduler() -> DDIMScheduler:
-    """Return the noise schedule: a cosine that ends in pure noise, for predicted velocities
-    (Salimans and Ho 2022).
+    """Return the noise schedule, a cosine that ends in pure noise.
+
+    The network predicts velocities (Salimans and Ho 2022).
     """
     return DDIMScheduler(
         num_train_timesteps=TIMESTEPS,
@@ -77,9 +76,7 @@ def scheduler() -> DDIMScheduler:
 
 
 def with_new_classes(model: UNet2DModel, classes: int, seed: int) -> UNet2DModel:
-    """Return `model` after replacing its class embedding by a new, untrained one for `classes`
-    classes.
-    """
+    """Return `model` with a new, untrained class embedding for `classes` classes."""
     with drawing_by(seed, "classes"):
         embedding = nn.Embedding(classes, model.class_embedding.weight.shape[1])
     model.class_embedding = embedding.to(model.class_embedding.weight.device)
@@ -88,23 +85,21 @@ def with_new_classes(model: UNet2DModel, classes: int, seed: int) -> UNet2DModel
 
 
 def only_attention_and_classes(model: UNet2DModel) -> UNet2DModel:
-    """Return `model`, after freezing all parameters but those of attention layers and class
-    embedding (DP-LDM).
-    """
+    """Return `model` with all parameters frozen but attention and class embedding (DP-LDM)."""
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(".attentions." in name or name.startswith("class_embedding."))
     return model
 
 
+# Share of draws without a class, in training for classifier-free guidance (Ho and Salimans 2022).
 _UNLABELLED = 0.1
-"""Share of draws without a class, in training for classifier-free guidance (Ho and Salimans
-2022)."""
 
 
+# What a network may predict, by diffusers' words: the noise, the image or the velocity.
 PREDICTIONS = ("epsilon", "sample", "v_prediction")
-"""What a network may predict, by diffusers' words: the noise, the image or the velocity."""
 
 
+@dataclass(eq=False)
 class Denoising:
     """The squared error of what a network predicts at random timesteps.
 
@@ -115,55 +110,48 @@ class Denoising:
     preconditioning, v gives a target of variance near 1 at every timestep, and diffusers'
     schedulers sample from v directly.
 
-    Args:
+    Attributes:
         none: number of the class that means "no class", for a network that is to be guided: this
             class replaces the image's class in a tenth of the draws. None: the network has no such
             class.
-        levels: ᾱ of each timestep; None: as `scheduler` has them.
+        levels: ᾱ of each timestep, by default as `scheduler` has them.
         predicts: what the network predicts, one of PREDICTIONS.
     """
 
-    def __init__(
-        self, none: int | None = None, levels: Tensor | None = None, predicts: str = "v_prediction"
-    ) -> None:
-        self._levels: Tensor = scheduler().alphas_cumprod if levels is None else levels
-        self._none = none
-        self._predicts = predicts
+    none: int | None = None
+    levels: Tensor = field(default_factory=lambda: scheduler().alphas_cumprod)
+    predicts: str = "v_prediction"
 
     @classmethod
     def of(cls, schedule: DDPMScheduler | DDIMScheduler) -> Denoising:
-        """Return the loss of a network by its noise schedule, whose `prediction_type` is one of
-        PREDICTIONS.
-        """
+        """Return the loss for a noise schedule, whose `prediction_type` is one of PREDICTIONS."""
         return cls(levels=schedule.alphas_cumprod, predicts=schedule.config.prediction_type)
 
     def draw(
-        self, records: int, draws: int, shape: ImageShape, generator: torch.Generator
+        self,
+        draws: int,
+        shape: ImageShape,
+        generator: torch.Generator,
     ) -> Randomness:
-        """Return timesteps, int64, their ᾱ, float32, (records, draws), and noise, float32 (records,
-        draws, c, h, w).
+        """Return timesteps, int64, their ᾱ, float32, both (draws,), and noise, (draws, c, h, w).
 
-        For a network that is to be guided, also bool (records, draws): True for a draw without a
-        class. A record's timesteps are spread: one from each of `draws` equal parts of the
-        schedule, so that the mean gradient over the draws, which is clipped, varies less.
+        For a network that is to be guided, also bool (draws,): True for a draw without a class. The
+        timesteps are spread: one from each of `draws` equal parts of the schedule, so that the mean
+        gradient over the draws, which is clipped, varies less.
         """
         device = generator.device
-        within = torch.rand((records, 1), generator=generator, device=device)
+        within = torch.rand(1, generator=generator, device=device)
         parts = (torch.arange(draws, device=device) + within) / draws
-        steps = (parts * len(self._levels)).long().clamp(max=len(self._levels) - 1)
-        noise = torch.randn((records, draws, *shape), generator=generator, device=device)
-        levels = self._levels.to(device)[steps]
-        if self._none is None:
+        steps = (parts * len(self.levels)).long().clamp(max=len(self.levels) - 1)
+        noise = torch.randn((draws, *shape), generator=generator, device=device)
+        levels = self.levels.to(device)[steps]
+        if self.none is None:
             return steps, levels, noise
-        return (
-            steps,
-            levels,
-            noise,
-            torch.rand((records, draws), generator=generator, device=device) < _UNLABELLED,
-        )
+        is_unlabelled = torch.rand(draws, generator=generator, device=device) < _UNLABELLED
+        return steps, levels, noise, is_unlabelled
 
     def __call__(
-        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness
+        self, model: Network, image: Tensor, label: Tensor, randomness: Randomness
     ) -> Tensor:
         """Return the losses, (draws,).
 
@@ -176,20 +164,21 @@ class Denoising:
     def add_noise(
         self, image: Tensor, label: Tensor, randomness: Randomness
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the network's inputs, targets and classes, one per draw, for one image or for one
-        image per draw.
+        """Return the network's inputs, targets and classes, one for each draw.
+
+        There is one image, or one for each draw.
         """
         steps, level, noise, *label_draws = randomness
         share = level[:, None, None, None]
         signal = share.sqrt()
         spread = (1 - share).sqrt()
         classes = label.expand(len(steps))
-        if label_draws and self._none is not None:
-            classes = classes.masked_fill(label_draws[0], self._none)
+        if label_draws and self.none is not None:
+            classes = classes.masked_fill(label_draws[0], self.none)
         noisy = signal * image + spread * noise
-        if self._predicts == "epsilon":
+        if self.predicts == "epsilon":
             return noisy, noise, classes
-        if self._predicts == "sample":
+        if self.predicts == "sample":
             return noisy, image.expand(noisy.shape), classes
         return noisy, signal * noise - spread * image, classes
 
@@ -200,53 +189,12 @@ def square(difference: Tensor) -> Tensor:
 
 
 def check_prediction(prediction: str) -> None:
-    """Raise RecipeError unless `prediction`, diffusers' word for what a network predicts, is in
-    PREDICTIONS.
-    """
+    """Raise RecipeError unless `prediction`, what a network predicts, is in PREDICTIONS."""
     if prediction not in PREDICTIONS:
         words = ", ".join(PREDICTIONS)
         raise RecipeError(
             f"`api.model` predicts '{prediction}'. Use a model that predicts one of {words}."
         )
-
-
-def stored_loss(folder: Path) -> Denoising:
-    """Return the loss by which the network in `folder` was fitted."""
-    return Denoising.of(DDPMScheduler.from_pretrained(folder / "scheduler", local_files_only=True))
-
-
-# Training on public images, before the network sees a private one.
-
-
-def pretrain_unet(
-    fit: Fit,
-    model: UNet2DModel,
-    images: Callable[[], PublicSet],
-    settings: PlainTraining,
-    none: int | None = None,
-    name: str = PUBLIC_IMAGES,
-) -> None:
-    """Train `model` on all of `images()`, whose labels are the model's classes. See `pretrain`.
-
-    The model stays on its device. `none`: see `Denoising`; `name`: of the images, for messages.
-    """
-    phase = "pretraining" if name == PUBLIC_IMAGES else f"pretraining on {name}"
-
-    def train_on(public: PublicSet, settings: PlainTraining, step_done: Callable[[], None]) -> None:
-        train(model, public, settings, _loss_of(model, none), fit.terms.seed, phase, step_done)
-
-    pretrain(fit, model, images, train_on, settings, name)
-
-
-def _loss_of(model: UNet2DModel, none: int | None) -> LossOf:
-    loss = Denoising(none)
-
-    def loss_of(images: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
-        _, channels, height, width = images.shape
-        randomness = loss.draw(1, len(images), (channels, height, width), generator)
-        return loss(model, images, labels, tuple(part[0] for part in randomness)).mean()
-
-    return loss_of
 
 
 # The fitted model on disk, in diffusers' format, which `pixel_diffusion` reads, too; and its loss
@@ -259,8 +207,9 @@ def write_model(
     folder: Path,
     schedule: DDIMScheduler | DDPMScheduler | None = None,
 ) -> None:
-    """Write unet/ and scheduler/ in diffusers' format, and classes.json: the name and the label of
-    each class.
+    """Write unet/ and scheduler/ in diffusers' format, and the label of each class.
+
+    The labels go to classes.json.
 
     `schedule`: the noise schedule; None: the one that `scheduler` returns.
     """
@@ -270,15 +219,20 @@ def write_model(
     write_json({"classes": list(labels), "labels": list(labels)}, folder / "classes.json")
 
 
-def stored_network(folder: Path) -> UNet2DModel:
-    """Read the network that a fit left in `folder`. Raise RecipeError if there is none."""
+def stored(folder: Path) -> tuple[UNet2DModel, Denoising]:
+    """Read the network that a fit left in `folder`, and the loss by which it was fitted.
+
+    Raise RecipeError if there is none.
+    """
     with reading(folder, "fitted diffusion model"):
-        return UNet2DModel.from_pretrained(folder / "unet", local_files_only=True)
+        network = UNet2DModel.from_pretrained(folder / "unet", local_files_only=True)
+        schedule = DDPMScheduler.from_pretrained(folder / "scheduler", local_files_only=True)
+    return network, Denoising.of(schedule)
 
 
+# Number of draws of timestep and noise in an image's mean loss; the draws are public, and all
+# images share them.
 DRAWS = 16
-"""Number of draws of timestep and noise in an image's mean loss; the draws are public, and all
-images share them."""
 
 
 def mean_losses(
@@ -297,7 +251,7 @@ def mean_losses(
     model = network.to(device).eval()
     shape = (images.shape[3], *images.shape[1:3])
     generator = torch.Generator().manual_seed(torch_seed(0, "record-losses"))
-    randomness = tuple(part[0].to(device) for part in loss.draw(1, DRAWS, shape, generator))
+    randomness = tuple(part.to(device) for part in loss.draw(DRAWS, shape, generator))
 
     def mean_loss(image: Tensor, label: Tensor) -> Tensor:
         return loss(model, image[0], label[0], randomness).mean()

@@ -1,5 +1,4 @@
-"""DP-Gaussian: a Gaussian per label, from one noisy sum of the clipped images' moments up to the
-second.
+"""DP-Gaussian: a Gaussian per label, from one noisy sum of first and second moments.
 
 An image x in [0, 1]^d becomes u = (x − c)/r, cut to ‖u‖ ≤ 1, with a public centre c and a public
 radius r. It adds v = (√a, √b·u, √s·uuᵀ) to the sum, a + b + s = 1. Of the symmetric uuᵀ, v holds
@@ -10,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -27,28 +26,27 @@ from pe.plugins.specs import plugin
 from pe.privacy.noise import Noise
 from pe.privacy.release import Release
 
+# Grid steps per 1 in v. For products, u is rounded to about √GRID steps per 1, so that a product
+# has about GRID.
 GRID = 2**30
-"""Grid steps per 1 in v. For products, u is rounded to about √GRID steps per 1, so that a product
-has about GRID."""
 
 Covariance = Literal["auto", "pooled", "per_label"]
 
+# Quantile of the public images' distances from their mean: the radius to which private images are
+# cut.
 CUT = 0.25
-"""Quantile of the public images' distances from their mean: the radius to which private images are
-cut."""
 
+# With `auto`, labels have separate covariances if the noise on one has an `edge` of at most this,
+# in squared radii.
 CLEAR = 0.1
-"""With `auto`, labels have separate covariances if the noise on one has an `edge` of at most this,
-in squared radii."""
 
 MOST_NUMBERS = 2**25
 
 _MODEL = "gaussians.npz"
-_NAMES = ("classes", "shape", "means", "factors")
 
+# Images in one matrix product, whose sums of integers below 2^31 are then exact in float64, in any
+# order.
 _BLOCK = 1024
-"""Images in one matrix product, whose sums of integers below 2^31 are then exact in float64, in any
-order."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +77,13 @@ class Ball:
         return cls(centre, max(float(np.quantile(distances, quantile)), 1 / 255))
 
     def inside(self, images: UInt8Array) -> Float64Array:
-        """Return vectors u, ‖u‖ ≤ 1, float64 (n, d), each a function of its own image alone, to the
-        last bit.
+        """Return vectors u with ‖u‖ ≤ 1, float64 (n, d).
+
+        Each is a function of its own image alone, to the last bit.
         """
         u = (images.reshape(len(images), -1) / 255.0 - self.centre) / self.radius
         norms = np.sqrt(np.square(u).sum(axis=1, keepdims=True))
-        cut: Float64Array = u / np.maximum(norms, 1)
-        return cut
+        return np.asarray(u / np.maximum(norms, 1))
 
 
 @dataclass(frozen=True)
@@ -111,8 +109,12 @@ class Layout:
     def split(
         self, total: Int64Array
     ) -> tuple[Int64Array, Int64Array, Int64Array, list[Int64Array]]:
-        """Return views: counts, sums (classes, d), squares (groups, d), and, per group, products
-        above the diagonal.
+        """Return views of the four parts of the vector.
+
+        They are the counts, the sums (classes, d), the squares (groups, d) and, for each group, the
+        products above the diagonal.
+
+        Products are those above the diagonal, for each group.
         """
         k = self.classes
         d = self.dimensions
@@ -122,7 +124,11 @@ class Layout:
 
 
 def noisy_sum(
-    records: PrivateRecords, ball: Ball, layout: Layout, release: Release, noise: Noise
+    records: PrivateRecords,
+    ball: Ball,
+    layout: Layout,
+    release: Release,
+    noise: Noise,
 ) -> Int64Array:
     """Return the noisy sum of all records' v, int64 (numbers,), in grid steps.
 
@@ -139,6 +145,7 @@ def noisy_sum(
     shares = layout.shares
     labels = records.labels.astype(np.int64)
     groups = labels if layout.per_label else np.zeros_like(labels)
+    # Products of integers are exact, so u itself is put on a grid whose square is about that of v.
     fine = math.sqrt(math.sqrt(2 * shares.product) * release.grid * BELOW_ONE)
     for rows, unit_sizes in _blocks(records):
         u = ball.inside(records.samples[rows])
@@ -161,11 +168,9 @@ def noisy_sum(
 
 
 def _blocks(records: PrivateRecords) -> Iterator[tuple[slice, Float64Array]]:
-    """Yield slices of the records and, for each record of a slice, the number of records in its
-    privacy unit.
-    """
-    _, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
-    unit_sizes = of_unit[unit].astype(np.float64)
+    """Yield slices of the records, with the size of the privacy unit of each record."""
+    unit, sizes = records.by_unit()
+    unit_sizes = sizes[unit].astype(np.float64)
     for rows in slices(len(unit_sizes), _BLOCK):
         yield rows, unit_sizes[rows]
 
@@ -174,8 +179,9 @@ def _blocks(records: PrivateRecords) -> Iterator[tuple[slice, Float64Array]]:
 
 
 def edge(layout: Layout, deviation: float, records: float) -> float:
-    """Return, from public or released numbers, about the largest eigenvalue that noise alone gives
-    a covariance.
+    """Return about the largest eigenvalue that noise alone gives a covariance.
+
+    It follows from public or released numbers.
 
     The noise on the mean of uuᵀ over `records` records is a symmetric matrix. Its numbers off the
     diagonal have the standard deviation t = deviation/(√2·√s·records), so its largest eigenvalue is
@@ -204,13 +210,12 @@ class Gaussians:
 
         An image depends on its own code and label alone.
         """
-        images = np.empty((len(codes), self.means.shape[1]), dtype=np.uint8)
+        images = np.empty((len(codes), *self.shape), dtype=np.uint8)
         for image, code, label in zip(images, codes, labels, strict=True):
-            pixels = self.means[label] + self.factors[label % len(self.factors)] @ code.astype(
-                np.float64
-            )
-            image[:] = np.rint(np.clip(pixels, 0, 1) * 255)
-        return images.reshape(-1, *self.shape)
+            factor = self.factors[label % len(self.factors)]
+            pixels = self.means[label] + factor @ code.astype(np.float64)
+            image[:] = np.rint(np.clip(pixels, 0, 1) * 255).reshape(self.shape)
+        return images
 
     def surprises(self, images: UInt8Array, labels: Int64Array) -> Float64Array:
         """Return −2·log density of each image, uint8 (n, h, w, c), up to a constant: float64 (n,).
@@ -234,13 +239,7 @@ class Gaussians:
 
     def write(self, file: Path) -> None:
         """Write the Gaussians to an .npz file."""
-        np.savez(
-            file,
-            classes=np.array(self.classes, dtype=np.str_),
-            shape=np.array(self.shape),
-            means=self.means,
-            factors=self.factors,
-        )
+        np.savez(file, **vars(self))
 
     @classmethod
     def read(cls, file: Path) -> Gaussians:
@@ -249,7 +248,7 @@ class Gaussians:
         Raise ValueError or another error if it is missing or damaged.
         """
         with np.load(file, allow_pickle=False) as archive:
-            classes, shape, means, factors = (archive[name] for name in _NAMES)
+            classes, shape, means, factors = (archive[one.name] for one in fields(cls))
         height, width, channels = map(int, shape)
         model = cls(tuple(map(str, classes)), (height, width, channels), means, factors)
         fits = (
@@ -262,50 +261,46 @@ class Gaussians:
 
 
 def gaussians_of(
-    total: Int64Array,
-    layout: Layout,
-    ball: Ball,
-    *,
-    grid: int,
-    deviation: float,
-    classes: tuple[str, ...],
-    shape: ImageShape,
+    total: Int64Array, layout: Layout, ball: Ball, release: Release, terms: FitTerms
 ) -> Gaussians:
     """Return the Gaussians that follow from the noisy sums.
 
-    Eigenvalues up to the `edge` of the noise are dropped.
-
-    A label's noisy count is raised to at least the standard deviation of the count's noise.
-    `deviation`: the standard deviation of the noise, in units of ‖v‖.
+    Eigenvalues up to the `edge` of the noise are dropped. A label's noisy count is raised to at
+    least the standard deviation of the count's noise.
     """
     counts, sums, squares, products = layout.split(total)
-    a, b, s = (
-        math.sqrt(share) * grid
-        for share in (layout.shares.count, layout.shares.image, layout.shares.product)
+    deviation = release.sensitivity * release.noise_multiplier
+    shares = layout.shares
+    product = math.sqrt(shares.product) * release.grid
+    sizes = np.maximum(
+        counts / (math.sqrt(shares.count) * release.grid),
+        deviation / math.sqrt(shares.count),
     )
-    sizes = np.maximum(counts / a, deviation / math.sqrt(layout.shares.count))
-    means = sums / b / sizes[:, None]
+    means = sums / (math.sqrt(shares.image) * release.grid) / sizes[:, None]
     each = []
     for group, (diagonal, above) in enumerate(zip(squares, products, strict=True)):
         # Of uuᵀ only one half was released, times √2: the covariance is the mean of uuᵀ less that
         # of the means.
         of = slice(group, group + 1) if layout.per_label else slice(None)
+        own = sizes[of]
+        records = own.sum()
         second = np.zeros((layout.dimensions, layout.dimensions))
-        second[np.triu_indices(layout.dimensions, 1)] = above / (s * math.sqrt(2))
-        second = (second + second.T + np.diag(diagonal / s)) / sizes[of].sum()
-        second -= (means[of].T * sizes[of]) @ means[of] / sizes[of].sum()
-        each.append(_factor(second, edge(layout, deviation, float(sizes[of].sum()))))
-    factors = np.zeros(
-        (len(each), layout.dimensions, max(1, *(factor.shape[1] for factor in each)))
+        second[np.triu_indices(layout.dimensions, 1)] = above / (product * math.sqrt(2))
+        second = (second + second.T + np.diag(diagonal / product)) / records
+        second -= (means[of].T * own) @ means[of] / records
+        each.append(_factor(second, edge(layout, deviation, float(records))))
+    columns = max(1, *(factor.shape[1] for factor in each))
+    factors = np.stack(
+        [np.pad(factor, ((0, 0), (0, columns - factor.shape[1]))) for factor in each]
     )
-    for factor_row, factor in zip(factors, each, strict=True):
-        factor_row[:, : factor.shape[1]] = factor
-    return Gaussians(classes, shape, ball.centre + ball.radius * means, ball.radius * factors)
+    means = ball.centre + ball.radius * means
+    return Gaussians(terms.classes, terms.image_shape, means, ball.radius * factors)
 
 
 def _directions(factor: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """Return the r' directions, unit vectors float64 (d, r'), in which F·Fᵀ has variance above 0,
-    and the variances.
+    """Return the r' directions in which F·Fᵀ has a variance above 0, and these variances.
+
+    The directions are unit vectors, float64 (d, r').
     """
     along, deviations, _ = np.linalg.svd(factor, full_matrices=False)
     columns = deviations > 1e-9
@@ -320,26 +315,24 @@ def _factor(covariance: Float64Array, least: float) -> Float64Array:
     from scipy.linalg import eigh
 
     values, vectors = eigh(covariance, subset_by_value=(least, np.inf))
-    factor: Float64Array = (vectors * np.sqrt(values))[:, ::-1]
-    return factor
+    return np.asarray((vectors * np.sqrt(values))[:, ::-1])
 
 
 @plugin
 class DPGaussian(ReadsPublic, AnswersByCodes, FittedMethod):
     """The fit to try first, as it takes seconds: Gaussians, the baseline of all fits.
 
-    For small aligned images.
-
-    Every private image is cut to a ball around the mean of public images. One noisy sum releases,
-    for each label, the number of images, their sum, and the sum of their products xxᵀ, or one sum
-    of products for all labels. Means and covariances follow; eigenvalues that noise alone could
-    cause are dropped. A sample carries the code z that it was made from; a variation of degree d
-    carries √(1−d²)·z + d·ξ with a new code ξ: 0 changes nothing, 1 gives ξ.
+    It is for small aligned images. Every private image is cut to a ball around the mean of public
+    images. One noisy sum then releases, for each label, the number of images, their sum, and the
+    sum of their products xxᵀ; or one sum of products for all labels. Means and covariances follow
+    from it, without eigenvalues that noise alone could cause. A sample carries the code z that it
+    was made from; a variation of degree d carries √(1−d²)·z + d·ξ with a new code ξ: 0 changes
+    nothing, 1 gives ξ.
 
     Conditions: `code` (float32, n×r).
 
     Args:
-        public: images, of which only the mean and a quantile of the distances from it are used;
+        public: images; only their mean, and a quantile of the distances from it, are used.
             `kind: noise` if you have none.
         covariance: `per_label`, `pooled` for one that all labels share, or `auto`: per label if the
             noise is small enough, judged by the declared size, the number of labels, the images'
@@ -357,31 +350,24 @@ class DPGaussian(ReadsPublic, AnswersByCodes, FittedMethod):
         layout = self._layout(terms, deviation)
         if layout.numbers > MOST_NUMBERS:
             raise RecipeError(
-                f"api.covariance is {self.covariance}: of images of {layout.dimensions:,} pixel "
-                f"values with {layout.classes} labels that takes {layout.numbers:,} numbers, more "
-                f"than {MOST_NUMBERS:,}: make private.size smaller, or take covariance: auto."
+                f"`api.covariance: {self.covariance}` takes {layout.numbers:,} numbers for these "
+                f"images and labels, more than {MOST_NUMBERS:,}. Make `private.size` smaller, or "
+                "set `api.covariance: auto`."
             )
         # With more noise than records on the counts, the means would be noise alone.
         noise_of_count = deviation / np.sqrt(layout.shares.count)
         if noise_of_count > terms.declared_size:
             raise PrivacyError(
-                f"dp_gaussian would add noise of {noise_of_count:,.0f} to the number of records, "
-                f"of which {terms.declared_size:,} are declared: raise epsilon."
+                f"`dp_gaussian` would add noise of {noise_of_count:,.0f} to the number of "
+                f"records, of which {terms.declared_size:,} are declared. Raise `privacy.epsilon`."
             )
         fit.begin()
         ball = Ball.of_public(self.public.read(terms.image_shape, terms.seed).images, CUT)
         total = fit.release(
-            release, lambda records, noise: noisy_sum(records, ball, layout, release, noise)
+            release,
+            lambda records, noise: noisy_sum(records, ball, layout, release, noise),
         )
-        model = gaussians_of(
-            total,
-            layout,
-            ball,
-            grid=release.grid,
-            deviation=deviation,
-            classes=terms.classes,
-            shape=terms.image_shape,
-        )
+        model = gaussians_of(total, layout, ball, release, terms)
         model.write(fit.folder / _MODEL)
 
     def load(self, folder: Path) -> None:
@@ -396,8 +382,9 @@ class DPGaussian(ReadsPublic, AnswersByCodes, FittedMethod):
     def record_losses(
         self, folder: Path, samples: UInt8Array, labels: Sequence[str]
     ) -> Float64Array:
-        """Return −2·log density of each image under its label's Gaussian, up to a constant: float64
-        (n,).
+        """Return −2·log density of each image under its label's Gaussian, float64 (n,).
+
+        A constant is left out.
         """
         self.load(folder)
         assert isinstance(self._model, Gaussians)

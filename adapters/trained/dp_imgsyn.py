@@ -1,11 +1,9 @@
-"""DP-ImgSyn: public images, changed until a classifier sees in them the moments that it saw in the
-private images.
-"""
+"""DP-ImgSyn: public images, changed until a classifier finds the private moments in them."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,9 +20,9 @@ from adapters.trained.fit import (
     reading,
     write_json,
 )
-from adapters.trained.public import Public, ReadsPublic
+from adapters.trained.public import Public, PublicSet, ReadsPublic
 from adapters.trained.settings import Alignment, FineTuning, Fraction, Rate, Share
-from adapters.trained.trainings import ByDPSGD, declare_training, dp_sgd
+from adapters.trained.trainings import ByDPSGD, declare_training
 from pe.data.arrays import Float64Array, Int64Array, UInt8Array
 from pe.data.images import Images
 from pe.data.samples import SOFT_LABEL, Conditions, slices
@@ -34,9 +32,10 @@ from pe.plugins.devices import raising_for_memory, require_torch
 from pe.plugins.protocols import Answer, Capabilities, PluginInfo, RandomRequest, VariationRequest
 from pe.plugins.settings import Count
 from pe.plugins.specs import plugin
+from pe.privacy.release import Release
 
 if TYPE_CHECKING:
-    from adapters.trained.dp_imgsyn_networks import AlignedModel
+    from adapters.trained.dp_imgsyn_networks import AlignedModel, Reader
 
 _PUBLIC = "public"
 _STATE = "settings.json"
@@ -63,10 +62,9 @@ class TeacherTraining(FineTuning):
 
 @plugin
 class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
-    """For training sets that must not look private: public images, changed for a classifier (Roy et
-    al. 2024).
+    """For training sets that must not look private: public images, changed for a classifier.
 
-    The guarantee is one that the published code lacks.
+    Roy et al. 2024, with a guarantee, which the published code lacks.
 
     A classifier, the teacher, is trained on the private images by DP-SGD. The moments of the
     channels that enter its GroupNorm layers are released once, as a noisy sum. The pixels of public
@@ -123,14 +121,7 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
     def _fit(self, fit: Fit) -> None:
         terms = fit.terms
         self._check(terms)
-        sum_of_moments = fit.sum("moments", self.moments_share)
-        noise = sum_of_moments.sensitivity * sum_of_moments.noise_multiplier
-        if noise > terms.declared_size:
-            raise PrivacyError(
-                f"moments_share is {self.moments_share:g}, which asks for noise of {noise:,.0f} on "
-                f"a sum to which {terms.declared_size} records add at most 1 each: take a larger "
-                "share, or raise epsilon."
-            )
+        sum_of_moments = self._declare_moments(fit)
         training = declare_training(fit, self.training)
         fit.begin()
         from adapters.trained.dp_imgsyn_networks import (
@@ -144,23 +135,13 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
             write_moments,
         )
 
-        public = self.public.read(terms.image_shape, terms.seed)
-        companions = self.alignment.companions
-        if len(public.images) < companions:
-            raise RecipeError(
-                f"alignment.companions is {companions}, and the public set has "
-                f"{len(public.images)} images: take fewer companions, or more public images."
-            )
-        places = self.places()
+        public = self._enough_images(terms)
+        device = self.places()[0]
         teacher = make_teacher(self.teacher, terms.image_shape[2], len(terms.classes), terms.seed)
-        dp_sgd(fit, teacher, CrossEntropy(self.training.shift), training, places)
-        reader = Reader(teacher, places[0])
-        with raising_for_memory(_too_many(f"batch_size is {self.batch_size}")):
-            parts = [
-                reader.moments(public.images[part])
-                for part in slices(len(public.images), self.batch_size)
-            ]
-            means, squares = (np.concatenate(part) for part in zip(*parts, strict=True))
+        self.train_by_dp_sgd(fit, teacher, CrossEntropy(self.training.shift), training)
+        reader = Reader(teacher, device)
+        with raising_for_memory(_too_many("batch_size")):
+            means, squares = self._moments(reader, public.images)
             factors = factors_of(means, squares, reader.widths)
 
         def vector(image: UInt8Array) -> Float64Array:
@@ -170,17 +151,48 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
 
         noisy = fit.sums(sum_of_moments, vector, (len(factors),))
         aim = Aim.of_sum(reader, noisy, factors, sum_of_moments.grid, terms.declared_size)
-        with raising_for_memory(_too_many(f"alignment.companions is {companions}")):
+        with raising_for_memory(_too_many("alignment.companions")):
             way = align_companions(public.images, len(terms.classes), aim, self.alignment)
         write_moments(aim, way, fit.folder)
-        state = {"classes": terms.classes, "image_shape": terms.image_shape, "seed": terms.seed}
-        state["public_sha256"] = self._digest(public.images)
+        state = {
+            "classes": terms.classes,
+            "image_shape": terms.image_shape,
+            "seed": terms.seed,
+            "public_sha256": self._digest(public.images),
+        }
         write_json(state, fit.folder / _STATE)
 
+    def _declare_moments(self, fit: Fit) -> Release:
+        """Declare the sum of moments. Raise PrivacyError if noise would drown it."""
+        release = fit.sum("moments", self.moments_share)
+        noise = release.sensitivity * release.noise_multiplier
+        records = fit.terms.declared_size
+        if noise > records:
+            raise PrivacyError(
+                f"`moments_share` is {self.moments_share:g}, which asks for noise of {noise:,.0f} "
+                f"on a sum to which {records} records add at most 1 each. Take a larger share, or "
+                "raise `privacy.epsilon`."
+            )
+        return release
+
+    def _enough_images(self, terms: FitTerms) -> PublicSet:
+        """Read the public images. Raise RecipeError if they are fewer than the companions."""
+        public = self.public.read(terms.image_shape, terms.seed)
+        companions = self.alignment.companions
+        if len(public.images) < companions:
+            raise RecipeError(
+                f"`alignment.companions` is {companions}, but the public set has "
+                f"{len(public.images)} images. Take fewer companions, or more public images."
+            )
+        return public
+
+    def _moments(self, reader: Reader, images: UInt8Array) -> Iterator[Float64Array]:
+        """Return means and mean squares of public images, float64 (m, d) each."""
+        parts = [reader.moments(images[part]) for part in slices(len(images), self.batch_size)]
+        return map(np.concatenate, zip(*parts, strict=True))
+
     def _check(self, terms: FitTerms) -> None:
-        """Raise an error for terms that the method cannot serve, and for a teacher that does not
-        serve.
-        """
+        """Raise an error if these terms, or this teacher, cannot be served."""
         if len(terms.classes) < 2:
             raise RecipeError(
                 "`dp_imgsyn` needs two labels or more, which its teacher learns to tell apart. Set "
@@ -215,8 +227,8 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         public = self.public.read((height, width, channels), seed)
         if self._digest(public.images) != digest:
             raise RecipeError(
-                f"api.public: the images of {self.public.place} are not those with which {folder} "
-                "was fitted: name those."
+                f"`api.public`: the images of {self.public.place} are not those with which "
+                f"{folder} was fitted. Name those."
             )
         self._model = AlignedModel.read(
             folder, teacher, classes, public, self.alignment, self.places()[0]
@@ -235,11 +247,9 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         return self._answer(request, [None] * len(request), np.full(len(request), -1), 1.0)
 
     def variation_api(self, request: VariationRequest) -> Answer:
-        """Add noise to each parent and align it again, or align another public image in its
-        place.
-        """
+        """Add noise to each parent and align it again, or align another public image instead."""
         if not isinstance(request.samples, Images):
-            raise APIError("DP-ImgSyn varies images, and the parents are none.")
+            raise APIError("DP-ImgSyn varies images only.")
         places = request.conditions.get(_PUBLIC, np.full(len(request), -1))
         return self._answer(request, list(request.samples.array), places, request.degree)
 
@@ -257,13 +267,13 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
         model = self._fitted_model()
         labels = label_numbers(request.labels, model.labels)
         starts = [
-            model.start(parent, int(place), degree, int(seed))
+            model.start(parent, place, degree, seed)
             for parent, place, seed in zip(parents, places, request.seeds, strict=True)
         ]
         images, begin, places = (np.stack(part) for part in zip(*starts, strict=True))
         # The teacher's hooks serve one thread at a time: see `Reader`.
         refusal = APIError(
-            f"Aligning {self.batch_size} images at once needs more memory: take less."
+            "Memory does not suffice for so many images at once. Lower `batch_size`."
         )
         with raising_for_memory(refusal), self._lock:
             batches = [
@@ -272,24 +282,24 @@ class DPImgSyn(ReadsPublic, ByDPSGD, FittedMethod):
             ]
         pixels, soft = (np.concatenate(part) for part in zip(*batches, strict=True))
         return Answer(
-            Images(pixels), Conditions({_PUBLIC: places.astype(np.int64), SOFT_LABEL: soft})
+            Images(pixels),
+            Conditions({_PUBLIC: places.astype(np.int64), SOFT_LABEL: soft}),
         )
 
     def _digest(self, images: UInt8Array) -> str:
-        """Return a SHA-256 of the images, or of their shape if they are drawn, as fonts differ
-        between machines.
+        """Return a SHA-256 of the images, or of their shape if they are drawn.
+
+        Fonts differ between machines, so drawn images differ, too.
         """
         content = np.ascontiguousarray(images).tobytes() if self.public.paths else b"made"
         return hashlib.sha256(repr(images.shape).encode() + content).hexdigest()
 
     def _fitted_model(self) -> AlignedModel:
         if self._model is None:
-            raise not_fitted("dp_imgsyn")
+            raise not_fitted()
         model: AlignedModel = self._model
         return model
 
 
 def _too_many(setting: str) -> RecipeError:
-    return RecipeError(
-        f"{setting}, and for so many images at once memory does not suffice: take less."
-    )
+    return RecipeError(f"Memory does not suffice for so many images at once. Lower `{setting}`.")

@@ -1,6 +1,4 @@
-"""DP-ImgSyn's networks: the teacher, the moments that it sees in images, and the alignment of
-public images.
-"""
+"""DP-ImgSyn's networks: the teacher, the moments that it sees, and the alignment of images."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,9 +18,10 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from adapters.diffusion.items import tensors
-from adapters.trained.dp_sgd.gradients import Randomness, check_gradients
+from adapters.trained.dp_sgd.gradients import Network, Randomness, check_gradients
 from adapters.trained.fit import reading, rng_of, write_weights
-from adapters.trained.public import PublicSet, drawing_by, losses_one_by_one, step_down
+from adapters.trained.public import PublicSet
+from adapters.trained.torch_tools import drawing_by, losses_one_by_one, step_down
 from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
 from pe.errors import PluginError, RecipeError
 
@@ -36,24 +35,27 @@ _TEACHER = "teacher.safetensors"
 _MOMENTS = "moments.safetensors"
 _TENSORS = ("means", "deviations", "way_means", "way_squares")
 
+# Standard deviation of a variation's noise at degree 1, where pixels lie in [−1, 1].
 _LOUDEST = 0.5
-"""Standard deviation of a variation's noise at degree 1, where pixels lie in [−1, 1]."""
 
 
 # Moments of each channel that enters a GroupNorm layer of the teacher: of one image, the mean of
 # each channel over its places, and the mean of its square; of the private images, the noisy sum of
 # these vectors.
 
+# Share of the public images whose vectors of moments are not cut.
 _COMMON = 0.95
-"""Share of the public images whose vectors of moments are not cut."""
 
+# Least variance of a channel, in the aligned images and in the target of the alignment.
 LEAST_VARIANCE = 1e-6
-"""Least variance of a channel, in the aligned images and in the target of the alignment."""
 
 
-def factors_of(means: Float64Array, squares: Float64Array, widths: tuple[int, ...]) -> Float64Array:
-    """Return factors that weigh the moments of layers alike and bring most vectors of moments to a
-    norm below 1.
+def factors_of(
+    means: Float64Array,
+    squares: Float64Array,
+    widths: tuple[int, ...],
+) -> Float64Array:
+    """Return factors that weigh layers alike and bring most vectors of moments to a norm below 1.
 
     They are computed by the released classifier from the moments of public images, float64 (m, d):
     float64 (2·d,), for the means, then for the mean squares; equal within a layer.
@@ -94,9 +96,7 @@ class Reader:
         self.widths = tuple(layer.num_channels for layer in self._layers)
 
     def __call__(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return logits (n, classes), means (n, d) and mean squares (n, d) of all channels, layer
-        by layer.
-        """
+        """Return logits (n, classes), means (n, d) and mean squares (n, d), layer by layer."""
         inputs: list[Tensor] = []
         hooks = [
             layer.register_forward_pre_hook(
@@ -132,8 +132,9 @@ class Reader:
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """Moments of the companions (public images aligned together) before each step, with which
-    others are aligned.
+    """Moments of the companions before each step, with which other images are aligned.
+
+    Companions are public images that were aligned together.
     """
 
     means: Tensor  # of each of d channels before each of k steps, float32 (k, d)
@@ -150,7 +151,12 @@ class Aim:
 
     @classmethod
     def of_sum(
-        cls, reader: Reader, noisy: Int64Array, factors: Float64Array, grid: int, declared_size: int
+        cls,
+        reader: Reader,
+        noisy: Int64Array,
+        factors: Float64Array,
+        grid: int,
+        declared_size: int,
     ) -> Aim:
         """Return the noisy sum divided by the DECLARED size.
 
@@ -164,7 +170,12 @@ class Aim:
         )
 
 
-def align_companions(images: UInt8Array, classes: int, aim: Aim, settings: Alignment) -> Way:
+def align_companions(
+    images: UInt8Array,
+    classes: int,
+    aim: Aim,
+    settings: Alignment,
+) -> Way:
     """Align evenly spaced public images to the labels in turn.
 
     Return their moments before each step.
@@ -174,22 +185,26 @@ def align_companions(images: UInt8Array, classes: int, aim: Aim, settings: Align
     targets = torch.arange(len(rows), device=device) % classes
     pixels = tensors(images[rows], device).requires_grad_()
     optimiser = torch.optim.Adam([pixels], lr=settings.rate, betas=_BETAS)
-    means = []
-    squares = []
-    for _ in range(settings.steps):
-        logits, mean, square = aim.reader(pixels)
-        means.append(mean.detach().mean(dim=0))
-        squares.append(square.detach().mean(dim=0))
-        feature = (
-            settings.feature * len(rows) * _distance(mean.mean(dim=0), square.mean(dim=0), aim)
-        )
+    means = torch.zeros((settings.steps, len(aim.means)), device=device)
+    squares = torch.zeros_like(means)
+    for step in range(settings.steps):
+        logits, of_images, squares_of_images = aim.reader(pixels)
+        mean = of_images.mean(dim=0)
+        square = squares_of_images.mean(dim=0)
+        means[step] = mean.detach()
+        squares[step] = square.detach()
+        feature = settings.feature * len(rows) * _distance(mean, square, aim)
         _step(optimiser, feature + _others(pixels, logits, targets, settings).sum(), pixels)
-    none = torch.zeros((0, len(aim.means)), device=device)
-    return Way(torch.stack(means), torch.stack(squares)) if means else Way(none, none)
+    return Way(means, squares)
 
 
 def align(
-    images: Tensor, targets: Tensor, aim: Aim, way: Way, begin: Tensor, settings: Alignment
+    images: Tensor,
+    targets: Tensor,
+    aim: Aim,
+    way: Way,
+    begin: Tensor,
+    settings: Alignment,
 ) -> Tensor:
     """Return each image, aligned as if it were one more companion.
 
@@ -243,9 +258,15 @@ def _distance(means: Tensor, squares: Tensor, aim: Aim) -> Tensor:
     )
 
 
-def _others(pixels: Tensor, logits: Tensor, targets: Tensor, settings: Alignment) -> Tensor:
-    """Return the loss of Equations 2 to 4 for each image, (n,), weighted as in a batch of
-    `companions` + 1 images.
+def _others(
+    pixels: Tensor,
+    logits: Tensor,
+    targets: Tensor,
+    settings: Alignment,
+) -> Tensor:
+    """Return the loss of Equations 2 to 4 for each image, (n,).
+
+    It is weighted as in a batch of `companions` + 1 images.
     """
     size = settings.companions + 1
     prior = settings.total_variation * pixel_variation(
@@ -298,14 +319,19 @@ class AlignedModel:
             teacher.load_state_dict(load_file(folder / _TEACHER))
             values = load_file(folder / _MOMENTS)
             means, deviations, *way = (values[name].to(device) for name in _TENSORS)
+        # An image is aligned with the companions' moments of each step, which the fit kept.
         if alignment.steps > len(way[0]):
             raise RecipeError(
-                f"alignment.steps is {alignment.steps}, and the model was fitted for "
-                f"{len(way[0])}: take at most those."
+                f"`alignment.steps` is {alignment.steps}, but the model was fitted for "
+                f"{len(way[0])}. Take at most those."
             )
         aim = Aim(Reader(teacher.to(device), device), means, deviations)
         return cls(
-            aim, Way(*(each[: alignment.steps] for each in way)), public, tuple(labels), alignment
+            aim,
+            Way(*(each[: alignment.steps] for each in way)),
+            public,
+            tuple(labels),
+            alignment,
         )
 
     def losses(self, images: UInt8Array, labels: Int64Array) -> Float64Array:
@@ -318,10 +344,9 @@ class AlignedModel:
         return losses_one_by_one(images, labels, reader.device, cross_entropy)
 
     def start(
-        self, parent: UInt8Array | None, place: int, degree: float, seed: int
+        self, parent: UInt8Array | None, place: int, degree: float, seed: np.uint64
     ) -> tuple[Pixels, np.int64, np.int64]:
-        """Return the image that a sample starts from, its alignment's first step, and its public
-        image's place.
+        """Return a sample's first image, its first step of alignment, and its public image's place.
 
         A new sample, which has no parent, starts from a public image that is drawn by `seed`.
         """
@@ -341,8 +366,9 @@ class AlignedModel:
     def align_batch(
         self, images: Pixels, labels: Int64Array, begin: Int64Array
     ) -> tuple[UInt8Array, Pixels]:
-        """Return aligned images, uint8 n×h×w×c, and the teacher's probabilities for them, float32
-        (n, classes).
+        """Return aligned images, uint8 n×h×w×c, and the teacher's probabilities for them.
+
+        The probabilities are float32 (n, classes).
         """
         device = self.aim.reader.device
         pixels = torch.from_numpy(images).to(device).permute(0, 3, 1, 2)
@@ -379,15 +405,14 @@ def make_teacher(kind: str, channels: int, classes: int, seed: int) -> nn.Module
         model = make(channels, classes)
     if not any(isinstance(module, nn.GroupNorm) for module in model.modules()):
         raise RecipeError(
-            f"teacher: '{kind}' has no GroupNorm layer, and moments of what enters such layers are "
-            "what images are aligned with: put GroupNorm where it normalises."
+            f"`teacher`: '{kind}' has no GroupNorm layer, at which moments are taken. Normalise "
+            "by GroupNorm."
         )
     return model
 
 
 def check_own(kind: str, shape: ImageShape, classes: int, loss: CrossEntropy) -> None:
-    """Check, on noise images of h×w×c, that a user's teacher can be trained and read as the
-    guarantee demands.
+    """Check, on noise images of h×w×c, that a user's teacher allows the guarantee.
 
     Raises PluginError if it cannot be trained by DP-SGD, keeps state, or makes no logits of such
     images.
@@ -402,8 +427,8 @@ def check_own(kind: str, shape: ImageShape, classes: int, loss: CrossEntropy) ->
     logits = tuple(model(images).shape)
     if logits != (3, classes):
         raise PluginError(
-            f"teacher: '{kind}' makes {'×'.join(map(str, logits))} numbers of 3 images, not "
-            f"3×{classes} logits: let it end in one for each class."
+            f"`teacher`: '{kind}' makes {'×'.join(map(str, logits))} numbers of 3 images, not "
+            f"3×{classes} logits. Let it end in one for each class."
         )
 
 
@@ -422,6 +447,7 @@ def check_stateless(model: nn.Module, images: Tensor) -> None:
     kind = type(model).__name__
     mode = model.training
     before = {name: value.clone() for name, value in _state(model).items()}
+    # Some layers keep statistics in training alone, others only when they answer.
     for training in (True, False):
         model.train(training)
         with torch.no_grad():
@@ -430,13 +456,13 @@ def check_stateless(model: nn.Module, images: Tensor) -> None:
             if name not in before or not torch.equal(value, before[name]):
                 raise PluginError(
                     f"{kind} writes to '{name}' when it is called, and so would keep traces of "
-                    "private records outside the guarantee: take layers that keep no statistics, "
-                    "GroupNorm among them."
+                    "private records outside the guarantee. Use layers that keep no statistics, "
+                    "such as GroupNorm."
                 )
         if not torch.allclose(first, again):
             raise PluginError(
-                f"{kind} answers the same image otherwise when it is asked again: it must keep "
-                "nothing between calls, and draw no coins."
+                f"{kind} answers the same image differently the second time. It must keep nothing "
+                "between calls, and draw nothing at random."
             )
     model.train(mode)
 
@@ -445,24 +471,26 @@ def _state(model: nn.Module) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
+@dataclass(frozen=True)
 class CrossEntropy:
     """The cross-entropy of shifted copies of a record. A `Loss` of DP-SGD."""
 
-    def __init__(self, shift: int) -> None:
-        self._shift = shift
+    shift: int  # the most pixels, along each side
 
     def draw(
-        self, records: int, draws: int, shape: ImageShape, generator: torch.Generator
+        self,
+        draws: int,
+        shape: ImageShape,
+        generator: torch.Generator,
     ) -> Randomness:
-        """Draw shifts down and to the right, int64 (records, draws, 2)."""
-        size = (records, draws, 2)
-        device = generator.device
-        return (
-            torch.randint(-self._shift, self._shift + 1, size, generator=generator, device=device),
-        )
+        """Draw shifts down and to the right, int64 (draws, 2)."""
+        size = (draws, 2)
+        low = -self.shift
+        high = self.shift + 1
+        return (torch.randint(low, high, size, generator=generator, device=generator.device),)
 
     def __call__(
-        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness
+        self, model: Network, image: Tensor, label: Tensor, randomness: Randomness
     ) -> Tensor:
         """Return the losses, (draws,), of ONE record."""
         (shifts,) = randomness
@@ -493,6 +521,7 @@ def _own(name: str) -> Callable[[int, int], nn.Module]:
         own: Callable[[int, int], nn.Module] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise RecipeError(
-            f"teacher: '{name}' cannot be had ({error}): take small or package.module:function."
+            f"`teacher`: '{name}' cannot be imported ({error}). Use small or "
+            "package.module:function."
         ) from error
     return own

@@ -1,6 +1,4 @@
-"""DP-SAD: a student diffusion model that learns from the records, a teacher and a discriminator
-(Liu et al. 2024).
-"""
+"""DP-SAD: a student model learns from records, teacher and discriminator (Liu et al. 2024)."""
 
 from __future__ import annotations
 
@@ -12,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from adapters.trained.diffusion_model import FittedDiffusion, OwnNetwork
+from adapters.trained.diffusion_model import FittedDiffusion
 from adapters.trained.fit import Fit
+from adapters.trained.own_network import OwnNetwork
 from adapters.trained.public import Public, PublicSet, ReadsPublic
 from adapters.trained.settings import Discrimination, FineTuning, Fraction, PlainTraining, Weight
-from adapters.trained.trainings import PlannedTraining, declare_training, dp_sgd
+from adapters.trained.trainings import PlannedTraining, declare_training
 from pe.data.arrays import Float32Array
 from pe.errors import RecipeError
 from pe.fit.trainer import FIT
@@ -51,11 +50,10 @@ class Learning(FineTuning):
 
 @plugin
 class DPSAD(ReadsPublic, OwnNetwork, FittedDiffusion):
-    """If public images have your labels' names: a student learns by DP-SGD from records and a
-    teacher.
+    """If public images have your labels' names: a student learns from records and a teacher.
 
-    A diffusion model, the student, that DP-SGD trains to match the records and a teacher, judged by
-    a discriminator.
+    DP-SGD trains a diffusion model, the student, to match the records and a teacher, judged by a
+    discriminator.
 
     The teacher is a diffusion model, trained by DP-SGD on the records with a share of the budget,
     or on public images alone. The discriminator learns between the student's blocks, from images
@@ -126,8 +124,8 @@ class DPSAD(ReadsPublic, OwnNetwork, FittedDiffusion):
                 judge.learn(engine.load(state, average=False))
 
         loss = Distillation(teacher, judge, self.imitation, self.adversarial, none)
-        dp_sgd(
-            fit, student, loss, learning, self.places(), task="training the student", between=learn
+        self.train_by_dp_sgd(
+            fit, student, loss, learning, task="training the student", between=learn
         )
         write_model(student, terms.classes, fit.folder)
 
@@ -136,7 +134,7 @@ class DPSAD(ReadsPublic, OwnNetwork, FittedDiffusion):
 
         The settings may leave out either training.
         """
-        from adapters.trained.diffusion_networks import Denoising, pretrain_unet, with_new_classes
+        from adapters.trained.diffusion_networks import Denoising, with_new_classes
 
         terms = fit.terms
         none = len(fit.terms.classes)
@@ -157,13 +155,12 @@ class DPSAD(ReadsPublic, OwnNetwork, FittedDiffusion):
                 )
 
             model = self.new(terms, classes + 1)
-            pretrain_unet(fit, model, images, self.pretraining or PlainTraining(), none=classes)
+            self.pretrain(fit, model, images, self.pretraining or PlainTraining(), none=classes)
             if teaching:
                 model = with_new_classes(model, none + 1, terms.seed)
         if teaching:
-            dp_sgd(
-                fit, model, Denoising(none), teaching, self.places(), task="training the teacher"
-            )
+            loss = Denoising(none)
+            self.train_by_dp_sgd(fit, model, loss, teaching, task="training the teacher")
         return model
 
     def _check(self, terms: FitTerms) -> None:
@@ -175,15 +172,15 @@ class DPSAD(ReadsPublic, OwnNetwork, FittedDiffusion):
                 )
             if not self.teacher.share:
                 raise RecipeError(
-                    "api.teacher.share is 0 and there is no api.public, so the teacher has nothing "
-                    "to learn from: set one of the two."
+                    "`api.teacher.share` is 0 and `api.public` is missing, so the teacher has "
+                    "nothing to learn from. Set one of the two."
                 )
             return
         self.public.check(terms.image_shape)
         missing = sorted(set(terms.classes) - set(self.public.label_names()))
         if missing and not self.teacher.share:
             raise RecipeError(
-                "teacher.share is 0, so the teacher learns the labels from public images, which "
-                f"have none named '{missing[0]}': name public labels as the private ones, or give "
-                "the teacher a share."
+                "`teacher.share` is 0, so the teacher learns the labels from public images, but "
+                f"they have none named '{missing[0]}'. Name public labels as the private ones, or "
+                "give the teacher a share."
             )

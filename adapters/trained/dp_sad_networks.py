@@ -1,19 +1,19 @@
-"""DP-SAD's discriminator: it tells the teacher's next-step images from the student's, on public
-noise alone.
+"""DP-SAD's discriminator, which tells the teacher's next-step images from the student's.
+
+It sees public noise alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from adapters.trained.diffusion_networks import Denoising, scheduler, square
-from adapters.trained.dp_sgd.gradients import Randomness
-from adapters.trained.public import drawing_by, step_down, torch_seed
+from adapters.trained.dp_sgd.gradients import Network, Randomness
+from adapters.trained.torch_tools import drawing_by, step_down, torch_seed
 from pe.data.arrays import ImageShape
 from pe.data.samples import slices
 
@@ -26,8 +26,9 @@ _AT_ONCE = 256
 
 
 class StepDiscriminator(nn.Module):
-    """Three convolutions with GroupNorm, scaled and shifted by time and class, to the logit of "by
-    the teacher".
+    """A classifier of next-step images: its logit says "by the teacher".
+
+    It has three convolutions with GroupNorm, which time and class scale and shift.
 
     `classes`: number of classes, the one that means "no class" included.
     """
@@ -44,8 +45,9 @@ class StepDiscriminator(nn.Module):
         self.last = nn.Linear(_WIDTH, 1)
 
     def forward(self, images: Tensor, level: Tensor, classes: Tensor) -> Tensor:
-        """Return logits, (n,), for n×c×h×w images whose noise level is ᾱ, (n,), and whose classes
-        are int64 (n,).
+        """Return the logits of n×c×h×w images, (n,).
+
+        `level`, (n,), are their noise levels ᾱ, and `classes`, int64 (n,), their classes.
         """
         condition = self.time(torch.stack([level.sqrt(), (1 - level).sqrt()], dim=1)) + self.kind(
             classes
@@ -59,9 +61,7 @@ class StepDiscriminator(nn.Module):
 
 
 class Chain:
-    """A chain of `count` steps of DDIM: its noise levels, and the step from one image to
-    the next.
-    """
+    """The noise levels of `count` steps of DDIM, and the step from one image to the next."""
 
     def __init__(self, count: int, device: torch.device) -> None:
         schedule = scheduler()
@@ -73,14 +73,16 @@ class Chain:
         ).to(device)
 
     def after(self, steps: Tensor) -> Tensor:
-        """Return ᾱ one step of the chain after each of the timesteps `steps`, which need not lie on
-        the chain.
+        """Return ᾱ one step of the chain after each of `steps`.
+
+        These timesteps need not lie on the chain.
         """
         return self._levels[(steps + 1 - self._stride).clamp(min=0)]
 
     def next_image(self, noisy: Tensor, velocity: Tensor, steps: Tensor) -> Tensor:
-        """Return x_s, n×c×h×w, one step after x_t = `noisy`, by a network's `velocity` at x_t: DDIM
-        without noise.
+        """Return x_s, n×c×h×w, one step of DDIM without noise after x_t = `noisy`.
+
+        `velocity` is the network's at x_t.
         """
         level = self._levels[steps + 1][:, None, None, None]
         after = self.after(steps)[:, None, None, None]
@@ -153,8 +155,11 @@ class Judge:
         self.discriminator.requires_grad_(False)
 
     def _walk(self, teacher: nn.Module, shape: ImageShape) -> Tensor:
-        """Return all points of the teacher's chains, float32 (steps + 1, chains, c, h, w), from
-        noise to images.
+        """Return all points of the teacher's chains, float32 (steps + 1, chains, c, h, w).
+
+        They lead from noise to images.
+
+        Float32 (steps + 1, chains, c, h, w).
         """
         height, width, channels = shape
         size = (self._settings.chains, channels, height, width)
@@ -176,7 +181,12 @@ class Judge:
         )
 
 
-def _velocity(network: nn.Module, noisy: Tensor, steps: Tensor, classes: Tensor) -> Tensor:
+def _velocity(
+    network: nn.Module,
+    noisy: Tensor,
+    steps: Tensor,
+    classes: Tensor,
+) -> Tensor:
     velocity: Tensor = network(noisy, steps, class_labels=classes).sample
     return velocity
 
@@ -219,7 +229,7 @@ class Distillation(Denoising):
         self._adversarial = adversarial
 
     def __call__(
-        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness
+        self, model: Network, image: Tensor, label: Tensor, randomness: Randomness
     ) -> Tensor:
         """Return the losses of ONE record, (draws,)."""
         noisy, velocity, classes = self.add_noise(image, label, randomness)

@@ -1,12 +1,9 @@
-"""A diffusion checkpoint of the user's, fitted by DP-SGD on LoRA matrices beside some layers, or on
-whole layers.
-"""
+"""A user's diffusion checkpoint, fitted by DP-SGD on LoRA matrices or on whole layers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,11 +13,11 @@ from adapters.diffusion.weights import local_model, read_config
 from adapters.prompts import TextByLabel
 from adapters.trained.diffusion_model import FittedDiffusion
 from adapters.trained.fit import Fit
-from adapters.trained.public import torch_seed
 from adapters.trained.settings import Rate
-from adapters.trained.trainings import declare_training, dp_sgd
+from adapters.trained.torch_tools import drawing_by
+from adapters.trained.trainings import declare_training
 from pe.data.arrays import Float64Array, UInt8Array
-from pe.errors import RecipeError
+from pe.errors import RecipeError, nearest_name
 from pe.plugins.devices import require_torch
 from pe.plugins.settings import Count, Settings
 from pe.plugins.specs import construct, plugin
@@ -31,12 +28,12 @@ if TYPE_CHECKING:
     from adapters.trained.finetune_models import Checkpoint
     from pe.fit.trainer import FitTerms
 
+# The projections of diffusers' attention.
 ATTENTION = ("to_q", "to_k", "to_v", "to_out.0")
-"""The projections of diffusers' attention."""
 
+# Layers that may be trained whole; tests compare the per-record gradients of each with those of a
+# plain loop.
 COVERED = ("Linear", "Conv2d", "Embedding", "GroupNorm", "LayerNorm")
-"""Layers that may be trained whole; tests compare the per-record gradients of each with those of a
-plain loop."""
 
 
 class LoRA(Settings):
@@ -54,7 +51,12 @@ class LoRA(Settings):
     targets: tuple[str, ...] = ATTENTION
 
 
-def prepare(model: nn.Module, lora: LoRA | None, layers: tuple[str, ...], seed: int) -> nn.Module:
+def prepare(
+    model: nn.Module,
+    lora: LoRA | None,
+    layers: tuple[str, ...],
+    seed: int,
+) -> nn.Module:
     """Return `model` with LoRA matrices put in.
 
     Only the matrices and the chosen `layers` have `requires_grad`.
@@ -62,36 +64,34 @@ def prepare(model: nn.Module, lora: LoRA | None, layers: tuple[str, ...], seed: 
     Raises RecipeError for an ending that no layer has, a layer that is not covered or named twice,
     or nothing to train.
     """
-    import torch
-
     from adapters.trained.finetune_models import add_matrices
 
     model.requires_grad_(False)
     beside = [] if lora is None else _layers(model, "lora.targets", lora.targets)
     whole = _layers(model, "layers", layers)
-    if twice := sorted({*beside} & {*whole}):
+    twice = sorted({*beside} & {*whole})
+    if twice:
         raise RecipeError(
-            f"layers: '{twice[0]}' is among lora.targets, too: name it under one of the two."
+            f"`layers`: '{twice[0]}' is in `lora.targets`, too. Name it in one of the two."
         )
     if not beside and not whole:
         raise RecipeError(
-            "lora is null and layers is empty, so nothing is trained: name layers by their endings."
+            "`lora` is null and `layers` is empty, so nothing is trained. Name layers by their "
+            "endings."
         )
     for name in whole:
         layer = model.get_submodule(name)
         if type(layer).__name__ not in COVERED:
             raise RecipeError(
-                f"layers: '{name}' is a {type(layer).__name__}, and those that can be trained here "
-                f"are {', '.join(COVERED)}: name the layers in it."
+                f"`layers`: '{name}' is a {type(layer).__name__}, but only {', '.join(COVERED)} "
+                "can be trained. Name the layers in it."
             )
         layer.requires_grad_(True)
     if lora is not None:
         # A resumed fit draws the same matrices again: only B is zero at first.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            add_matrices(
-                model, beside, lora.rank, 1.0 if lora.alpha is None else lora.alpha / lora.rank
-            )
+        scale = 1.0 if lora.alpha is None else lora.alpha / lora.rank
+        with drawing_by(seed, "lora"):
+            add_matrices(model, beside, lora.rank, scale)
     return model
 
 
@@ -100,14 +100,12 @@ def _layers(model: nn.Module, setting: str, endings: tuple[str, ...]) -> list[st
     names = [name for name, _ in model.named_modules() if name]
     matches = set()
     for ending in endings:
-        fits = {name for name in names if name == ending or name.endswith(f".{ending}")}
+        fits = {name for name in names if f".{name}".endswith(f".{ending}")}
         if not fits:
-            near = get_close_matches(
-                ending, {name.rpartition(".")[2] for name in names} | set(names), 1
-            )
-            hint = f"; did you mean '{near[0]}'?" if near else "."
+            known = {name.rpartition(".")[2] for name in names} | set(names)
             raise RecipeError(
-                f"{setting}: no layer of the checkpoint has a name that ends in '{ending}'{hint}"
+                f"`{setting}`: no layer of the checkpoint has a name that ends in '{ending}'; "
+                f"{nearest_name(ending, known)}"
             )
         matches |= fits
     return [name for name in names if name in matches]
@@ -115,8 +113,7 @@ def _layers(model: nn.Module, setting: str, endings: tuple[str, ...]) -> list[st
 
 @plugin
 class FineTune(FittedDiffusion):
-    """If you have a checkpoint whose images are like yours: DP-SGD on LoRA matrices, or on layers
-    you choose.
+    """If you have a checkpoint whose images are like yours: DP-SGD on LoRA matrices or layers.
 
     It is a UNet2DModel in pixel space, whose classes become the private labels, or a pipeline of
     Stable Diffusion 1 or 2, fitted through its latents, with a prompt for each private label. The
@@ -147,7 +144,8 @@ class FineTune(FittedDiffusion):
     """
 
     info = replace(
-        FittedDiffusion.info, machine_settings=(*FittedDiffusion.info.machine_settings, "offline")
+        FittedDiffusion.info,
+        machine_settings=(*FittedDiffusion.info.machine_settings, "offline"),
     )
 
     model: str
@@ -176,7 +174,7 @@ class FineTune(FittedDiffusion):
         loss = checkpoint.loss(places[0])
         if not fit.is_drawn(training.releases[0]):
             check_gradients(network.to(places[0]), loss, terms.image_shape, "api.model")
-        dp_sgd(fit, network, loss, training, places)
+        self.train_by_dp_sgd(fit, network, loss, training)
         merge_matrices(network)
         checkpoint.write(network, fit.folder)
 
@@ -211,8 +209,9 @@ class FineTune(FittedDiffusion):
     def record_losses(
         self, folder: Path, samples: UInt8Array, labels: Sequence[str]
     ) -> Float64Array:
-        """Return each image's loss, float64 (n,), as the fit computed it, averaged over fixed,
-        public draws.
+        """Return each image's loss, float64 (n,), as the fit computed it.
+
+        It is averaged over fixed, public draws.
         """
         if not (folder / INDEX).is_file():
             return super().record_losses(folder, samples, labels)
@@ -252,9 +251,7 @@ class FineTune(FittedDiffusion):
         return PixelCheckpoint(files, terms.classes, terms.image_shape, self.classes)
 
     def _check_pipeline(self) -> None:
-        """Raise RecipeError if a setting that a pipeline needs is missing, or one that it does not
-        take is given.
-        """
+        """Raise RecipeError if settings are missing for a pipeline, or do not suit it."""
         if self.prompts is None:
             raise RecipeError(
                 "`api.prompts` is missing: `api.model` draws from text. Write one for each label."
@@ -276,21 +273,14 @@ class FineTune(FittedDiffusion):
         Raise RecipeError for unsuitable settings.
         """
         embedding = getattr(network, "class_embedding", None)
-        layers = (
-            self.layers
-            if self.layers is not None
-            else ()
-            if embedding is None
-            else ("class_embedding",)
-        )
-        prepare(network, self.lora, layers, torch_seed(terms.seed, "lora"))
-        if (
-            embedding is not None
-            and not embedding.weight.requires_grad
-            and not embedding.weight.any()
-        ):
+        layers = self.layers
+        if layers is None:
+            layers = () if embedding is None else ("class_embedding",)
+        prepare(network, self.lora, layers, terms.seed)
+        weight = None if embedding is None else embedding.weight
+        if weight is not None and not (weight.requires_grad or weight.any()):
             raise RecipeError(
-                "api.model: the checkpoint has no classes, so that the labels' embedding is to be "
-                "trained: add class_embedding to layers."
+                "`api.model` has no classes, so the embedding of the labels must be trained. Add "
+                "class_embedding to `layers`."
             )
         return network

@@ -1,17 +1,15 @@
-"""A user's checkpoint, in pixel space or of Stable Diffusion, and LoRA matrices beside its
-layers.
-"""
+"""A user's checkpoint, in pixel space or of Stable Diffusion, and LoRA matrices in it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -21,9 +19,10 @@ from torch.nn import functional
 from adapters.diffusion.pixel import PixelFiles
 from adapters.diffusion.text_files import INDEX, TextFiles, TextSettings, quiet_loading
 from adapters.diffusion.weights import read_config
-from adapters.prompts import PROMPT, Prompts, TextByLabel
+from adapters.prompts import Classes, Prompts, TextByLabel
 from adapters.trained.diffusion_networks import Denoising, check_prediction, square, write_model
-from adapters.trained.dp_sgd.gradients import Randomness
+from adapters.trained.dp_sgd.gradients import Network, Randomness
+from adapters.trained.fit import write_json
 from pe.data.arrays import ImageShape
 from pe.errors import RecipeError
 from pe.privacy.covered import sha256
@@ -33,11 +32,11 @@ if TYPE_CHECKING:
 
     from adapters.trained.fit import Fit
 
+# Beside the fitted model: the SHA-256 of the checkpoint's files.
 CHECKPOINT = "checkpoint.json"
-"""Beside the fitted model: the SHA-256 of the checkpoint's files."""
 
+# Beside a fitted pipeline: the prompt of each label, and the size and channels of the images.
 PROMPTS = "prompts.json"
-"""Beside a fitted pipeline: the prompt of each label, and the size and channels of the images."""
 
 _PIPELINE = "StableDiffusionPipeline"
 
@@ -49,26 +48,24 @@ class PixelCheckpoint:
     files: PixelFiles  # of the model and the scheduler
     labels: Sequence[str]  # the private label names
     shape: ImageShape  # h, w, c of the private images
-    classes: Mapping[str | int, str | int] | None = (
-        None  # label → the class whose embedding the label begins with
-    )
+    # label → the class whose embedding the label begins with
+    classes: Mapping[str | int, str | int] | None = None
 
     def check(self) -> None:
         """Raise RecipeError if the checkpoint cannot be fitted on images of `shape`."""
-        channels, height, width = self.files.shape
-        if self.shape != (height, width, channels):
-            own, private = (
-                "×".join(map(str, each)) for each in ((height, width, channels), self.shape)
-            )
+        channels, *sides = self.files.shape
+        shape = (*sides, channels)
+        if self.shape != shape:
+            own, private = ("×".join(map(str, each)) for each in (shape, self.shape))
             raise RecipeError(
-                f"api.model makes images of {own}, and the private images are {private}: set "
-                "private.size and private.channels to what the checkpoint makes, or take another."
+                f"`api.model` makes images of {own}, but the private images are {private}. Set "
+                "`private.size` and `private.channels` to match, or use another checkpoint."
             )
         embedding = self.files.unet.get("class_embed_type")
         if embedding is not None:
             raise RecipeError(
-                f"api.model embeds classes by '{embedding}': a checkpoint is fitted whose classes "
-                "are numbers (num_class_embeds), or that has none."
+                f"`api.model` embeds classes by '{embedding}'. Use a checkpoint whose classes are "
+                "numbers (num_class_embeds), or that has none."
             )
         check_prediction(self.files.scheduler.get("prediction_type", "epsilon"))
 
@@ -85,8 +82,7 @@ class PixelCheckpoint:
         rows = self._first_rows(network)
         network.class_embedding = nn.Embedding(len(rows), rows.shape[1], _weight=rows)
         network.register_to_config(num_class_embeds=len(rows))
-        module: nn.Module = network
-        return module
+        return cast(nn.Module, network)
 
     def loss(self, device: torch.device) -> Denoising:
         """Return the checkpoint's training loss, with its noise schedule.
@@ -98,17 +94,19 @@ class PixelCheckpoint:
     def write(self, network: nn.Module, folder: Path) -> None:
         """Write all files that are needed to answer, and the checkpoint's digest."""
         write_model(network, self.labels, folder, schedule=self.files.sampler("ddim"))
-        (folder / CHECKPOINT).write_text(self.digest() + "\n", encoding="utf-8")
+        write_json(self.digests(), folder / CHECKPOINT)
 
-    def digest(self) -> str:
-        """Return JSON: SHA-256 of the weights, and of the settings of network, schedule and
-        classes.
+    def digests(self) -> dict[str, str]:
+        """Return the SHA-256 of weights and settings.
+
+        The settings are those of network, schedule and classes.
         """
         settings = json.dumps(
-            [self.files.unet, self.files.scheduler, self.files.classes], sort_keys=True
+            [self.files.unet, self.files.scheduler, self.files.classes],
+            sort_keys=True,
         )
         digest = hashlib.sha256(settings.encode()).hexdigest()
-        return json.dumps({"weights": sha256(self.files.weights), "settings": digest})
+        return {"weights": sha256(self.files.weights), "settings": digest}
 
     def _first_rows(self, network: UNet2DModel) -> Tensor:
         """Return the label embeddings before the first step, float32 labels×width.
@@ -117,35 +115,28 @@ class PixelCheckpoint:
         name; if there is neither, with the mean of all. If there are no classes, labels begin at
         zero: the network starts as it was.
         """
-        labels = self.labels
-        classes = self.classes
-        if network.class_embedding is None:
-            if classes:
-                raise RecipeError(
-                    "`api.classes` cannot be used: the checkpoint has no classes. Remove it."
-                )
-            return torch.zeros(len(labels), network.time_embedding.linear_2.out_features)
-        rows = network.class_embedding.weight.detach().float()
-        count = self.files.class_count() or 0
-        numbers: dict[str, str | int] = {
-            name: number for number, name in enumerate(self.files.classes)
+        names = self.files.classes
+        choices: dict[str, int | str] = {
+            str(label): str(one) if str(one) in names else one
+            for label, one in (self.classes or {}).items()
         }
-        of_labels = {
-            str(label): numbers.get(str(name), name) for label, name in (classes or {}).items()
-        }
-        if unknown := sorted(of_labels.keys() - set(labels)):
+        unknown = sorted(choices.keys() - set(self.labels))
+        if unknown:
             raise RecipeError(
-                f"classes names the label '{unknown[0]}', which the private records do not have."
+                f"`classes` names the label '{unknown[0]}', which the private records do not have. "
+                "Remove it."
             )
-        for number in of_labels.values():
-            if isinstance(number, str) or not 0 <= number < count:
-                raise RecipeError(
-                    f"classes names '{number}', and the checkpoint has no such class: it has "
-                    f"{count}."
-                )
-        starts = numbers | of_labels
+        count = self.files.class_count()
+        seeds = np.zeros(len(choices), np.uint64)
+        drawn = Classes("api.model", count, names).draw(tuple(choices), seeds, choices or None)
+        if drawn is None:
+            return torch.zeros(len(self.labels), network.time_embedding.linear_2.out_features)
+        rows = network.class_embedding.weight.detach().float()
+        starts = dict(zip([*names, *choices], [*range(len(names)), *drawn], strict=True))
         mean = rows[:count].mean(dim=0)
-        return torch.stack([rows[starts[label]] if label in starts else mean for label in labels])
+        return torch.stack(
+            [rows[starts[label]] if label in starts else mean for label in self.labels]
+        )
 
 
 def check_same(checkpoint: Checkpoint, fit: Fit) -> None:
@@ -153,45 +144,46 @@ def check_same(checkpoint: Checkpoint, fit: Fit) -> None:
 
     Raise RecipeError if a resumed fit has another digest.
     """
-    digest = checkpoint.digest().encode()
+    digest = json.dumps(checkpoint.digests()).encode()
     if fit.kept(CHECKPOINT, lambda: digest) != digest:
         raise RecipeError(
-            "api.model holds another checkpoint than when this fit began: put that one back, or "
-            "begin a new run."
+            "`api.model` holds another checkpoint than when this fit began. Put that one back, "
+            "or begin a new run."
         )
 
 
 @dataclass(frozen=True)
 class LatentCheckpoint:
-    """A pipeline of Stable Diffusion 1 or 2, fitted through its latents, with a prompt for each
-    private label.
+    """A pipeline of Stable Diffusion 1 or 2, fitted through its latents.
+
+    Each private label has a prompt.
 
     The autoencoder and the text encoder stay as they are. A record's latent is computed within that
     record's gradient, under `vmap`, where no record sees another: the latent depends on that record
     alone.
     """
 
-    files: TextFiles  # of the pipeline
-    prompts: Mapping[str, str]  # label → text
+    folder: Path  # of the pipeline
+    prompts: dict[str, str]  # label → text
     shape: ImageShape  # h, w, c of the private images
 
     def check(self) -> None:
         """See `PixelCheckpoint`."""
-        kind = read_config(self._folder / INDEX).get("_class_name")
+        kind = read_config(self.folder / INDEX).get("_class_name")
         if kind != _PIPELINE:
             raise RecipeError(
-                f"api.model is a {kind}: those that can be fitted are UNet2DModel in pixel space "
-                f"and {_PIPELINE}."
+                f"`api.model` is a {kind}. Use a UNet2DModel in pixel space, or a {_PIPELINE}."
             )
         height, width, channels = self.shape
-        unet, vae = (read_config(self._folder / part / "config.json") for part in ("unet", "vae"))
+        unet, vae = (read_config(self.folder / part / "config.json") for part in ("unet", "vae"))
         least = 2 ** (len(vae["block_out_channels"]) + len(unet["block_out_channels"]) - 2)
         if height % least or width % least or channels not in (1, 3):
             raise RecipeError(
-                f"api.model makes images whose sides {least} divides, grey or RGB, and the private "
-                f"images are {height}×{width}×{channels}: set private.size and private.channels."
+                f"`api.model` makes grey or RGB images whose sides {least} divides, but the "
+                f"private images are {height}×{width}×{channels}. Set `private.size` and "
+                "`private.channels`."
             )
-        schedule = read_config(self._folder / "scheduler" / "scheduler_config.json")
+        schedule = read_config(self.folder / "scheduler" / "scheduler_config.json")
         check_prediction(str(schedule.get("prediction_type", "epsilon")))
 
     def skeleton(self) -> nn.Module:
@@ -200,7 +192,7 @@ class LatentCheckpoint:
 
         with torch.device("meta"):
             unet: nn.Module = UNet2DConditionModel.from_config(
-                dict(read_config(self._folder / "unet" / "config.json"))
+                dict(read_config(self.folder / "unet" / "config.json"))
             )
         return unet
 
@@ -230,84 +222,76 @@ class LatentCheckpoint:
         pipeline.unet = network
         with quiet_loading():
             pipeline.save_pretrained(folder, safe_serialization=True)
-        for path in folder.rglob(
-            "*.json"
-        ):  # the model is handed over: it does not tell the checkpoint's path
+        # The model is handed over: it does not tell the checkpoint's path.
+        for path in folder.rglob("*.json"):
             settings = json.loads(path.read_text(encoding="utf-8"))
             if settings.pop("_name_or_path", None) is not None:
                 path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-        content = {"prompts": dict(self.prompts), "shape": self.shape}
-        (folder / PROMPTS).write_text(
-            json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-        (folder / CHECKPOINT).write_text(self.digest() + "\n", encoding="utf-8")
+        write_json({"prompts": self.prompts, "shape": self.shape}, folder / PROMPTS)
+        write_json(self.digests(), folder / CHECKPOINT)
 
-    def digest(self) -> str:
-        """Return JSON: SHA-256 of each weight file and each configuration."""
-        paths = [
-            path
-            for path in sorted(self._folder.rglob("*"))
-            if path.suffix in (".safetensors", ".json")
-        ]
-        digests = {
-            path.relative_to(self._folder).as_posix(): sha256(path)
-            for path in paths
-            if path.is_file()
+    def digests(self) -> dict[str, str]:
+        """Return the SHA-256 of each weight file and each configuration, by path."""
+        return {
+            path.relative_to(self.folder).as_posix(): sha256(path)
+            for path in sorted(self.folder.rglob("*"))
+            if path.suffix in (".safetensors", ".json") and path.is_file()
         }
-        return json.dumps(digests)
-
-    @cached_property
-    def _folder(self) -> Path:
-        return self.files.folder()
 
     @cached_property
     def _pipeline(self) -> Any:
-        return self.files.load({"default": torch.float32})
+        files = TextFiles(TextSettings(model=str(self.folder), offline=True))
+        return files.load({"default": torch.float32})
 
 
 Checkpoint = PixelCheckpoint | LatentCheckpoint
 
 
+@dataclass(frozen=True, eq=False)
 class Latent:
     """The squared error of the network's prediction on a record's latent. A `Loss` of DP-SGD.
 
-    Args:
+    Attributes:
         within: the loss that gets a latent in place of an image; it adds the noise.
         vae: frozen, on the device.
         table: the prompts' embeddings, float32 labels×tokens×width, on the device.
     """
 
-    def __init__(self, within: Denoising, vae: AutoencoderKL, table: Tensor) -> None:
-        self._within = within
-        self._vae = vae
-        self._table = table
-        self._factor = 2 ** (len(vae.config.block_out_channels) - 1)
+    within: Denoising
+    vae: AutoencoderKL
+    table: Tensor
 
     def draw(
-        self, records: int, draws: int, shape: ImageShape, generator: torch.Generator
+        self,
+        draws: int,
+        shape: ImageShape,
+        generator: torch.Generator,
     ) -> Randomness:
         """Return what `Denoising.draw` returns, with noise in the shape of latents."""
         _, height, width = shape
-        latent = self._vae.config.latent_channels, height // self._factor, width // self._factor
-        return self._within.draw(records, draws, latent, generator)
+        config = self.vae.config
+        factor = 2 ** (len(config.block_out_channels) - 1)
+        latent = config.latent_channels, height // factor, width // factor
+        return self.within.draw(draws, latent, generator)
 
     def __call__(
-        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness
+        self, model: Network, image: Tensor, label: Tensor, randomness: Randomness
     ) -> Tensor:
         """Return the losses of one record, (draws,)."""
         latent = self._encode(image)
-        noisy, target, _ = self._within.add_noise(latent, label, randomness)
-        text = functional.embedding(label, self._table.flatten(1)).view(1, *self._table.shape[1:])
+        noisy, target, _ = self.within.add_noise(latent, label, randomness)
+        text = functional.embedding(label, self.table.flatten(1)).view(1, *self.table.shape[1:])
         steps = randomness[0]
         output = model(noisy, steps, encoder_hidden_states=text.expand(len(steps), -1, -1)).sample
         return square(output - target)
 
     def _encode(self, image: Tensor) -> Tensor:
-        """Return the mean of one image's latent, c×h×w, shifted and scaled as the checkpoint's
-        settings say.
+        """Return the mean of one image's latent, c×h×w.
+
+        The checkpoint's settings shift and scale it.
         """
-        mean = self._vae.encode(image.expand(3, -1, -1)[None]).latent_dist.mode()[0]
-        config = self._vae.config
+        mean = self.vae.encode(image.expand(3, -1, -1)[None]).latent_dist.mode()[0]
+        config = self.vae.config
         latent: Tensor = (mean - (config.shift_factor or 0.0)) * config.scaling_factor
         return latent
 
@@ -315,32 +299,23 @@ class Latent:
 def latent_checkpoint(
     model: Path, prompts: TextByLabel, labels: Sequence[str], shape: ImageShape
 ) -> LatentCheckpoint:
-    """Open the pipeline in the folder `model`, with the labels' prompts.
+    """Return the pipeline in the folder `model`, with the labels' prompts.
 
     Raise RecipeError if a prompt is missing.
     """
-    texts = (
+    setting = (
         prompts
         if isinstance(prompts, str)
         else {str(label): text for label, text in prompts.items()}
     )
-    of_labels = Prompts.of(texts).draw(tuple(labels), np.zeros(len(labels), dtype=np.uint64))[
-        PROMPT
-    ]
-    by_label = dict(zip(labels, map(str, of_labels), strict=True))
-    return LatentCheckpoint(
-        TextFiles(TextSettings(model=str(model), offline=True)), by_label, shape
-    )
+    texts = Prompts.of(setting).first_of(labels)
+    return LatentCheckpoint(model, dict(zip(labels, texts, strict=True)), shape)
 
 
 def stored_latent(folder: Path) -> LatentCheckpoint:
-    """Open the pipeline that a fit left in `folder`."""
+    """Return the pipeline that a fit left in `folder`."""
     content = read_config(folder / PROMPTS)
-    return LatentCheckpoint(
-        TextFiles(TextSettings(model=str(folder), offline=True)),
-        dict(content["prompts"]),
-        tuple(content["shape"]),
-    )
+    return LatentCheckpoint(folder, dict(content["prompts"]), tuple(content["shape"]))
 
 
 # LoRA: matrices of low rank beside a layer that stays as it is (Hu et al. 2022).
@@ -351,8 +326,9 @@ def stored_latent(folder: Path) -> LatentCheckpoint:
 
 
 class LowRank(nn.Module):
-    """A Linear or Conv2d layer plus scale·B·A: A (r×in) random, B (out×r) zero, so that the layer
-    begins as it was.
+    """A Linear or Conv2d layer plus scale·B·A.
+
+    A (r×in) begins random and B (out×r) zero, so the layer begins as it was.
 
     A convolution must have no groups; its A has the kernel size of the layer. `scale`: α/r.
     """
@@ -396,18 +372,16 @@ def add_matrices(model: nn.Module, names: list[str], rank: int, scale: float) ->
         )
         if not (convolution or type(layer) is nn.Linear):
             raise RecipeError(
-                f"lora.targets: '{name}' is a {type(layer).__name__}, and LoRA matrices go beside "
-                "Linear, and beside Conv2d without groups: leave it out, or train it whole under "
-                "layers."
+                f"`lora.targets`: '{name}' is a {type(layer).__name__}, but LoRA matrices go "
+                "beside Linear, or Conv2d without groups. Leave it out, or train it whole under "
+                "`layers`."
             )
         assert isinstance(layer, nn.Linear | nn.Conv2d)
         _replace(model, name, LowRank(layer, rank, scale))
 
 
 def merge_matrices(model: nn.Module) -> None:
-    """Add each pair of matrices, as scale·B·A, to the weights of its layer, and take the pair out
-    of `model`.
-    """
+    """Add each pair of matrices to the weights of its layer, and remove the pair."""
     for name, module in list(model.named_modules()):
         if isinstance(module, LowRank):
             _replace(model, name, module.merge())

@@ -1,5 +1,6 @@
-"""A fitted method is one function, `_fit`, which is run to fit it, and run to plan what it releases
-and costs.
+"""The tools of fitted methods, each of which is one function, `_fit`.
+
+The function runs to fit the method, and to plan what it releases and costs.
 
 It gets the tools of a `Fit`. A plan gives it a `Recording` in their place, which notes the releases
 that are declared.
@@ -35,19 +36,23 @@ if TYPE_CHECKING:
 
 Array = TypeVar("Array", bound=npt.NDArray[np.generic])
 
+# Function from a record, such as an image, uint8 (h, w, c), to a vector, float64 (length,).
 Vector = Callable[[npt.NDArray[Any]], Float64Array]
-"""Function from a record, such as an image, uint8 (h, w, c), to a vector, float64 (length,)."""
 
+# To be called after each step of a training; an exception ends the training.
+StepDone = Callable[[], None]
+
+# A grid for any release until its own is known.
 _FINE = 2**20
-"""A grid for any release until its own is known."""
 
+# Factor that keeps a vector's norm at most 1, whatever rounding does.
 BELOW_ONE = 1 - 1e-9
-"""Factor that keeps a vector's norm at most 1, whatever rounding does."""
 
 
 def on_grid(vector: Float64Array, grid: int) -> Int64Array:
-    """Return `vector`, of L2 norm ≤ 1, in integer grid steps, rounded toward zero, so that its norm
-    does not grow.
+    """Return `vector`, of L2 norm ≤ 1, in integer grid steps.
+
+    It is rounded toward zero, so its norm does not grow.
     """
     return np.trunc(vector * (grid * BELOW_ONE)).astype(np.int64)
 
@@ -60,8 +65,9 @@ def noisy_sums(
     release: Release,
     noise: Noise,
 ) -> Int64Array:
-    """Return noisy sums of vectors over each drawn subset and label, int64 (subsets, classes,
-    length), in grid steps.
+    """Return noisy sums of vectors by subset and label, in grid steps.
+
+    The sums are int64 (subsets, classes, length).
 
     Guarantee: the release's, over all `count` subsets, if the vector of an image, float64
     (length,), has an L2 norm of at most 1 and depends on that image and on public values alone, to
@@ -69,17 +75,15 @@ def noisy_sums(
     vectors are rounded toward zero on the grid. So adding or removing a unit changes a subset's
     clean sums by at most 1 in L2 norm, replacing one by at most 2. There may be no records.
     """
-    names, unit, of_unit = np.unique(records.units, return_inverse=True, return_counts=True)
+    unit, sizes = records.by_unit()
     sums = np.zeros((release.count, classes, length), dtype=np.int64)
     rate = 1.0 if release.sampling is None else release.sampling.rate
-    subsets = [
-        noise.coins(len(names), rate) if rate < 1 else np.ones(len(names), bool) for _ in sums
-    ]
+    # All coins are tossed before a vector is computed: a row for each subset.
+    drawn = np.stack(
+        [noise.coins(len(sizes), rate) if rate < 1 else np.ones(len(sizes), bool) for _ in sums]
+    )
     for image, label, owner in zip(records.samples, records.labels, unit, strict=True):
-        part = on_grid(vector(image) / of_unit[owner], release.grid)
-        for subset_sums, subset in zip(sums, subsets, strict=True):
-            if subset[owner]:
-                subset_sums[label] += part
+        sums[drawn[:, owner], label] += on_grid(vector(image) / sizes[owner], release.grid)
     return sums + noise.discrete_gaussian(sums.shape, release.scale)
 
 
@@ -90,8 +94,9 @@ def with_share(terms: FitTerms, share: float) -> FitTerms:
 
 @lru_cache(maxsize=64)
 def _calibrated(release: Release, budget: Budget, fractional: bool | None) -> Release:
-    """Return `release` with the least noise that meets the budget, and the grid for it, unless
-    `fractional` is None.
+    """Return `release` with the least noise that meets the budget, and with the grid for it.
+
+    The grid stays if `fractional` is None.
 
     Raises PrivacyError if no noise suffices. Cached: where records are sampled, the search takes
     seconds.
@@ -109,8 +114,9 @@ def _calibrated(release: Release, budget: Budget, fractional: bool | None) -> Re
 
 
 class Fit:
-    """The tools of a fitted method: they declare releases, draw them, and give nothing else that
-    depends on records.
+    """The tools of a fitted method: they declare releases, and draw them.
+
+    They give nothing else that depends on records.
 
     A method declares all that it releases, calls `begin`, and only then computes; trainings.py has
     tools for DP-SGD.
@@ -150,8 +156,9 @@ class Fit:
         count: int = 1,
         grid: int | None = None,
     ) -> Release:
-        """Declare a noisy sum, or several over drawn subsets, to which a privacy unit adds a vector
-        of bounded L2 norm.
+        """Declare a noisy sum, or several over drawn subsets.
+
+        A privacy unit adds a vector of bounded L2 norm to each.
 
         Args:
             name: of the release, without the prefix FIT.
@@ -165,7 +172,7 @@ class Fit:
         """
         # The noise multiplier of 1 stands in until the one that the budget asks for is found.
         terms = self.terms
-        sensitivity = sensitivities[Relation(terms.relation) is Relation.REPLACE_ONE]
+        sensitivity = sensitivities[terms.relation == Relation.REPLACE_ONE]
         release = Release(
             name=f"{FIT}{name}",
             mechanism="discrete_gaussian",
@@ -184,13 +191,12 @@ class Fit:
         return release
 
     def declare(self, *releases: Release) -> None:
-        """Declare releases whose noise is known, such as those of another method that is fitted
-        within this one.
+        """Declare releases whose noise is known.
+
+        They may be those of another method that is fitted within this one.
         """
         if self._has_begun:
-            raise PrivacyError(
-                "A fit declares its releases before `fit.begin()`, where a plan ends."
-            )
+            raise PrivacyError("Declare releases before `fit.begin()`, where a plan ends.")
         self.releases += releases
 
     def begin(self) -> None:
@@ -201,7 +207,11 @@ class Fit:
         """Return whether a declared release is stored."""
         return self.fitting.ledger.has_drawn(release)
 
-    def release(self, release: Release, draw: Callable[[PrivateRecords, Noise], Array]) -> Array:
+    def release(
+        self,
+        release: Release,
+        draw: Callable[[PrivateRecords, Noise], Array],
+    ) -> Array:
         """Return the noisy value of a declared release: the stored one, or one that is drawn now.
 
         Guarantee: the release's, if `draw` keeps it. The records are read only while the value is
@@ -216,9 +226,13 @@ class Fit:
         )
         return cast(Array, array)
 
-    def sums(self, release: Release, vector: Vector, shape: tuple[int, ...]) -> Int64Array:
-        """Return the noisy sums of the records' vectors in the release's grid steps: see
-        `noisy_sums`.
+    def sums(
+        self,
+        release: Release,
+        vector: Vector,
+        shape: tuple[int, ...],
+    ) -> Int64Array:
+        """Return the noisy sums of the records' vectors, in grid steps: see `noisy_sums`.
 
         Args:
             release: what `sum` returned.
@@ -238,15 +252,14 @@ class Fit:
     # What is computed from public values and releases alone.
 
     def kept(self, name: str, compute: Callable[[], bytes]) -> bytes:
-        """Return what an interrupted fit kept under `name`, or compute it and keep it: see
-        `Cache.get`.
-        """
+        """Return what an interrupted fit kept under `name`, or compute and keep it: see `Cache`."""
         return self.fitting.cache.get(name, compute)
 
     @contextmanager
-    def steps(self, task: str, steps: int) -> Iterator[Callable[[], None]]:
-        """Yield a function to call after each of `steps` steps: it raises Interrupted if a stop was
-        requested.
+    def steps(self, task: str, steps: int) -> Iterator[StepDone]:
+        """Yield a function to call after each of `steps` steps.
+
+        It raises Interrupted if a stop was requested.
         """
         with self.fitting.progress.task(task, steps) as progress:
 
@@ -260,7 +273,7 @@ class Fit:
         """Raise Interrupted if a stop was requested."""
         if self.fitting.stop.is_set():
             raise Interrupted(
-                "Stopped as asked, with every block of the fit that was released kept; `pe run "
+                "Stopped as asked. All that the fit released is kept, and `pe run "
                 f"{quoted(self.folder.parent)}` goes on."
             )
 
@@ -360,21 +373,19 @@ def label_numbers(labels: Sequence[str], classes: Sequence[str]) -> Int64Array:
 
     Raise RecipeError for a label that the model was not fitted for.
     """
-    if unknown := sorted(set(labels) - set(classes)):
+    unknown = sorted(set(labels) - set(classes))
+    if unknown:
         names = ", ".join(f"'{name}'" for name in sorted(set(classes)))
         raise RecipeError(
-            f"The model was fitted for the labels {names}, and '{unknown[0]}' is none of them: "
-            "sample it with the private.classes that it was fitted with."
+            f"The model was fitted for the labels {names}, but not for '{unknown[0]}'. Use the "
+            "`private.classes` that it was fitted with."
         )
-    return np.array([list(classes).index(label) for label in labels], dtype=np.int64)
+    return np.array([classes.index(label) for label in labels], dtype=np.int64)
 
 
-def not_fitted(kind: str) -> APIError:
-    """Return the error for a generator that is asked before it is fitted.
-
-    `kind`: its name in the message.
-    """
-    return APIError(f"{kind} answers once it is fitted: `pe run` does that first.")
+def not_fitted() -> APIError:
+    """Return the error for a generator that is asked before it is fitted."""
+    return APIError("This generator is not fitted yet. `pe run` fits it first.")
 
 
 @contextmanager
@@ -389,12 +400,12 @@ def reading(folder: Path, model: str) -> Iterator[None]:
         raise
     except Exception as error:  # whatever a reader makes of a broken or foreign file
         check_whole(folder)
-        raise RecipeError(f"{folder} holds no {model}: fit it in a new run.") from error
+        raise RecipeError(f"{folder} holds no {model}. Fit it in a new run.") from error
 
 
-def rng_of(seed: int) -> np.random.Generator:
-    """Return a generator of the randomness of one sample, by its seed of 64 bits."""
-    return np.random.Generator(np.random.Philox(key=seed))
+def rng_of(seed: np.uint64) -> np.random.Generator:
+    """Return a generator of the randomness of one sample, by its seed."""
+    return np.random.Generator(np.random.Philox(key=int(seed)))
 
 
 def load_json(file: Path) -> Any:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adapters.trained.answers import AnswersByCodes, write_generator
-from adapters.trained.fit import Fit, FittedMethod, label_numbers, write_weights
-from adapters.trained.public import Public, PublicSet, ReadsPublic, drawing_by
+from adapters.trained.fit import Fit, FittedMethod, label_numbers, reading, write_weights
+from adapters.trained.pretraining import pretrain
+from adapters.trained.public import Public, PublicSet, ReadsPublic
 from adapters.trained.semantics import SelectsPublic
 from adapters.trained.settings import FineTuning, PlainTraining
-from adapters.trained.trainings import ByDPSGD, declare_training, dp_sgd, pretrain
+from adapters.trained.torch_tools import drawing_by, losses_one_by_one
+from adapters.trained.trainings import ByDPSGD, declare_training
 from pe.data.arrays import Float32Array, Float64Array, UInt8Array
 from pe.data.samples import generator as seeded
 from pe.plugins.protocols import PluginInfo
@@ -68,37 +71,23 @@ class FittedGAN(AnswersByCodes, ByDPSGD):
         )
 
         terms = fit.terms
-        classes = len(fit.terms.classes)
-        places = self.places()
+        classes = len(terms.classes)
         with drawing_by(terms.seed, "gan/weights"):
             discriminator = Discriminator(classes, terms.image_shape)
             generator = ImageGenerator(classes, terms.image_shape)
-        discriminator.to(places[0])
-        generator.to(places[0])
-
-        def train(
-            images: PublicSet, settings: PlainTraining, step_done: Callable[[], None]
-        ) -> None:
-            train_on_public(discriminator, generator, images, settings, terms.seed, step_done)
-
+        both = nn.ModuleList([discriminator, generator]).to(self.places()[0])
         if public is not None:
-            pretrain(
-                fit, nn.ModuleList([discriminator, generator]), public, train, self.pretraining
-            )
+            train = partial(train_on_public, discriminator, generator, terms.seed)
+            pretrain(fit, both, public, train, self.pretraining)
         learner = Learner(generator, classes, self.lesson, terms.seed)
 
         def lesson(engine: Training, state: Float32Array) -> None:
+            # Before its first block the discriminator knows nothing of the records.
             if engine.step_of(state):
                 learner.learn(engine.load(state))
 
-        dp_sgd(
-            fit,
-            discriminator,
-            DiscriminatorLoss(generator, classes),
-            training,
-            places,
-            between=lesson,
-        )
+        loss = DiscriminatorLoss(generator, classes)
+        self.train_by_dp_sgd(fit, discriminator, loss, training, between=lesson)
         write_generator(learner.average, terms, fit.folder)
         # The discriminator was released, and a membership attack asks it.
         write_weights(discriminator.state_dict(), fit.folder / _DISCRIMINATOR)
@@ -107,15 +96,24 @@ class FittedGAN(AnswersByCodes, ByDPSGD):
         self, folder: Path, samples: UInt8Array, labels: Sequence[str]
     ) -> Float64Array:
         """Return the discriminator's logistic loss of calling each image real, float64 (n,)."""
-        self.load(folder)
-        from adapters.trained.gan_networks import read_discriminator, real_losses
+        import torch
+        from safetensors.torch import load_file
+        from torch.nn import functional
 
-        numbers = label_numbers(labels, self._classes)
+        from adapters.trained.gan_networks import Discriminator
+
+        self.load(folder)
         height, width, channels = samples.shape[1:]
-        model = read_discriminator(
-            folder / _DISCRIMINATOR, len(self._classes), (height, width, channels)
+        model = Discriminator(len(self._classes), (height, width, channels))
+        with reading(folder, "fitted discriminator"):
+            model.load_state_dict(load_file(folder / _DISCRIMINATOR))
+        model.eval()
+        return losses_one_by_one(
+            samples,
+            label_numbers(labels, self._classes),
+            torch.device("cpu"),
+            lambda image, label: functional.softplus(-model(image, label)),
         )
-        return real_losses(model, samples, numbers)
 
 
 @plugin

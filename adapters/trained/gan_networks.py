@@ -1,52 +1,51 @@
-"""The generator of images from codes, fitted to a noisy mean or against a discriminator, and the
-discriminator.
-"""
+"""The networks of the GANs, and the generator that is fitted to a noisy mean."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adapters.trained.dp_sgd.gradients import Randomness
-from adapters.trained.fit import reading
-from adapters.trained.public import PublicSet, losses_one_by_one, step_down, torch_seed
+from adapters.trained.dp_sgd.gradients import Network, Randomness
+from adapters.trained.fit import StepDone
+from adapters.trained.public import PublicSet
 from adapters.trained.settings import PlainTraining
-from pe.data.arrays import Float32Array, Float64Array, ImageShape, Int64Array, UInt8Array
+from adapters.trained.torch_tools import step_down, torch_seed
+from pe.data.arrays import Float32Array, ImageShape, Int64Array, UInt8Array
 
+# Length of the code z that an image is made from, beside its label.
 CODE = 8
-"""Length of the code z that an image is made from, beside its label."""
+
+# Widths of the generator's layers.
+_DENSE = 256
+_CHANNELS = 16
 
 
 class ImageGenerator(nn.Module):
     """Code and label → image in [0, 1], h×w×c: two dense layers, two up-sampling convolutions."""
 
-    def __init__(
-        self, classes: int, shape: ImageShape, width: int = 256, channels: int = 16
-    ) -> None:
+    def __init__(self, classes: int, shape: ImageShape) -> None:
         super().__init__()
         self.shape = shape
         height, across, depth = shape
-        self._base = math.ceil(height / 4), math.ceil(across / 4)
+        self._base = (math.ceil(height / 4), math.ceil(across / 4))
+        inner = _CHANNELS * math.prod(self._base)
         self.dense = nn.Sequential(
-            nn.Linear(CODE + classes, width),
-            nn.BatchNorm1d(width),
+            nn.Linear(CODE + classes, _DENSE),
+            nn.BatchNorm1d(_DENSE),
             nn.ReLU(),
-            nn.Linear(width, channels * self._base[0] * self._base[1]),
-            nn.BatchNorm1d(channels * self._base[0] * self._base[1]),
+            nn.Linear(_DENSE, inner),
+            nn.BatchNorm1d(inner),
             nn.ReLU(),
         )
-        self.middle = nn.Conv2d(channels, channels // 2, 5, padding=2)
-        self.last = nn.Conv2d(channels // 2, depth, 5, padding=2)
+        self.middle = nn.Conv2d(_CHANNELS, _CHANNELS // 2, 5, padding=2)
+        self.last = nn.Conv2d(_CHANNELS // 2, depth, 5, padding=2)
         self._classes = classes
 
     @property
@@ -80,58 +79,6 @@ class ImageGenerator(nn.Module):
         return images
 
 
-def fit_generator(
-    target: Float64Array,
-    features: Callable[[Tensor], Tensor],
-    shape: ImageShape,
-    *,
-    steps: int,
-    batch: int,
-    rate: float,
-    seed: int,
-    step_done: Callable[[], None],
-) -> ImageGenerator:
-    """Return a generator whose mean features m, per label, point in the direction of the noisy μ̃.
-
-    Post-processing.
-
-    For each label the distance ‖μ̃ − w·m‖² is least at w = ⟨μ̃, m⟩/‖m‖², whatever the label's
-    private size, so the size need not be known. Minimised is the sum over labels of −⟨μ̃, m⟩·|⟨μ̃,
-    m⟩|/‖m‖²; its terms keep the sign of ⟨μ̃, m⟩, so that a label whose ⟨μ̃, m⟩ begins below 0 is
-    led back.
-
-    Args:
-        target: μ̃, float64 (classes, D).
-        features: of generated images, float32 (n, h, w, c) in [0, 1] → (n, D).
-        shape: height, width, channels.
-        steps: of Adam.
-        batch: images per step.
-        rate: Adam's highest learning rate; it falls as a cosine.
-        seed: of the weights and codes.
-        step_done: called after every step.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed % 2**63)
-        classes = len(target)
-        model = ImageGenerator(classes, shape)
-        # Labels of a batch are as evenly many as can be, so that each label's mean is as good.
-        direction = torch.from_numpy(target.astype(np.float32))
-        direction = direction / direction.norm()
-        labels = torch.arange(batch) % classes
-        shares = functional.one_hot(labels, classes).float()
-        shares = (shares / shares.sum(dim=0)).T
-        optimiser = torch.optim.Adam(model.parameters(), lr=rate)
-        falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-        for _ in range(steps):
-            mean = shares @ features(model(torch.randn(batch, CODE), labels))
-            cosine = (direction * mean).sum(dim=1)
-            loss = -(cosine * cosine.abs() / mean.square().sum(dim=1)).sum()
-            step_down(optimiser, loss)
-            falling.step()
-            step_done()
-    return model.eval()
-
-
 # The discriminator, and the loss of one record that DP-SGD trains it by.
 
 
@@ -140,8 +87,10 @@ _GROUPS = 4
 
 
 class Discriminator(nn.Module):
-    """Two strided convolutions with GroupNorm, and a dense layer whose weights the label shifts:
-    logit of "real".
+    """A classifier of images: its logit says "real".
+
+    It has two strided convolutions with GroupNorm, and a dense layer whose weights the label
+    shifts.
     """
 
     def __init__(self, classes: int, shape: ImageShape) -> None:
@@ -167,39 +116,36 @@ class Discriminator(nn.Module):
         return logits
 
 
+@dataclass(frozen=True, eq=False)
 class DiscriminatorLoss:
     """The logistic loss of telling a record from generated images (Goodfellow et al. 2014).
 
     A `Loss` of DP-SGD.
 
-    Args:
+    Attributes:
         generator: computed from public values and earlier releases alone; this loss does not train
             it.
         classes: how many labels there are.
     """
 
-    def __init__(self, generator: ImageGenerator, classes: int) -> None:
-        self._generator = generator
-        self._classes = classes
+    generator: ImageGenerator
+    classes: int
 
     def draw(
-        self, records: int, draws: int, shape: ImageShape, generator: torch.Generator
+        self,
+        draws: int,
+        shape: ImageShape,
+        generator: torch.Generator,
     ) -> Randomness:
-        """Return generated images, float32 (records, draws, c, h, w) in [−1, 1], and their random
-        labels.
-        """
-        count = records * draws
-        codes = torch.randn((count, CODE), generator=generator)
-        labels = torch.randint(self._classes, (count,), generator=generator)
-        images = generate(self._generator, codes, labels)
-        return images.reshape(records, draws, *shape), labels.reshape(records, draws)
+        """Return generated images, float32 (draws, c, h, w) in [−1, 1], and their random labels."""
+        codes = torch.randn((draws, CODE), generator=generator)
+        labels = torch.randint(self.classes, (draws,), generator=generator)
+        return generate(self.generator, codes, labels), labels
 
     def __call__(
-        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness
+        self, model: Network, image: Tensor, label: Tensor, randomness: Randomness
     ) -> Tensor:
-        """Return, for each draw, the record's loss plus the loss of the draw's generated image:
-        (draws,).
-        """
+        """Return, for each draw, the record's loss plus the generated image's loss, (draws,)."""
         images, labels = randomness
         real = model(image[None], label[None])
         return functional.softplus(-real) + functional.softplus(model(images, labels))
@@ -215,36 +161,19 @@ def generate(generator: ImageGenerator, codes: Tensor, labels: Tensor) -> Tensor
     return images.permute(0, 3, 1, 2) * 2 - 1
 
 
-def read_discriminator(file: Path, classes: int, shape: ImageShape) -> Discriminator:
-    """Read a discriminator. Raise RecipeError if there is none, or it is damaged."""
-    model = Discriminator(classes, shape)
-    with reading(file.parent, "fitted discriminator"):
-        model.load_state_dict(load_file(file))
-    return model.eval()
-
-
-def real_losses(model: Discriminator, images: UInt8Array, labels: Int64Array) -> Float64Array:
-    """Return the loss of calling each image real, float64 (n,)."""
-    return losses_one_by_one(
-        images,
-        labels,
-        torch.device("cpu"),
-        lambda image, label: functional.softplus(-model(image, label)),
-    )
-
-
 # The generator learns from the discriminator, and both from public images. No private record is
 # seen here.
 
 
 _BETAS = 0.5, 0.9
 _DECAY = 0.99
+
+# A generator whose pixels are all nearly black or white, as when it has learned first that digits
+# are mostly black, gets almost no gradient, because its sigmoid is flat there. While the sigmoid's
+# mean slope is below _FLAT, logits are drawn back to within ±_NEAR; at other times they are not,
+# because a black background is a trait of digits, too.
 _FLAT = 1e-3
 _NEAR = 3.0
-"""A generator whose pixels are all nearly black or white, as when it has learned first that digits
-are mostly black, gets almost no gradient, because its sigmoid is flat there. While the sigmoid's
-mean slope is below _FLAT, logits are drawn back to within ±_NEAR; at other times they are not,
-because a black background is a trait of digits, too."""
 
 
 class Learner:
@@ -261,7 +190,11 @@ class Learner:
     """
 
     def __init__(
-        self, generator: ImageGenerator, classes: int, settings: PlainTraining, seed: int
+        self,
+        generator: ImageGenerator,
+        classes: int,
+        settings: PlainTraining,
+        seed: int,
     ) -> None:
         self.generator = generator
         self._classes = classes
@@ -274,8 +207,9 @@ class Learner:
         )
 
     def learn(self, discriminator: nn.Module, steps: int | None = None) -> None:
-        """Train the generator against `discriminator`, for `steps` steps, or as many as the
-        settings say.
+        """Train the generator against `discriminator`.
+
+        `steps`: None: as many as the settings say.
         """
         discriminator.requires_grad_(False)
         self.generator.train()
@@ -302,9 +236,7 @@ class Learner:
         return codes, torch.randint(self._classes, (batch,), generator=self._random, device=device)
 
     def _follow(self) -> None:
-        """Update the moving average of the weights, and copy BatchNorm's latest statistics
-        into it.
-        """
+        """Update the moving average of the weights, and copy BatchNorm's latest statistics."""
         with torch.no_grad():
             for mean, value in zip(
                 self.average.parameters(), self.generator.parameters(), strict=True
@@ -317,10 +249,10 @@ class Learner:
 def train_on_public(
     discriminator: Discriminator,
     generator: ImageGenerator,
+    seed: int,
     public: PublicSet,
     settings: PlainTraining,
-    seed: int,
-    step_done: Callable[[], None],
+    step_done: StepDone,
 ) -> None:
     """Train both networks on public images, a step of each in turn.
 

@@ -1,5 +1,4 @@
-"""Rows weighted so that they agree with noisy counts of the private rows: of values, of pairs, of
-nearest rows.
+"""Made-up rows, weighted until they agree with noisy counts of the private rows.
 
 A pool of made-up rows of each label gets the weights of largest entropy that agree, as far as noise
 tells, with the noisy counts (Jaynes 1957; McKenna et al. 2019). Values and pairs are counted as
@@ -23,51 +22,67 @@ from pydantic import Field
 from adapters.tables import MakesRows
 from adapters.trained.counts import GRID, Groups, label_cells, nearest_cells, noisy_counts
 from adapters.trained.fit import Fit, FittedMethod, label_numbers, not_fitted, reading
-from adapters.trained.ranges import BINS, Bins, Cells, Floats, Integers, count_values, narrow
+from adapters.trained.ranges import BINS, Bins, Cells, Draw, Floats, Integers, count_values, narrow
 from pe.data.columns import Codes, Column, Columns
 from pe.data.constraints import Constraints, Declared
 from pe.data.samples import Conditions, Seeds, generator, uniforms
-from pe.fit.trainer import FIT, DryRun, FitTerms
+from pe.fit.trainer import FIT, DryRun, FitTerms, PrivateRecords
 from pe.plugins.devices import check_memory
 from pe.plugins.protocols import Answer, PluginInfo, RandomRequest
 from pe.plugins.specs import plugin
 from pe.privacy.calibration import calibrate
+from pe.privacy.noise import Noise
 from pe.privacy.release import Relation, Release
 
+# The most times that a number's ranges are counted, each time in finer ones where there is much.
 LEVELS = 3
-"""The most times that a number's ranges are counted, each time in finer ones where there is
-much."""
+
+# A label's rows in the pool.
 POOL = 20_000
-"""A label's rows in the pool."""
+
+# A label's candidates in a round of votes.
 CANDIDATES = 200
-"""A label's candidates in a round of votes."""
+
+# Rounds of votes where most columns are ordered.
 ROUNDS = 8
-"""Rounds of votes where most columns are ordered."""
+
+# Renewals of the pool before the votes.
 RENEWALS = 3
-"""Renewals of the pool before the votes."""
+
+# Share of the pool that a renewal leaves.
 STAYING = 0.3
-"""Share of the pool that a renewal leaves."""
+
+# Step of a mutation in the first and last round, as a share of a number's range.
 STEPS = (0.25, 0.03)
-"""Step of a mutation in the first and last round, as a share of a number's range."""
+
+# Rate at which a mutation draws a value anew.
 REDRAWN = 0.2
-"""Rate at which a mutation draws a value anew."""
+
+# Weight of the entropy, chosen on other tables (benchmarks/results/tables.md).
 PENALTY = 0.25
-"""Weight of the entropy, chosen on other tables (benchmarks/results/tables.md)."""
+
+# Iterations of L-BFGS.
 ITERATIONS = 60
-"""Iterations of L-BFGS."""
+
+# Shares of the budget, in 1/σ²; OF_PAIRS_ALONE where there are no votes. Values get what is left.
 OF_LABELS = 0.01
 OF_VOTES = 0.59
 OF_PAIRS = 0.3
 OF_PAIRS_ALONE = 0.69
-"""Shares of the budget, in 1/σ²; OF_PAIRS_ALONE where there are no votes. Values get what
-is left."""
+
 _MODEL = "pool.npz"
+
+# Condition of a new sample: the place of its row among those of its label, as a share of their
+# weights.
 _ROW = "row"
-"""Condition of a new sample: the place of its row among those of its label, as a share of their
-weights."""
 
 
-def max_entropy(matrix: Any, values: Floats, variances: Floats, total: float) -> Floats:
+def max_entropy(
+    matrix: Any,
+    values: Floats,
+    variances: Floats,
+    total: float,
+) -> Floats:
     """Return weights w ≥ 0 of pool rows, float64 (n,), which sum to `total`.
 
     They minimise ½ Σ (values − matrix·w)²/variances + PENALTY · KL(w ‖ even), by the dual, with
@@ -80,6 +95,7 @@ def max_entropy(matrix: Any, values: Floats, variances: Floats, total: float) ->
     count = matrix.shape[1]
 
     def weights(dual: Floats) -> tuple[Floats, float]:
+        # The largest exponent is taken out, so that no exponential overflows.
         exponents = columns @ (dual / scale)
         most = exponents.max()
         parts = np.exp(exponents - most)
@@ -97,14 +113,16 @@ def max_entropy(matrix: Any, values: Floats, variances: Floats, total: float) ->
 
 
 def systematic(weights: Floats, count: int, rng: np.random.Generator) -> Integers:
-    """Return `count` places, each as often as its weight says, rounded up or down at random
-    (Kitagawa 1996).
+    """Return `count` places, each as often as its weight says (Kitagawa 1996).
+
+    Fractions are rounded up or down at random.
     """
     order = rng.permutation(len(weights))
     ends = np.cumsum(weights[order])
     marks = (np.arange(count) + rng.random()) / max(count, 1) * ends[-1]
     return np.asarray(
-        order[np.minimum(np.searchsorted(ends, marks, "right"), len(order) - 1)], np.int64
+        order[np.minimum(np.searchsorted(ends, marks, "right"), len(order) - 1)],
+        np.int64,
     )
 
 
@@ -113,6 +131,8 @@ class _Pool:
     """A label's made-up rows, their weights, and the label's noisy counts."""
 
     size: float  # the label's noisy number of records: the sum of the weights
+    shares: list[Floats]  # of the records in the bins of each column, (bins,)
+    rng: np.random.Generator
     codes: Codes
     weights: Floats
     # (cells, to which a row of the pool adds as a record does; noisy counts; standard deviation of
@@ -124,19 +144,17 @@ class _Pool:
         from scipy.sparse import csr_array, vstack
 
         count = len(self.codes)
+        label = np.zeros(count, np.int64)
         blocks = []
-        for cells, values, _ in self.counted:
-            rows, places = cells(self.codes, np.zeros(count, np.int64))
-            blocks.append(
-                csr_array((np.ones(len(places)), (places, rows)), shape=(len(values), count))
-            )
+        deviations = []
+        for cells, values, noise in self.counted:
+            rows, places = cells(self.codes, label)
+            ones = np.ones(len(places))
+            blocks.append(csr_array((ones, (places, rows)), shape=(len(values), count)))
+            deviations.append(np.full(len(values), noise))
         values = np.concatenate([values for _, values, _ in self.counted])
-        variances = np.concatenate(
-            [np.full(len(values), noise**2) for _, values, noise in self.counted]
-        )
-        self.weights = max_entropy(
-            vstack(blocks).tocsr(), values, np.maximum(variances, 1e-6), self.size
-        )
+        variances = np.maximum(np.concatenate(deviations) ** 2, 1e-6)
+        self.weights = max_entropy(vstack(blocks).tocsr(), values, variances, self.size)
 
     def draw(self, count: int, rng: np.random.Generator) -> Codes:
         """Return `count` rows, by their weights."""
@@ -145,8 +163,7 @@ class _Pool:
 
 @plugin
 class MaxEntropy(FittedMethod, MakesRows):
-    """The first to try for a table: rows that agree with noisy counts of values, of pairs and of
-    nearest rows.
+    """The first to try for a table: rows that agree with noisy counts of the private rows.
 
     It releases, by label: how many records there are, the counts of each column's values (numbers
     in ranges, finer where there is much), the counts of pairs of values, and in each of `rounds`
@@ -203,9 +220,7 @@ class MaxEntropy(FittedMethod, MakesRows):
         return [one for one in levels if one]
 
     def _parts(self) -> dict[str, tuple[float, float]]:
-        """Return for each release its share of 1/σ², and the L2 norm of what a record adds to its
-        counts.
-        """
+        """Return each release's share of 1/σ², and the L2 norm of what a record adds."""
         levels = self._levels
         d = len(self._declared)
         rounds = self._rounds
@@ -222,7 +237,7 @@ class MaxEntropy(FittedMethod, MakesRows):
 
     def _releases(self, terms: FitTerms) -> dict[str, Release]:
         """Return the releases by name, with the least noise that meets the budget together."""
-        sensitivity = 2**0.5 if Relation(terms.relation) is Relation.REPLACE_ONE else 1.0
+        sensitivity = 2**0.5 if terms.relation == Relation.REPLACE_ONE else 1.0
 
         def releases(z: float) -> list[Release]:
             return [
@@ -241,7 +256,7 @@ class MaxEntropy(FittedMethod, MakesRows):
         return dict(zip(self._parts(), releases(calibrate(releases, terms.budget)), strict=True))
 
     def dry_run(self, terms: FitTerms, measured: bool = True) -> Sequence[DryRun]:
-        """Foretell memory and time from columns, values and labels, by what others took.
+        """Forecast memory and time from the numbers of columns, values and labels.
 
         See `Rehearsing`.
         """
@@ -267,64 +282,29 @@ class MaxEntropy(FittedMethod, MakesRows):
         fit.begin()
         self._declare(self.columns, self.constraints)
         self.dry_run(fit.terms)  # refuses if memory does not suffice
-
-        def draw(name: str, cells: Cells, number: int) -> tuple[Floats, float]:
-            """Return noisy counts of cells, float64 (labels, number), and the noise's standard
-            deviation.
-            """
-            release = releases[name]
-            norm = self._parts()[name][1]
-            labels = len(fit.terms.classes)
-            noisy = fit.release(
-                release,
-                lambda records, noise: noisy_counts(
-                    self._columns, records, cells, labels * number, norm, release, noise
-                ),
-            )
-            counts = np.asarray(noisy * (norm / release.grid), np.float64).reshape(labels, number)
-            return counts, release.noise_multiplier * release.sensitivity * norm
-
+        draw = partial(self._draw, fit, releases)
         keep = partial(_keep, fit)
         sizes = np.maximum(draw("labels", label_cells, 1)[0], 1.0)
         bins, shares = count_values(self._columns, self._levels, sizes, draw, keep)
-        bins, shares, ends = narrow(self._columns, bins, shares, self._constraints.places, keep)
+        self._bins, shares, ends = narrow(
+            self._columns, bins, shares, self._constraints.places, keep
+        )
+        # From here on the columns are those that hold records, by the counts.
         self._restrict(*ends.T)
-        rngs = [generator(fit.terms.seed, f"max_entropy/{k}") for k in range(len(sizes))]
-        starts = [[share[k] for share in shares] for k in range(len(sizes))]
-        pools = [
-            _Pool(float(size[0]), self._new_rows(bins, start, POOL, rng), np.ones(POOL))
-            for size, start, rng in zip(sizes, starts, rngs, strict=True)
-        ]
-
-        def renew(k: int, step: float, redrawn: float) -> None:
-            anew = self._new_rows(bins, starts[k], POOL - int(STAYING * POOL), rngs[k])
-            self._renew(pools[k], anew, step, redrawn, rngs[k])
-
-        if "pairs" in self._parts():
-            groups = Groups.of(self._columns, bins, [share.sum(axis=0) for share in shares])
-            counts, deviation = draw("pairs", groups.cells, groups.number)
-            for k, pool in enumerate(pools):
-                pool.counted.append((groups.cells, counts[k], deviation))
-                pool.weigh()
-                for _ in range(RENEWALS):
-                    renew(k, 0.0, REDRAWN)
-                    pool.weigh()
+        pools = []
+        for k, (size,) in enumerate(sizes.tolist()):
+            rng = generator(fit.terms.seed, f"max_entropy/{k}")
+            of_label = [share[k] for share in shares]
+            rows = self._new_rows(of_label, POOL, rng)
+            pools.append(_Pool(size, of_label, rng, rows, np.ones(POOL)))
+        if "pairs" in releases:
+            self._count_pairs(pools, [share.sum(axis=0) for share in shares], draw)
         for i in range(1, self._rounds + 1):
             fit.check_stop()
             rng = generator(fit.terms.seed, f"max_entropy/candidates/{i}")
             candidates = keep(f"candidates-{i}", [pool.draw(CANDIDATES, rng) for pool in pools])
-            counts, deviation = draw(
-                f"votes/{i}", nearest_cells(self._columns, candidates), CANDIDATES
-            )
-            step = STEPS[0] * (STEPS[1] / STEPS[0]) ** ((i - 1) / max(self._rounds - 1, 1))
-            for k, pool in enumerate(pools):
-                pool.counted.append(
-                    (nearest_cells(self._columns, [candidates[k]]), counts[k], deviation)
-                )
-                if i > 1:
-                    renew(k, step, REDRAWN * step / STEPS[0])
-                pool.weigh()
-        edges: dict[str, Any] = {f"edges/{j}": one for j, one in enumerate(bins.edges)}
+            self._count_votes(i, pools, candidates, draw)
+        edges: dict[str, Any] = {f"edges/{j}": one for j, one in enumerate(self._bins.edges)}
         np.savez_compressed(
             fit.folder / _MODEL,
             classes=np.array(fit.terms.classes),
@@ -334,13 +314,72 @@ class MaxEntropy(FittedMethod, MakesRows):
             **edges,
         )
 
+    def _draw(
+        self,
+        fit: Fit,
+        releases: dict[str, Release],
+        name: str,
+        cells: Cells,
+        number: int,
+    ) -> tuple[Floats, float]:
+        """Return noisy counts, float64 (labels, number), and their noise's deviation."""
+        release = releases[name]
+        _, norm = self._parts()[name]
+        labels = len(fit.terms.classes)
+
+        def count(records: PrivateRecords, noise: Noise) -> Integers:
+            columns = self._columns
+            return noisy_counts(columns, records, cells, labels * number, norm, release, noise)
+
+        noisy = fit.release(release, count)
+        counts = np.asarray(noisy * (norm / release.grid), np.float64).reshape(labels, number)
+        return counts, release.noise_multiplier * release.sensitivity * norm
+
+    def _count_pairs(
+        self,
+        pools: list[_Pool],
+        shares: list[Floats],
+        draw: Draw,
+    ) -> None:
+        """Weigh the rows by the counts of pairs, and renew them, so that more rows agree.
+
+        `shares`: of all labels.
+        """
+        groups = Groups.of(self._columns, self._bins, shares)
+        counts, deviation = draw("pairs", groups.cells, groups.number)
+        for own, pool in zip(counts, pools, strict=True):
+            pool.counted.append((groups.cells, own, deviation))
+            pool.weigh()
+            for _ in range(RENEWALS):
+                self._renew(pool, 0.0, REDRAWN)
+                pool.weigh()
+
+    def _count_votes(
+        self,
+        i: int,
+        pools: list[_Pool],
+        candidates: list[Codes],
+        draw: Draw,
+    ) -> None:
+        """Weigh the rows by the votes of round `i`, too, after renewing them in smaller steps."""
+        votes, deviation = draw(f"votes/{i}", nearest_cells(self._columns, candidates), CANDIDATES)
+        step = STEPS[0] * (STEPS[1] / STEPS[0]) ** ((i - 1) / max(self._rounds - 1, 1))
+        for pool, some, own in zip(pools, candidates, votes, strict=True):
+            pool.counted.append((nearest_cells(self._columns, [some]), own, deviation))
+            # The first round votes on the rows that the other counts have chosen.
+            if i > 1:
+                self._renew(pool, step, REDRAWN * step / STEPS[0])
+            pool.weigh()
+
     def _new_rows(
-        self, bins: Bins, shares: list[Floats], count: int, rng: np.random.Generator
+        self,
+        shares: list[Floats],
+        count: int,
+        rng: np.random.Generator,
     ) -> Codes:
         """Return rows that obey the constraints, drawn by `Bins.draw`."""
-        return self._obeying(
-            lambda _: bins.draw(shares, count, rng), self._spare(rng.random(count))
-        )
+        spare = self._spare(rng.random(count))
+        return self._obeying(lambda _: self._bins.draw(shares, count, rng), spare)
 
     def _restrict(self, first: Integers, last: Integers) -> None:
         """Restrict the numbers and dates to declared codes from `first` to `last`, int64 (d,)."""
@@ -348,13 +387,13 @@ class MaxEntropy(FittedMethod, MakesRows):
         self._columns = Columns({name: column.narrowed(*of) for (name, column), *of in ends})
         self._constraints = Constraints(self._columns, self.constraints)
 
-    def _renew(
-        self, pool: _Pool, anew: Codes, step: float, redrawn: float, rng: np.random.Generator
-    ) -> None:
+    def _renew(self, pool: _Pool, step: float, redrawn: float) -> None:
         """Replace the pool's rows: some stay, by weight.
 
-        The others are mutated, and draw values `anew` at a rate.
+        The others are mutated, and draw values anew at the rate `redrawn`.
         """
+        rng = pool.rng
+        anew = self._new_rows(pool.shares, POOL - int(STAYING * POOL), rng)
         parents = pool.draw(len(anew), rng)
 
         def mutate(_: int) -> Codes:
@@ -381,12 +420,17 @@ class MaxEntropy(FittedMethod, MakesRows):
             self._bins = Bins([file[f"edges/{j}"] for j in range(len(self._columns))])
             self._model = codes, np.cumsum(weights, axis=1)
 
-    def _places(self, labels: Sequence[str], numbers: Floats) -> tuple[Codes, Integers, Integers]:
-        """Return the model's codes and, for each label and number in [0, 1), its index and a place
-        in its pool.
+    def _places(
+        self,
+        labels: Sequence[str],
+        numbers: Floats,
+    ) -> tuple[Codes, Integers, Integers]:
+        """Return the model's codes, and each label's index and a place in its pool.
+
+        Places follow from `numbers` in [0, 1).
         """
         if self._model is None:
-            raise not_fitted("This generator")
+            raise not_fitted()
         codes, ends = self._model
         of = label_numbers(labels, self._classes)
         places: Integers = np.empty(len(numbers), np.int64)
@@ -396,8 +440,7 @@ class MaxEntropy(FittedMethod, MakesRows):
         return codes, of, places
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-        """Spread the samples of each label evenly over its weighted rows, so that few rows come
-        twice.
+        """Spread the samples of each label evenly over its weighted rows.
 
         Of n rows that are drawn by chance among m, about n²/2m would be copies.
         """
@@ -425,8 +468,9 @@ class MaxEntropy(FittedMethod, MakesRows):
 
 
 def _keep(fit: Fit, name: str, arrays: list[Integers]) -> list[Integers]:
-    """Return the arrays, or those kept when the fit was here before: counts that are stored are of
-    these.
+    """Return the arrays, or those that an interrupted fit kept.
+
+    Stored counts are of the kept ones.
     """
     file = io.BytesIO()
     np.savez(file, *arrays)
@@ -436,8 +480,7 @@ def _keep(fit: Fit, name: str, arrays: list[Integers]) -> list[Integers]:
 
 
 class Independent(MaxEntropy):
-    """The baseline of all fits of tables: each column by itself, by label, from noisy counts of its
-    values.
+    """The baseline for tables: each column by itself, by label, from noisy counts of its values.
 
     Args:
         columns: each column's kind and values; by default the private table's.

@@ -1,6 +1,4 @@
-"""DP-MERF and DP-MEPF: one noisy sum of the records' features, and a small generator that is fitted
-to this sum.
-"""
+"""DP-MERF and DP-MEPF: a small generator is fitted to one noisy sum of features."""
 
 from __future__ import annotations
 
@@ -16,6 +14,7 @@ from adapters.trained.answers import AnswersByCodes, write_generator
 from adapters.trained.fit import Fit, FittedMethod
 from adapters.trained.public import NoiseImages
 from adapters.trained.settings import Fraction, Rate
+from adapters.trained.torch_tools import step_down
 from pe.data.arrays import Float64Array, ImageShape, UInt8Array
 from pe.data.samples import generator
 from pe.errors import RecipeError
@@ -26,6 +25,8 @@ from pe.plugins.specs import plugin
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from adapters.trained.gan_networks import ImageGenerator
 
 
 class RecordFeatures(Protocol):
@@ -45,31 +46,33 @@ class RecordFeatures(Protocol):
         ...
 
     def of_batch(self, images: Tensor) -> Tensor:
-        """Return c·φ(x), (n, D), differentiable, of images, float32 (n, h, w, c) in [0, 1], with
-        one c > 0 for all.
+        """Return c·φ(x), (n, D), differentiable, with one c > 0 for all images.
+
+        Images are float32 (n, h, w, c) in [0, 1].
         """
         ...
 
 
 @plugin
 class NoisyMean(AnswersByCodes):
-    """A generator of images from a code and a label, fitted to one noisy sum of the records'
-    features.
+    """A generator of images that is fitted to one noisy sum of the records' features.
 
     Args:
         steps: of fitting the generator.
         batch: images per step.
-        rate: Adam's learning rate.
+        rate: Adam's highest learning rate, which falls as a cosine.
     """
 
     steps: Count = 1000
     batch: Count = 200
     rate: Rate = 1e-2
 
-    def fit_to_mean(self, fit: Fit, features_of: Callable[[FitTerms], RecordFeatures]) -> None:
-        """Release the sum of the records' features, and write a generator that is fitted to match
-        it.
-        """
+    def fit_to_mean(
+        self,
+        fit: Fit,
+        features_of: Callable[[FitTerms], RecordFeatures],
+    ) -> None:
+        """Release the sum of the records' features, then fit a generator to it and write it."""
         terms = fit.terms
         classes = len(fit.terms.classes)
         if self.batch < max(2, classes):
@@ -79,29 +82,62 @@ class NoisyMean(AnswersByCodes):
             )
         mean = fit.sum("mean_features")
         fit.begin()
-        from adapters.trained.gan_networks import fit_generator
-
         # From here on the records are summed once: the generator sees the noisy sum alone.
         features = features_of(terms)
         total = fit.sums(mean, features.of_record, (classes, features.size))
-        with fit.steps("fitting the generator", self.steps) as step_done:
-            model = fit_generator(
-                total / (mean.grid * terms.declared_size),
-                features.of_batch,
-                terms.image_shape,
-                steps=self.steps,
-                batch=self.batch,
-                rate=self.rate,
-                seed=terms.seed,
-                step_done=step_done,
-            )
-        write_generator(model, terms, fit.folder)
+        target = total / (mean.grid * terms.declared_size)
+        write_generator(self._fitted(fit, target, features), terms, fit.folder)
+
+    def _fitted(
+        self,
+        fit: Fit,
+        target: Float64Array,
+        features: RecordFeatures,
+    ) -> ImageGenerator:
+        """Return a generator whose mean features m, per label, point in the direction of `target`.
+
+        `target` is the noisy μ̃, float64 (classes, D). Post-processing.
+
+        For each label the distance ‖μ̃ − w·m‖² is least at w = ⟨μ̃, m⟩/‖m‖², whatever the label's
+        private size, so the size need not be known. Minimised is the sum over labels of
+        −⟨μ̃, m⟩·|⟨μ̃, m⟩|/‖m‖²; its terms keep the sign of ⟨μ̃, m⟩, so that a label whose ⟨μ̃, m⟩
+        begins below 0 is led back.
+        """
+        import torch
+        from torch.nn import functional
+
+        from adapters.trained.gan_networks import CODE, ImageGenerator
+
+        classes = len(target)
+        with (
+            torch.random.fork_rng(devices=[]),
+            fit.steps("fitting the generator", self.steps) as step_done,
+        ):
+            torch.manual_seed(fit.terms.seed % 2**63)
+            model = ImageGenerator(classes, fit.terms.image_shape)
+            direction = torch.from_numpy(target.astype(np.float32))
+            direction = direction / direction.norm()
+            # Labels of a batch are as evenly many as can be, so that each label's mean is as good.
+            labels = torch.arange(self.batch) % classes
+            shares = functional.one_hot(labels, classes).float()
+            shares = (shares / shares.sum(dim=0)).T
+            optimiser = torch.optim.Adam(model.parameters(), lr=self.rate)
+            falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, self.steps)
+            for _ in range(self.steps):
+                images = model(torch.randn(self.batch, CODE), labels)
+                mean = shares @ features.of_batch(images)
+                cosine = (direction * mean).sum(dim=1)
+                step_down(optimiser, -(cosine * cosine.abs() / mean.square().sum(dim=1)).sum())
+                falling.step()
+                step_done()
+        return model.eval()
 
 
 @plugin
 class DPMERF(NoisyMean, FittedMethod):
-    """Small, simple images in a minute: one noisy mean of random features (Harder et al., AISTATS
-    2021).
+    """Small, simple images in a minute: one noisy mean of random features.
+
+    Harder et al., AISTATS 2021.
 
     Every private image becomes a vector of random features of norm 1. The vectors' sum per label is
     released once, with noise, and a small generator is fitted to the sum without seeing the images
@@ -124,8 +160,8 @@ class DPMERF(NoisyMean, FittedMethod):
         bandwidths = self.bandwidth if isinstance(self.bandwidth, list) else [self.bandwidth]
         if self.features < 2 * len(bandwidths):
             raise RecipeError(
-                f"features is {self.features}, too few for {len(bandwidths)} bandwidths: take at "
-                f"least {2 * len(bandwidths)}."
+                f"`features` is {self.features}, too few for {len(bandwidths)} bandwidths. Take "
+                f"at least {2 * len(bandwidths)}."
             )
 
         def features(terms: FitTerms) -> RandomFourier:
@@ -146,8 +182,7 @@ def frequencies(
     rows = count // 2
     of_row = np.array(bandwidths)[np.arange(rows) * len(bandwidths) // rows]
     normal = generator(seed, "dp_merf/frequencies").standard_normal((rows, dimensions))
-    directions: Float64Array = normal / of_row[:, None]
-    return directions
+    return np.asarray(normal / of_row[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,10 +206,8 @@ class RandomFourier:
         The matrix-vector product is of this record alone, so no other affects its rounding.
         """
         angles = self.frequencies @ (image.reshape(-1) / 255.0)
-        features: Float64Array = np.concatenate([np.cos(angles), np.sin(angles)]) / np.sqrt(
-            len(self.frequencies)
-        )
-        return features
+        waves = np.concatenate([np.cos(angles), np.sin(angles)])
+        return np.asarray(waves / np.sqrt(len(self.frequencies)))
 
     def of_batch(self, images: Tensor) -> Tensor:
         """See `RecordFeatures`."""
@@ -195,8 +228,9 @@ _CENTRED = 100
 
 @plugin
 class DPMEPF(NoisyMean, FittedMethod):
-    """To compare with `dp_merf`: one noisy mean of a pretrained network's features (Harder et al.,
-    TMLR 2023).
+    """To compare with `dp_merf`: one noisy mean of a pretrained network's features.
+
+    Harder et al., TMLR 2023.
 
     Every private image becomes a vector of norm at most 1: the values after some stages of
     EfficientNet-Lite0, trained on ImageNet, and their squares. The vectors' sum per label is
@@ -223,20 +257,23 @@ class DPMEPF(NoisyMean, FittedMethod):
     def _fit(self, fit: Fit) -> None:
         stages = [2, 3, 4, 5] if self.stages is None else self.stages
         if sorted(set(stages)) != stages:
-            raise RecipeError(
-                f"stages is {stages}: it must be a list of different numbers, ascending."
-            )
+            raise RecipeError(f"`stages` is {stages}. List different numbers, ascending.")
 
         def features(terms: FitTerms) -> Perceptual:
             return Perceptual.of(
-                self.side, stages, self.squares, terms.image_shape, terms.seed, _CENTRED
+                self.side,
+                stages,
+                self.squares,
+                terms.image_shape,
+                terms.seed,
+                _CENTRED,
             )
 
         self.fit_to_mean(fit, features)
 
 
+# Norm below which a block counts as zero.
 _LEAST = 1e-6
-"""Norm below which a block counts as zero."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,8 +304,9 @@ class Perceptual:
         seed: int,
         images: int,
     ) -> Perceptual:
-        """Return features by the published network, centred by the means over `images` public noise
-        images of h×w×c.
+        """Return features of the published network for images of h×w×c.
+
+        The means over `images` public noise images centre them.
         """
         import torch
 
@@ -319,37 +357,25 @@ class Perceptual:
         ]
 
     def _blocks(self, images: Tensor) -> list[Tensor]:
-        """Return the blocks b_j, each float32 (n, d_j), of float32 images (n, h, w, c) in
-        [0, 1].
+        """Return the blocks b_j, each float32 (n, d_j).
+
+        Images are float32 (n, h, w, c) in [0, 1], of 1 or 3 channels.
         """
-        stages = _stage_values(self.module, images.permute(0, 3, 1, 2), self.side, self.stages)
-        values = [value.flatten(1) for value in stages]
-        return (
-            values
-            if len(self.weights) == len(values)
-            else [*values, *(value.square() for value in values)]
-        )
+        from torch.nn import functional
 
-
-def _stage_values(module: Any, images: Tensor, side: int, stages: Sequence[int]) -> list[Tensor]:
-    """Return the values after each of `stages`, 1 to 7 and ascending, float32 n×c×h×w.
-
-    Computes no later layer.
-
-    Images are float32 n×c×h×w in [0, 1], of 1 or 3 channels, and are resized to squares of `side`
-    pixels.
-    """
-    from torch.nn import functional
-
-    x = images.expand(-1, 3, -1, -1)
-    x = functional.interpolate(x, size=(side, side), mode="bilinear", antialias=True)
-    x = module.bn1(module.conv_stem((x * 255 - 127) / 128))
-    values = []
-    for stage, block in enumerate(module.blocks[: max(stages)], start=1):
-        x = block(x)
-        if stage in stages:
-            values.append(x)
-    return values
+        x = images.permute(0, 3, 1, 2).expand(-1, 3, -1, -1)
+        size = (self.side, self.side)
+        x = functional.interpolate(x, size=size, mode="bilinear", antialias=True)
+        x = self.module.bn1(self.module.conv_stem((x * 255 - 127) / 128))
+        values = []
+        # No layer behind the last chosen stage is computed.
+        for stage, block in enumerate(self.module.blocks[: self.stages[-1]], start=1):
+            x = block(x)
+            if stage in self.stages:
+                values.append(x.flatten(1))
+        if len(self.weights) > len(values):
+            values += [value.square() for value in values]
+        return values
 
 
 def _pixels(images: UInt8Array) -> Tensor:

@@ -1,17 +1,13 @@
-"""The public images that a model is trained on before it sees a private record, and that
-training.
-"""
+"""The public images that a method reads, and their sources."""
 
 from __future__ import annotations
 
-import math
 import string
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 from zipfile import BadZipFile
 
 import numpy as np
@@ -20,26 +16,23 @@ from scipy import ndimage
 
 from adapters.diffusion.items import tensors
 from adapters.public_files import SUFFIXES, images_at, read_arrays, read_folder
-from adapters.trained.settings import PlainTraining
-from pe.data.arrays import Float64Array, ImageShape, Int64Array, UInt8Array
+from pe.data.arrays import ImageShape, Int64Array, UInt8Array
 from pe.data.decoding import Channels, Resize
 from pe.data.samples import Shape, generator, item_seeds, slices
 from pe.data.tables import files_below, folder_labels
 from pe.errors import RecipeError
-from pe.plugins.devices import raising_for_memory
 from pe.plugins.protocols import GenerationAPI, RandomRequest
 from pe.plugins.registry import load
 from pe.plugins.settings import Count, Settings
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import Tensor
 
 Pixels = UInt8Array
-Model = TypeVar("Model", bound="nn.Module")
 
+# Number of images where a recipe names none.
 COUNT = 12400
-"""Number of images where a recipe names none."""
 
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _CHUNK = 1024
@@ -57,8 +50,9 @@ class PublicSet:
 
     @classmethod
     def of_names(cls, images: Pixels, names: Sequence[str]) -> PublicSet:
-        """Return a set of `images`, with the label name of each in `names`, which is empty if they
-        are not labelled.
+        """Return a set of `images`, with the label name of each in `names`.
+
+        `names` is empty if they have no labels.
         """
         if not names:
             return cls(images, np.zeros(len(images), dtype=np.int64), ())
@@ -67,7 +61,12 @@ class PublicSet:
 
     @classmethod
     def of_generator(
-        cls, api: GenerationAPI, names: tuple[str, ...], count: int, seed: int, purpose: str
+        cls,
+        api: GenerationAPI,
+        names: tuple[str, ...],
+        count: int,
+        seed: int,
+        purpose: str,
     ) -> PublicSet:
         """Return `count` images made by a generator.
 
@@ -85,8 +84,9 @@ class PublicSet:
     def draw(
         self, rng: np.random.Generator, size: int, device: torch.device
     ) -> tuple[Tensor, Tensor]:
-        """Return `size` images drawn by `rng`, float32 n×c×h×w in [−1, 1], and their labels, int64
-        (n,).
+        """Return `size` images drawn by `rng`, and their labels, int64 (n,).
+
+        The images are float32 n×c×h×w in [−1, 1].
         """
         import torch
 
@@ -108,7 +108,9 @@ class PublicSet:
             new[row] = label
         rows = np.flatnonzero(new[self.labels] >= 0)
         return PublicSet(
-            self.images[rows], new[self.labels[rows]], tuple(map(str, range(len(semantics))))
+            self.images[rows],
+            new[self.labels[rows]],
+            tuple(map(str, range(len(semantics)))),
         )
 
 
@@ -168,10 +170,11 @@ class Characters(Source):
 
     @model_validator(mode="after")
     def _every_one_is_drawn(self) -> Characters:
-        if self.count < (most := len(self.label_names())):
+        most = len(self.label_names())
+        if self.count < most:
             raise ValueError(
-                f"count is {self.count}, and there are {most} characters to draw: take at least as "
-                "many"
+                f"`count` is {self.count}, but there are {most} characters to draw: set it to "
+                f"{most} or more"
             )
         return self
 
@@ -193,12 +196,14 @@ class Characters(Source):
         height, width, channels = shape
         if height != width:
             raise RecipeError(
-                "public.kind is glyphs, which are square, and the private images are "
-                f"{height}×{width}: make those square, or take another public set."
+                "`public.kind` is glyphs, which are square, but the private images are "
+                f"{height}×{width}. Make those square, or use another public set."
             )
-        settings = {"white_on_black": self.white_on_black, "fonts": self.fonts}
         api: GenerationAPI = load("pe.adapters", "glyphs")(
-            size=height, channels=channels, **settings
+            size=height,
+            channels=channels,
+            white_on_black=self.white_on_black,
+            fonts=self.fonts,
         )
         return api
 
@@ -207,7 +212,7 @@ class NoiseImages(Source):
     """Low-pass filtered noise, without labels.
 
     Attributes:
-        count: number of images; characters get equally many, to within one.
+        count: number of images.
         smoothing: the Gaussian filter's standard deviation, in pixels.
     """
 
@@ -230,88 +235,72 @@ class NoiseImages(Source):
         return PublicSet.of_names(images, ())
 
 
-_PLACE = Field(description="where the folder or the .npz file of public images is")
-
-
-class Folder(Source):
-    """A folder of image files, where `labels.csv`, or the subfolder that an image lies in, names
-    the image's label.
+class Placed(Source):
+    """Images on disk.
 
     Attributes:
         resize: how images get the size of the private ones.
     """
 
-    kind: Literal["folder"] = "folder"
-    path: Path = _PLACE
+    path: Path = Field(description="where the folder or the .npz file of public images is")
     resize: Resize = "crop"
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The folder."""
+        """The folder or file."""
         return (self.path,)
+
+    def read(self, shape: ImageShape, seed: int) -> PublicSet:
+        """See `Source`."""
+        has_labels = bool(self.label_names())
+        images_in = read_folder if self.path.is_dir() else read_arrays
+        images, names = images_in(self.path, shape[:2], self.resize, cast(Channels, shape[2]))
+        return PublicSet.of_names(images, names if has_labels else ())
+
+    def _missing(self, what: str) -> RecipeError:
+        return RecipeError(
+            f"`public.path`: there is no {what} at '{self.path}'. Name the place of the public "
+            "images."
+        )
+
+
+class Folder(Placed):
+    """A folder of image files, labelled by `labels.csv` or by their subfolders."""
+
+    kind: Literal["folder"] = "folder"
 
     def label_names(self) -> tuple[str, ...]:
         """See `Source`. There are none if any image has no label."""
         files = files_below(self.path, SUFFIXES) if self.path.is_dir() else []
         if not files:
-            raise _missing("folder with images", self.path)
+            raise self._missing("folder with images")
         labels = folder_labels(self.path, files)
         names = {name for name in labels if name is not None}
         return () if None in labels else tuple(sorted(names))
 
-    def read(self, shape: ImageShape, seed: int) -> PublicSet:
-        """See `Source`."""
-        has_labels = bool(self.label_names())
-        images, names = read_folder(self.path, shape[:2], self.resize, cast(Channels, shape[2]))
-        return PublicSet.of_names(images, names if has_labels else ())
 
-
-class Arrays(Source):
-    """An .npz file with `images` (m×h×w or m×h×w×c) and, where these are labelled, `labels` (m).
-
-    Attributes:
-        resize: how images get the size of the private ones.
-    """
+class Arrays(Placed):
+    """An .npz file with `images` (m×h×w or m×h×w×c) and, where these are labelled, `labels` (m)."""
 
     kind: Literal["npz"] = "npz"
-    path: Path = _PLACE
-    resize: Resize = "crop"
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """The file."""
-        return (self.path,)
 
     def label_names(self) -> tuple[str, ...]:
         """See `Source`."""
         if not self.path.is_file():
-            raise _missing(".npz file", self.path)
+            raise self._missing(".npz file")
         try:
             with np.load(self.path, allow_pickle=False) as archive:
                 if "images" not in archive:
                     names = ", ".join(archive) or "none"
                     raise RecipeError(
-                        f"public.path: '{self.path}' has no array 'images', only {names}."
+                        f"`public.path`: '{self.path}' has no array 'images', only {names}. Rename "
+                        "the array of images."
                     )
                 return tuple(map(str, np.unique(archive["labels"]))) if "labels" in archive else ()
         except (OSError, ValueError, EOFError, BadZipFile) as error:
             raise RecipeError(
-                f"public.path: '{self.path}' is no .npz file that can be read: make it anew."
+                f"`public.path`: '{self.path}' cannot be read as an .npz file. Write it again."
             ) from error
-
-    def read(self, shape: ImageShape, seed: int) -> PublicSet:
-        """See `Source`."""
-        if not self.path.is_file():
-            raise _missing(".npz file", self.path)
-        return PublicSet.of_names(
-            *read_arrays(self.path, shape[:2], self.resize, cast(Channels, shape[2]))
-        )
-
-
-def _missing(what: str, path: Path) -> RecipeError:
-    return RecipeError(
-        f"public.path: there is no {what} at '{path}': name the public images' place."
-    )
 
 
 def _of_path(value: Any) -> Any:
@@ -321,13 +310,14 @@ def _of_path(value: Any) -> Any:
 
 
 _Kinds = Characters | Folder | Arrays | NoiseImages
+
+# A section of the recipe. A path in its place stands for kind `npz` if it ends in .npz, otherwise
+# for `folder`.
 Public = Annotated[
     _Kinds,
     Field(discriminator="kind"),
     BeforeValidator(_of_path, json_schema_input_type=Path | _Kinds),
 ]
-"""A section of the recipe. A path in its place stands for kind `npz` if it ends in .npz, otherwise
-for `folder`."""
 
 
 class ReadsPublic:
@@ -339,127 +329,11 @@ class ReadsPublic:
         """See `ReadsPublicSamples`."""
         return () if self.public is None else self.public.paths
 
-    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Pixels]]:
+    def public_samples(
+        self,
+        shape: Shape,
+        rule: str | None,
+    ) -> Iterator[tuple[str, Pixels]]:
         """See `ReadsPublicSamples`."""
-        if isinstance(self.public, Folder | Arrays):
+        if isinstance(self.public, Placed):
             yield from images_at(self.public.path, shape, rule or self.public.resize)
-
-
-# Training on public images: Adam, the same for all that is trained on them.
-
-LossOf = Callable[["Tensor", "Tensor", "torch.Generator"], "Tensor"]
-"""Function of float32 n×c×h×w images in [−1, 1], int64 (n,) labels and a source of randomness: the
-mean loss."""
-
-_RISING = 20
-"""The learning rate rises during the first 1/_RISING of the steps."""
-
-_LARGEST_GRADIENT = 1.0
-_DECAY = 0.999
-
-
-def train(
-    model: Model,
-    public: PublicSet,
-    settings: PlainTraining,
-    loss_of: LossOf,
-    seed: int,
-    phase: str,
-    step_done: Callable[[], None],
-) -> Model:
-    """Train `model`.
-
-    Return it with the moving average of its weights. On a CPU, the arguments determine every bit.
-
-    `seed` and the training's name `phase` give its randomness. `step_done` is called after every
-    step, and may end the training by an exception. Raises RecipeError if memory does not suffice.
-    """
-    import torch
-
-    device = next(model.parameters()).device
-    random = torch.Generator(device).manual_seed(torch_seed(seed, phase))
-    batches = np.random.default_rng(torch_seed(seed, f"{phase}/batches"))
-    optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda step: rate_at(step, settings.steps)
-    )
-    average = [parameter.detach().clone() for parameter in model.parameters()]
-    for step in range(settings.steps):
-        optimiser.zero_grad()
-        with raising_for_memory(_too_large(settings.batch, device)):
-            images, labels = public.draw(batches, settings.batch, device)
-            loss_of(images, labels, random).backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(model.parameters(), _LARGEST_GRADIENT)
-        optimiser.step()
-        schedule.step()
-        for mean, parameter in zip(average, model.parameters(), strict=True):
-            mean.lerp_(parameter.detach(), 1 - min(_DECAY, (step + 1) / (step + 10)))
-        step_done()
-    with torch.no_grad():
-        for mean, parameter in zip(average, model.parameters(), strict=True):
-            parameter.copy_(mean)
-    return model
-
-
-def step_down(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
-    """Do one step of the optimiser down the gradient of `loss`."""
-    optimiser.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    optimiser.step()
-
-
-def losses_one_by_one(
-    images: Pixels,
-    labels: Int64Array,
-    device: torch.device,
-    loss: Callable[[Tensor, Tensor], Tensor],
-) -> Float64Array:
-    """Return the loss of each image, float64 (n,), which is computed without the others.
-
-    `loss` gets an image, float32 1×c×h×w in [−1, 1], and its label, int64 (1,).
-    """
-    import torch
-
-    losses = np.empty(len(images))
-    with torch.inference_mode():
-        for i, (image, label) in enumerate(zip(images, labels, strict=True)):
-            losses[i] = float(
-                loss(tensors(image[None], device), torch.tensor([label], device=device))
-            )
-    return losses
-
-
-def torch_seed(seed: int, phase: str) -> int:
-    """Return a public seed for PyTorch's generators, for one phase of the run."""
-    return int(generator(seed, f"diffusion/{phase}").integers(2**63))
-
-
-@contextmanager
-def drawing_by(seed: int, phase: str) -> Iterator[None]:
-    """Let PyTorch draw by `torch_seed` within the block.
-
-    Its own generators are left as they were.
-    """
-    import torch
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(seed, phase))
-        yield
-
-
-def rate_at(step: int, steps: int) -> float:
-    """Return the learning rate at a step, as a share of the highest: it rises, then falls as a
-    cosine.
-    """
-    return min(1.0, (step + 1) * _RISING / steps) * 0.5 * (1 + math.cos(math.pi * step / steps))
-
-
-def _too_large(batch: int, device: torch.device) -> RecipeError:
-    if batch > 1:
-        return RecipeError(
-            f"A batch of {batch} public images is more than {device} has memory for: take batch: "
-            f"{batch // 2}."
-        )
-    return RecipeError(
-        f"{device} has no memory to train on one public image: take a smaller network."
-    )

@@ -1,5 +1,6 @@
-"""Ranges of a table's columns, finer where there is much, and the noisy number of records
-in each.
+"""Ranges of a table's columns, and the noisy number of records in each range.
+
+Ranges are finer where there are many records.
 """
 
 from __future__ import annotations
@@ -16,37 +17,40 @@ from pe.data.columns import Codes, Columns
 Floats = Float64Array
 Integers = Int64Array
 Mask = BoolArray
-Cells = Callable[[Codes, Integers], tuple[Integers, Integers]]
-"""(codes, labels) → (rows, cells): the cells to which each row adds 1, int64, as pairs of equal
-length."""
-Draw = Callable[[str, Cells, int], tuple[Floats, float]]
-"""(name, cells, number of a label's cells) → noisy counts, float64 (labels, number), and their
-standard deviation."""
-Keep = Callable[[str, list[Integers]], list[Integers]]
-"""(name, arrays) → these arrays, or those of that name that were kept before."""
 
+# (codes, labels) → (rows, cells): the cells to which each row adds 1, int64, as pairs of equal
+# length.
+Cells = Callable[[Codes, Integers], tuple[Integers, Integers]]
+
+# (name, cells, number of a label's cells) → noisy counts, float64 (labels, number), and their
+# standard deviation.
+Draw = Callable[[str, Cells, int], tuple[Floats, float]]
+
+# (name, arrays) → these arrays, or those of that name that were kept before.
+Keep = Callable[[str, list[Integers]], list[Integers]]
+
+# The most ranges into which a number, or a range of it, is cut.
 BINS = 32
-"""The most ranges into which a number, or a range of it, is cut."""
+
+# Number of records in a bin that holds none.
 LEAST = 1e-9
-"""Number of records in a bin that holds none."""
 
 
 @dataclass(frozen=True, eq=False)
 class Bins:
-    """Ranges of codes in each column: bin b of column j holds edges[j][b] ≤ code <
-    edges[j][b + 1].
-    """
+    """Ranges of codes: bin b of column j holds edges[j][b] ≤ code < edges[j][b + 1]."""
 
     edges: list[Integers]
 
     @classmethod
     def of(cls, columns: Columns) -> Bins:
-        """Return a bin for each category, at most BINS for an ordered column, and one for missing
-        values, if any.
+        """Return a bin for each category and for missing values.
+
+        An ordered column has at most BINS bins, and one for missing values.
         """
         edges = []
         for one in columns.values():
-            ends = cut_range(0, one.size, BINS) if one.is_ordered else np.arange(one.size + 1)
+            ends = cut_range(0, one.size) if one.is_ordered else np.arange(one.size + 1)
             edges.append(np.append(ends, one.size + 1) if one.missing else ends)
         return cls(edges)
 
@@ -73,22 +77,30 @@ class Bins:
 
         return cells
 
-    def draw(self, shares: Sequence[Floats], count: int, rng: np.random.Generator) -> Codes:
-        """Return codes, int64 (count, d): a bin by `shares`, (bins,) of each column, and a value
-        within it evenly.
+    def draw(
+        self,
+        shares: Sequence[Floats],
+        count: int,
+        rng: np.random.Generator,
+    ) -> Codes:
+        """Return codes, int64 (count, d): a bin by its share, and a value evenly within it.
+
+        `shares` has the bins' shares for each column, (bins,).
         """
         bins, numbers = np.empty((2, count, len(self.edges)))
         for j, share in enumerate(shares):
             ends = np.cumsum(share)
             bins[:, j] = np.minimum(
-                np.searchsorted(ends, rng.random(count) * ends[-1], "right"), len(ends) - 1
+                np.searchsorted(ends, rng.random(count) * ends[-1], "right"),
+                len(ends) - 1,
             )
             numbers[:, j] = rng.random(count)
         return self.codes(bins.astype(np.int64), numbers)
 
     def codes(self, bins: Integers, numbers: Floats) -> Codes:
-        """Return codes of these bins, int64 (n, d), each the value at a place in [0, 1) of
-        its bin.
+        """Return codes of these bins, int64 (n, d).
+
+        `numbers` in [0, 1) give each value's place within its bin.
         """
         columns = zip(self.edges, bins.T, numbers.T, strict=True)
         codes = [
@@ -101,8 +113,9 @@ class Bins:
 def count_values(
     columns: Columns, levels: list[list[int]], sizes: Floats, draw: Draw, keep: Keep
 ) -> tuple[Bins, list[Floats]]:
-    """Return the ranges of each column, and each label's records there, float64 (labels, bins) for
-    each column.
+    """Return the ranges of each column, and each label's number of records in them.
+
+    The numbers are float64 (labels, bins) for each column.
 
     Guarantee: post-processing of the counts that `draw` releases.
 
@@ -139,23 +152,35 @@ def count_values(
     return Bins(edges), shares
 
 
-def _are_held(columns: Columns, j: int, counts: Floats, even: Floats, noise: float) -> Mask:
-    """Mark the bins of column j that hold records, bool (bins,): for a number or date see
-    `occupied`, otherwise all.
+def _are_held(
+    columns: Columns,
+    j: int,
+    counts: Floats,
+    even: Floats,
+    noise: float,
+) -> Mask:
+    """Mark the bins of column j that hold records, bool (bins,).
+
+    Numbers and dates are marked by `occupied`; of other columns all bins are.
     """
     column = [*columns.values()][j]
     marks = np.ones(len(counts), bool)
     if column.min is not None:
-        values = slice(len(counts) - column.missing)
-        marks[values] = occupied(counts[values], even[values], noise)
+        number = len(counts) - column.missing
+        marks[:number] = occupied(counts[:number], even[:number], noise)
     return marks
 
 
 def narrow(
-    columns: Columns, bins: Bins, shares: list[Floats], whole: Collection[int], keep: Keep
+    columns: Columns,
+    bins: Bins,
+    shares: list[Floats],
+    whole: Collection[int],
+    keep: Keep,
 ) -> tuple[Bins, list[Floats], Integers]:
-    """Return bins and shares with each number and date restricted to the bins that hold records,
-    and those ends.
+    """Return bins and shares without the ends that hold no records, and the new ends.
+
+    Numbers and dates are restricted.
 
     The columns at `whole` stay as they are. The ends are each column's first and last code, int64
     (d, 2); in the bins, codes begin anew at the first one.
@@ -172,18 +197,18 @@ def narrow(
     (places,) = keep("held", [np.array(ends)])
     edges = []
     rest = []
+    codes = []
     for one, share, number, (first, end) in zip(bins.edges, shares, values, places, strict=True):
         some = one[first : end + 1] - one[first]
+        # The bin of missing values, if there is one, follows the last value's.
         edges.append(np.append(some, some[-1] + one[number + 1 :] - one[number]))
         rest.append(np.concatenate([share[:, first:end], share[:, number:]], axis=1))
-    ends = [
-        (one[first], one[end] - 1) for one, (first, end) in zip(bins.edges, places, strict=True)
-    ]
-    return Bins(edges), rest, np.array(ends)
+        codes.append((one[first], one[end] - 1))
+    return Bins(edges), rest, np.array(codes)
 
 
 def occupied(counts: Floats, even: Floats, deviation: float) -> Mask:
-    """Mark the run of bins outside of which counts are hardly more than noise, bool (bins,).
+    """Mark the run of bins that hold more than noise, bool (bins,).
 
     It is the run with the largest sum of what each count is above half an even share of its range,
     or half the noise.
@@ -202,8 +227,7 @@ def occupied(counts: Floats, even: Floats, deviation: float) -> Mask:
 def split_all(
     noisy: Floats, totals: Floats, parents: Integers, are_held: Mask, noise: float
 ) -> Floats:
-    """Return each label's totals, float64 (labels, ranges), split by `split` into the bins that
-    hold records.
+    """Return each label's totals, float64 (labels, ranges), split into the bins that hold records.
 
     `parents`: the range of each bin. `noise`: the counts' standard deviation.
     """
@@ -243,15 +267,13 @@ def _on_simplex(values: Floats, total: float) -> Floats:
     return np.asarray(np.maximum(values - excess[last], 0), np.float64)
 
 
-def cut_range(first: int, end: int, parts: int) -> Integers:
-    """Return the edges of at most `parts` ranges of nearly equal length from `first` to `end`."""
-    return np.unique(np.linspace(first, end, min(parts, end - first) + 1).astype(np.int64))
+def cut_range(first: int, end: int) -> Integers:
+    """Return the edges of at most BINS ranges of nearly equal length from `first` to `end`."""
+    return np.unique(np.linspace(first, end, min(BINS, end - first) + 1).astype(np.int64))
 
 
 def finer(edges: Integers, is_large: Mask) -> Integers:
     """Return the edges with each large bin cut into at most BINS."""
     bins = zip(edges[:-1].tolist(), edges[1:].tolist(), is_large, strict=True)
-    parts = [
-        cut_range(a, b, BINS)[:-1] if large and b - a > 1 else np.array([a]) for a, b, large in bins
-    ]
+    parts = [cut_range(a, b)[:-1] if large and b - a > 1 else np.array([a]) for a, b, large in bins]
     return np.append(np.concatenate(parts), edges[-1])

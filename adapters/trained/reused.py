@@ -1,6 +1,4 @@
-"""A generator that another run fitted: the model answers in this run, and the fit's cost counts in
-this run, too.
-"""
+"""A generator that another run fitted answers in this run, and its cost counts in this run, too."""
 
 from __future__ import annotations
 
@@ -61,7 +59,6 @@ class Trained(Generator):
     settings: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        self._record: Fitted | None = None
         self._api: Generator | None = None
 
     @property
@@ -74,18 +71,24 @@ class Trained(Generator):
         return self._generator().describe_degree(degree, iteration)
 
     def public_paths(self) -> tuple[Path, ...]:
-        """See `ReadsPublicSamples`: the fitted generator's, as this run's records may be among its
-        public samples.
+        """Return the public files of the fitted generator.
+
+        This run's records may be among its public samples.
         """
         return paths_of([self._generator()])
 
-    def public_samples(self, shape: Shape, rule: str | None) -> Iterator[tuple[str, Array]]:
-        """See `ReadsPublicSamples`."""
+    def public_samples(
+        self,
+        shape: Shape,
+        rule: str | None,
+    ) -> Iterator[tuple[str, Array]]:
+        """Yield the public samples of the fitted generator."""
         return samples_of([self._generator()], shape, rule)
 
     def check_machine(self) -> None:
-        """Raise PEError if the model cannot answer here: its device, or something that it reads, is
-        missing.
+        """Raise PEError if the model cannot answer here.
+
+        Its device, or something that it reads, may be missing.
         """
         generator = self._generator()
         generator.check_machine()
@@ -99,8 +102,8 @@ class Trained(Generator):
             RecipeError: no such run, or its model was fitted for other labels, sizes, relation or
                 unit, cost more than the budget, or runs code that this recipe does not name.
         """
-        self._record = record = Fitted.of_run(self.path)
-        self._check_named(record, self.path)
+        record = Fitted.of_run(self.path)
+        self._api = self._made(record, self.path)
         for what, theirs, ours in (
             ("the labels", record.classes, terms.classes),
             ("height, width and channels", record.shape, terms.shape),
@@ -109,16 +112,18 @@ class Trained(Generator):
         ):
             if list(theirs) != list(ours):
                 raise RecipeError(
-                    f"api.path: the model of {self.path} was fitted for {what} "
-                    f"{', '.join(map(str, theirs))}, and this recipe says "
-                    f"{', '.join(map(str, ours))}: make them the same, or fit a model of your own."
+                    f"`api.path`: the model of {self.path} was fitted for {what} "
+                    f"{', '.join(map(str, theirs))}, but this recipe says "
+                    f"{', '.join(map(str, ours))}. Make them the same, or fit a model of your own."
                 )
+        # A ledger has each name once, and that fit may have been charged twice after a crash.
         releases = _with_own_names(record.releases)
         budget = terms.budget
-        if (cost := epsilon(releases, budget.delta)) > budget.epsilon:
+        cost = epsilon(releases, budget.delta)
+        if cost > budget.epsilon:
             raise RecipeError(
-                f"privacy.epsilon is {budget.epsilon:g}, and the fit of {self.path} has cost ε = "
-                f"{round_up(cost)} at δ = {budget.delta:g}: raise it, or reuse a model that cost "
+                f"`privacy.epsilon` is {budget.epsilon:g}, but the fit of {self.path} cost ε = "
+                f"{round_up(cost)} at δ = {budget.delta:g}. Raise it, or reuse a model that cost "
                 "less."
             )
         return releases
@@ -134,14 +139,13 @@ class Trained(Generator):
         shutil.copytree(self.path / MODEL, fitting.folder, dirs_exist_ok=True)
 
     def load(self, folder: Path) -> None:
-        """Answer from the model in `folder`; raise RecipeError if there is none, or it is
-        damaged.
+        """Answer from the model in `folder`.
+
+        Raise RecipeError if there is none, or it is damaged.
         """
-        self._record = Fitted.read(folder)
-        self._api = None
-        generator = self._generator(folder.parent)
-        assert isinstance(generator, Trainer)
+        generator = self._made(Fitted.read(folder), folder.parent)
         generator.load(folder)
+        self._api = generator
 
     def random_api(self, request: RandomRequest) -> Answer:
         """Return the fitted generator's answer."""
@@ -151,46 +155,40 @@ class Trained(Generator):
         """Return the fitted generator's answer."""
         return self._generator().variation_api(request)
 
-    def _generator(self, run: Path | None = None) -> Generator:
-        """Return the fitted generator. `run` holds its model, by default the run that fitted it."""
+    def _generator(self) -> Generator:
         if self._api is None:
-            self._record = record = self._record or Fitted.of_run(self.path)
-            self._check_named(record, run or self.path)
-            generator = construct(
-                "pe.adapters", record.kind, _merge(record.settings, self.settings or {})
-            )
-            if not isinstance(generator, Trainer) or not isinstance(generator, Generator):
-                raise PluginError(
-                    f"The adapter '{record.kind}', with which {self.path} was fitted, fits "
-                    "nothing here."
-                )
-            self._api = generator
+            self._api = self._made(Fitted.of_run(self.path), self.path)
         return self._api
 
-    def _check_named(self, record: Fitted, run: Path) -> None:
-        """Raise RecipeError if the model in `run` names code to be run that this recipe does not
-        name, too.
+    def _made(self, record: Fitted, run: Path) -> Any:
+        """Return the generator that `record` describes, whose model is in `run`.
 
-        Likewise an address, a key or a file, if the run was made elsewhere.
+        Raise RecipeError if the record names code that this recipe does not name, too; likewise an
+        address, a key or a file, if the run was made elsewhere.
         """
+        settings = _merge(record.settings, self.settings or {})
         code = info_of(load("pe.adapters", record.kind)).code_settings
         own = is_own(run)
         named = dict(leaves(self.settings))
-        merged = _merge(record.settings, self.settings or {})
-        for key, value in reach({"kind": record.kind, **merged}, run).items():
+        for key, value in reach({"kind": record.kind, **settings}, run).items():
             if key not in named and (key in code or not own):
                 does = "runs code" if key in code else "uses a thing of this machine"
                 raise RecipeError(
-                    f"api.path: the model of {self.path} {does} that it names itself, {key}: "
-                    f"'{value}': if you trust that, name it in api.settings, too (an address by "
-                    "base_url)."
+                    f"`api.path`: the model of {self.path} {does} that it names itself, {key}: "
+                    f"'{value}'. If you trust that, name it in `api.settings`, too (an address as "
+                    "`base_url`)."
                 )
+        generator = construct("pe.adapters", record.kind, settings)
+        if not isinstance(generator, Trainer):
+            raise PluginError(
+                f"{self.path} was fitted with '{record.kind}', which cannot be fitted here. "
+                "Install the version that can."
+            )
+        return generator
 
 
 def _with_own_names(releases: Sequence[Release]) -> tuple[Release, ...]:
-    """Return the releases under different names: where a name occurs again, a number is added to
-    it.
-    """
+    """Return the releases under different names: a number is added to a name that occurs again."""
     by_name: dict[str, Release] = {}
     for release in releases:
         name = release.name
@@ -203,8 +201,9 @@ def _with_own_names(releases: Sequence[Release]) -> tuple[Release, ...]:
 
 
 def _merge(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `settings` with the values of `changes`; in a section, only the keys that `changes`
-    names are replaced.
+    """Return `settings` with the values of `changes`.
+
+    In a section, only the keys that `changes` names are replaced.
     """
     union = dict(settings)
     for key, value in changes.items():

@@ -1,5 +1,6 @@
-"""PrivImage's private query: how often each label's records have each public semantic (Li et al.
-2024, §3.3).
+"""PrivImage's private query: how often each label's records have each public semantic.
+
+Li et al. 2024, §3.3.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from adapters.diffusion.items import tensors
-from adapters.trained.fit import Fit
-from adapters.trained.public import Public, PublicSet, ReadsPublic, drawing_by, train
+from adapters.trained.fit import Fit, StepDone
+from adapters.trained.pretraining import train
+from adapters.trained.public import Public, PublicSet, ReadsPublic
 from adapters.trained.settings import PlainTraining, Share
+from adapters.trained.torch_tools import drawing_by
 from pe.data.arrays import Int64Array, UInt8Array
 from pe.errors import RecipeError
 from pe.fit.trainer import FitTerms, PrivateRecords
@@ -27,16 +30,18 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Counts = Int64Array
+
+# Function from one image to its k different semantics, which depend on that image alone.
 Tops = Callable[[UInt8Array], Int64Array]
-"""Function from one image to its k different semantics, which depend on that image alone."""
 
 _WIDTH = 32
 _GRID = 3
 
 
 class QueryTraining(PlainTraining):
-    """Training of PrivImage's semantic query function, which names the most probable public labels
-    of an image.
+    """Training of PrivImage's semantic query function.
+
+    The function names the most probable public labels of an image.
     """
 
     steps: Count = 1000
@@ -89,10 +94,9 @@ def train_query(
     settings: QueryTraining,
     seed: int,
     device: torch.device,
-    step_done: Callable[[], None],
+    step_done: StepDone,
 ) -> Tops:
-    """Return the semantic query function: it names the k most probable public labels, the
-    semantics, of an image.
+    """Return the semantic query function, which names an image's k most probable public labels.
 
     It is a classifier that is trained on a labelled public set: three convolutions with GroupNorm,
     and a dense layer.
@@ -101,23 +105,10 @@ def train_query(
         RecipeError: memory does not suffice.
     """
     import torch
-    from torch import nn
     from torch.nn import functional
 
-    def block(channels: int, width: int) -> list[nn.Module]:
-        return [nn.Conv2d(channels, width, 3, padding=1), nn.GroupNorm(4, width), nn.ReLU()]
-
     with drawing_by(seed, "query/weights"):
-        model = nn.Sequential(
-            *block(public.images.shape[3], _WIDTH),
-            nn.MaxPool2d(2),
-            *block(_WIDTH, 2 * _WIDTH),
-            nn.MaxPool2d(2),
-            *block(2 * _WIDTH, 2 * _WIDTH),
-            nn.AdaptiveAvgPool2d(_GRID),
-            nn.Flatten(),
-            nn.Linear(2 * _WIDTH * _GRID**2, public.classes),
-        ).to(device)
+        model = _classifier(public.images.shape[3], public.classes).to(device)
 
     def loss_of(images: Tensor, labels: Tensor, _: torch.Generator) -> Tensor:
         return functional.cross_entropy(model(images), labels)
@@ -135,6 +126,24 @@ def train_query(
     return tops
 
 
+def _classifier(channels: int, classes: int) -> nn.Module:
+    from torch import nn
+
+    def block(channels: int, width: int) -> list[nn.Module]:
+        return [nn.Conv2d(channels, width, 3, padding=1), nn.GroupNorm(4, width), nn.ReLU()]
+
+    return nn.Sequential(
+        *block(channels, _WIDTH),
+        nn.MaxPool2d(2),
+        *block(_WIDTH, 2 * _WIDTH),
+        nn.MaxPool2d(2),
+        *block(2 * _WIDTH, 2 * _WIDTH),
+        nn.AdaptiveAvgPool2d(_GRID),
+        nn.Flatten(),
+        nn.Linear(2 * _WIDTH * _GRID**2, classes),
+    )
+
+
 def declared_semantics(fit: Fit, k: int, share: float) -> Release:
     """Declare the release of the noisy counts of semantics, of which each record has k.
 
@@ -146,8 +155,9 @@ def declared_semantics(fit: Fit, k: int, share: float) -> Release:
 
 @plugin
 class SelectsPublic(ReadsPublic):
-    """A fit that asks once, under DP, which public images are most like the private ones (Li et
-    al., USENIX 2024).
+    """A fit that asks once, under DP, which public images are most like the private ones.
+
+    Li et al., USENIX 2024.
 
     Semantics are the public labels. A classifier of them, the semantic query function, names the k
     most probable semantics of each private image; the counts of each semantic under each private
@@ -184,11 +194,17 @@ class SelectsPublic(ReadsPublic):
         def selected() -> PublicSet:
             public = self.public.read(terms.image_shape, terms.seed)
             tops: Tops | None = None
+            # The query is asked of private images alone: a stored release needs no query.
             if not fit.is_drawn(release):
                 device = places()[0]
                 with fit.steps("training the semantic query", self.query.steps) as step_done:
                     tops = train_query(
-                        public, self.semantics, self.query, terms.seed, device, step_done
+                        public,
+                        self.semantics,
+                        self.query,
+                        terms.seed,
+                        device,
+                        step_done,
                     )
 
             def draw(records: PrivateRecords, noise: Noise) -> Counts:
@@ -208,13 +224,13 @@ class SelectsPublic(ReadsPublic):
         count = self.semantics * len(terms.classes)
         if not names:
             raise RecipeError(
-                f"public: '{self.public.place}' has no labels, and PrivImage selects by them: put "
-                "each label's images into a folder of its name, add 'labels' to the .npz file, or "
-                "take kind: pdp_diffusion."
+                f"`public`: '{self.public.place}' has no labels, by which PrivImage selects. Put "
+                "each label's images into a folder of its name, add `labels` to the .npz file, "
+                "or use `kind: pdp_diffusion`."
             )
         if len(names) < count:
             raise RecipeError(
-                f"semantics is {self.semantics} for each of {len(terms.classes)} labels, which "
-                f"takes {count} public labels, and the public set has {len(names)}: take fewer "
-                "semantics, or more public labels."
+                f"`semantics` is {self.semantics}: {len(terms.classes)} labels take {count} "
+                f"public labels, but the public set has {len(names)}. Take fewer semantics, or "
+                "more public labels."
             )

@@ -1,5 +1,6 @@
-"""Sections of a recipe that fitted generators share: public values, fixed before a private record
-is seen.
+"""Sections of a recipe that fitted generators share.
+
+They hold public values, fixed before a private record is seen.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Optimiser = Literal["adam", "sgd"]
 
+# Integer steps per clip C, in which gradients are summed and noise is drawn: so fine that a
+# gradient of 10^9 numbers loses less than 10^−4·C to rounding, and each of its numbers fits into 32
+# bits.
 GRID = 2**30
-"""Integer steps per clip C, in which gradients are summed and noise is drawn: so fine that a
-gradient of 10^9 numbers loses less than 10^−4·C to rounding, and each of its numbers fits into 32
-bits."""
 
 
+# Name of the public images in messages and forecasts.
 PUBLIC_IMAGES = "public images"
-"""Name of the public images in messages and forecasts."""
 
 
 class Discrimination(Settings):
@@ -132,8 +133,8 @@ class FineTuning(Settings):
         batch = self.expected_batch or max(1, declared_size // 8)
         if batch > declared_size:
             raise RecipeError(
-                f"{self.section}.expected_batch is {batch}: it must be at most declared_size, "
-                f"which is {declared_size}."
+                f"`{self.section}.expected_batch` is {batch}. It must be at most `declared_size`, "
+                f"{declared_size}."
             )
         values = {name: getattr(self, name) for name in FineTuning.model_fields}
         return DPSGD(**values | {"declared_size": declared_size, "expected_batch": batch})
@@ -166,7 +167,7 @@ class DPSGD(FineTuning):
         """Return σ. Raise RecipeError if it is not set yet."""
         if self.noise_multiplier is None:
             raise RecipeError(
-                "noise_multiplier is not settled: calibrate it to a budget before the training."
+                "`noise_multiplier` is not set. Calibrate it to a budget before the training."
             )
         return self.noise_multiplier
 
@@ -188,14 +189,12 @@ class DPSGD(FineTuning):
         """
         if step % self.block and step != self.steps:
             raise RecipeError(
-                f"block is {self.block}: no block begins after {step} steps; take the value it had "
-                "before."
+                f"No block begins after {step} steps. Set `block` to the value that it had before."
             )
         return max(0, min(self.block, self.steps - step))
 
     def rounds(self, micro_batch: int, devices: int = 1) -> float:
-        """Return how many micro-batches each device computes in a step, one after the other, on
-        average.
+        """Return how many micro-batches each device computes in a step, on average.
 
         On average, the last micro-batch is half full, and meanwhile half of the other devices have
         no micro-batch.
@@ -203,8 +202,9 @@ class DPSGD(FineTuning):
         return (self.expected_batch / micro_batch + 0.5) / devices + (1 - 1 / devices) / 2
 
     def rate_at(self, step: int) -> float:
-        """Return the learning rate of step `step`, counted from 0: a schedule that no data can
-        change.
+        """Return the learning rate of step `step`, counted from 0.
+
+        No data can change this schedule.
         """
         return self.learning_rate * min(1.0, (step + 1) / (self.warm_up + 1))
 
@@ -217,11 +217,11 @@ class DPSGD(FineTuning):
         return min(self.ema, (step + 1) / (step + 10))
 
 
+# Most pixels of the shorter side at which a network without `channels` stops halving the image.
 _COARSE = 8
-"""Most pixels of the shorter side at which a network without `channels` stops halving the image."""
 
+# Least pixels a side at the last level.
 _LEAST = 2
-"""Least pixels a side at the last level."""
 
 _FIRST = 16
 _FURTHER = 32
@@ -252,16 +252,16 @@ class NetworkSize(Settings):
         if self.channels is None:
             times = 0
             while min(height, width) > _COARSE and height % 2 == 0 and width % 2 == 0:
-                height = height // 2
-                width = width // 2
-                times = times + 1
-            return _FIRST, *[_FURTHER] * times
+                height //= 2
+                width //= 2
+                times += 1
+            return (_FIRST, *[_FURTHER] * times)
         times = len(self.channels) - 1
         least = _LEAST * 2**times
         if min(height, width) < least or height % 2**times or width % 2**times:
             raise RecipeError(
-                f"network.channels has {times + 1} levels, which halve an image {times} times, and "
-                f"{height}×{width} cannot be halved so often: take fewer levels, or sides of at "
-                f"least {least} pixels that {2**times} divides."
+                f"`network.channels` has {times + 1} levels, but {height}×{width} cannot be "
+                f"halved so often. Take fewer levels, or sides of at least {least} pixels that "
+                f"{2**times} divides."
             )
         return self.channels

@@ -1,25 +1,20 @@
-"""Trainings within a fit: DP-SGD on the private records, whose releases are declared, and training
-on public images.
+"""DP-SGD on the private records within a fit, whose releases are declared.
 
-A `Recording` in place of a `Fit` measures them on made-up images.
+A `Recording` in place of a `Fit` measures it on made-up images.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from adapters.trained.fit import Fit, Recording, with_share
-from adapters.trained.public import PublicSet
-from adapters.trained.settings import DPSGD, GRID, PUBLIC_IMAGES, FineTuning, PlainTraining
-from pe.data.arrays import Float32Array, ImageShape
+from adapters.trained.settings import DPSGD, GRID, FineTuning
+from pe.data.arrays import Float32Array
 from pe.errors import PrivacyError
-from pe.fit.trainer import FIT, DryRun, PrivateRecords
+from pe.fit.trainer import FIT, PrivateRecords
 from pe.plugins.devices import choose_devices
 from pe.plugins.settings import Devices
 from pe.plugins.specs import plugin
@@ -37,12 +32,12 @@ if TYPE_CHECKING:
 
 TRAINING = f"{FIT}training"
 
-Train = Callable[[PublicSet, PlainTraining, Callable[[], None]], object]
-"""Trains a network on images by these settings; calls the function after each step, whose
-exceptions end it."""
 
-
-def block_releases(settings: DPSGD, name: str, relation: Relation) -> tuple[Release, ...]:
+def block_releases(
+    settings: DPSGD,
+    name: str,
+    relation: Relation,
+) -> tuple[Release, ...]:
     """Return one release per block of DP-SGD, in order, named `name`/1, `name`/2 and so on.
 
     Each declares the Poisson-sampled discrete Gaussian that `Training.block` draws `count` times,
@@ -50,7 +45,7 @@ def block_releases(settings: DPSGD, name: str, relation: Relation) -> tuple[Rele
     sensitivity is 2, and the noise multiplier, which counts in sensitivities, is σ/2. The unit is a
     record. Raises PrivacyError for σ out of range.
     """
-    sensitivity = 2 if Relation(relation) is Relation.REPLACE_ONE else 1
+    sensitivity = 2 if relation == Relation.REPLACE_ONE else 1
     sampling = Poisson(settings.rate) if settings.rate < 1 else None
     return tuple(
         Release(
@@ -69,10 +64,12 @@ def block_releases(settings: DPSGD, name: str, relation: Relation) -> tuple[Rele
 
 @lru_cache(maxsize=64)
 def calibrate_training(
-    settings: DPSGD, budget: Budget, relation: Relation, others: tuple[Release, ...] = ()
+    settings: DPSGD,
+    budget: Budget,
+    relation: Relation,
+    others: tuple[Release, ...] = (),
 ) -> DPSGD:
-    """Return `settings` with the least noise for which the training and `others` together meet
-    `budget`.
+    """Return `settings` with the least noise that meets `budget` together with `others`.
 
     Raises PrivacyError if `others` take all of the budget, or leave too little for one useful step.
     Cached: where records are sampled, the search takes many seconds.
@@ -80,7 +77,8 @@ def calibrate_training(
 
     def least(settings: DPSGD) -> float:
         return calibrate(
-            lambda z: [*others, *block_releases(settings.with_noise(z), "fit", relation)], budget
+            lambda z: [*others, *block_releases(settings.with_noise(z), "fit", relation)],
+            budget,
         )
 
     sigma = least(settings)
@@ -90,10 +88,10 @@ def calibrate_training(
         single = least(settings.model_copy(update={"steps": 1}))
         if single > settings.expected_batch:
             raise PrivacyError(
-                f"What a training has of its ε = {budget.epsilon:g} asks for a noise multiplier of "
-                f"{single:,.1f} for one single step, which expects {settings.expected_batch} "
-                "records: the noise drowns even what all of them agree on; raise privacy.epsilon, "
-                "or the training's share of it."
+                f"ε = {budget.epsilon:g} is too little for this training. It asks for a noise "
+                f"multiplier of {single:,.1f} for one single step, which expects "
+                f"{settings.expected_batch} records: the noise drowns even what all of them agree "
+                "on. Raise `privacy.epsilon`, or the training's share of it."
             )
     return settings.with_noise(sigma)
 
@@ -122,136 +120,21 @@ def declare_training(
             before it leave.
     """
     terms = fit.terms
-    relation = Relation(fit.terms.relation)
     settings = training.dp_sgd(terms.declared_size)
     if terms.unit != "record":
         raise PrivacyError(
-            f"DP-SGD clips the gradient of a record, so it protects no '{terms.unit}': set "
-            "private.privacy_unit to record."
+            f"DP-SGD clips the gradient of a record, so it protects no '{terms.unit}'. Set "
+            "`private.privacy_unit: record`."
         )
-    if share is None:
-        settings = calibrate_training(settings, terms.budget, relation, fit.releases)
-    else:
-        settings = calibrate_training(settings, with_share(terms, share).budget, relation)
-    planned = PlannedTraining(name, settings, block_releases(settings, name, relation))
-    fit.declare(*planned.releases)
+    others = fit.releases
+    if share is not None:
+        terms = with_share(terms, share)
+        others = ()
+    settings = calibrate_training(settings, terms.budget, terms.relation, others)
+    releases = block_releases(settings, name, terms.relation)
+    fit.declare(*releases)
     fit.trainings += 1
-    return planned
-
-
-def dp_sgd(
-    fit: Fit,
-    model: nn.Module,
-    loss: Loss,
-    training: PlannedTraining,
-    devices: Sequence[torch.device],
-    *,
-    task: str = "training on the private records",
-    between: Callable[[Training, Float32Array], None] | None = None,
-) -> None:
-    """Train the model by all blocks of a declared training.
-
-    Stored blocks are used again, the others are drawn.
-
-    Guarantee: the releases'. The private records are read only while a block is drawn.
-
-    Args:
-        fit: in which it was declared. A `Recording` measures it; a network that learns between two
-            blocks is left out.
-        model: see `Training`; changed in place.
-        loss: of one record.
-        training: what `declare_training` returned.
-        devices: those that share each step.
-        task: the training's name in messages.
-        between: called with the training and its state, public or released, before the first block
-            and after each.
-    """
-    from adapters.trained.dp_sgd.training import Training, dry_run
-
-    if isinstance(fit, Recording):
-        fit.add_cost(
-            dry_run(model, loss, fit.terms.image_shape, training.settings, devices, training.name)
-        )
-        return
-    # All that leads from one block to the next is in the state, which is released, so a stored
-    # block is not computed.
-    engine = Training(model, loss, training.settings, *devices)
-    state = engine.start()
-    if between is not None:
-        between(engine, state)
-
-    def draw(records: PrivateRecords, noise: Noise) -> Float32Array:
-        return engine.block(state, records.samples, records.labels, noise)
-
-    with fit.fitting.progress.task(task, training.settings.steps) as progress:
-        for release in training.releases:
-            fit.check_stop()
-            state = fit.release(release, draw)
-            if between is not None:
-                between(engine, state)
-            progress.advance(release.count)
-    engine.load(state)
-
-
-def pretrain(
-    fit: Fit,
-    model: nn.Module,
-    images: Callable[[], PublicSet],
-    train: Train,
-    settings: PlainTraining,
-    name: str = PUBLIC_IMAGES,
-) -> None:
-    """Train `model` on public images, or load the weights that an interrupted fit kept after this
-    training.
-
-    Args:
-        fit: of which it is a part. A `Recording` measures it.
-        model: changed in place.
-        images: gives the images; not called if the weights were kept.
-        train: trains `model` on them.
-        settings: of the training.
-        name: of the images, in messages and in the name of the file of weights.
-    """
-    from safetensors.torch import load, save
-
-    if isinstance(fit, Recording):
-        fit.add_cost(_measured(model, train, settings, name, fit.terms.image_shape))
-        return
-
-    def trained() -> bytes:
-        public = images()
-        with fit.steps(f"training on {name}", settings.steps) as step_done:
-            train(public, settings, step_done)
-        return save({key: value.cpu().contiguous() for key, value in model.state_dict().items()})
-
-    model.load_state_dict(
-        load(fit.kept(f"pretrained on {name}.safetensors".replace(" ", "-"), trained))
-    )
-
-
-def _measured(
-    model: nn.Module, train: Train, settings: PlainTraining, name: str, shape: ImageShape
-) -> DryRun:
-    """Return a training's cost by three steps on random images.
-
-    Raise RecipeError if memory does not suffice.
-    """
-    from adapters.trained.dp_sgd.training import peak_memory
-
-    made = np.random.default_rng(0).integers(0, 256, (settings.batch, *shape), dtype=np.uint8)
-    public = PublicSet.of_names(made, ())
-    times = [time.perf_counter()]
-
-    def steps(count: int) -> None:
-        few = settings.model_copy(update={"steps": count})
-        train(public, few, lambda: times.append(time.perf_counter()))
-
-    memory = peak_memory(
-        next(model.parameters()).device, lambda: steps(1)
-    )  # when libraries load, too
-    steps(2)
-    parameters = sum(value.numel() for value in model.parameters())
-    return DryRun(name, settings.steps, times[-1] - times[-2], parameters, memory)
+    return PlannedTraining(name, settings, releases)
 
 
 @plugin
@@ -271,10 +154,64 @@ class ByDPSGD:
         choose_devices(self.device)
 
     def places(self) -> list[torch.device]:
-        """Return the devices that share each step: the CPU in place of MPS, as DP-SGD needs
-        float64.
+        """Return the devices that share each step.
+
+        The CPU takes the place of MPS, as DP-SGD needs float64.
         """
         import torch
 
         devices = choose_devices(self.device)
         return devices if devices[0].type == "cuda" else [torch.device("cpu")]
+
+    def train_by_dp_sgd(
+        self,
+        fit: Fit,
+        model: nn.Module,
+        loss: Loss,
+        training: PlannedTraining,
+        *,
+        task: str = "training on the private records",
+        between: Callable[[Training, Float32Array], None] | None = None,
+    ) -> None:
+        """Train the model by all blocks of a declared training.
+
+        Stored blocks are used again, the others are drawn.
+
+        Guarantee: the releases'. The private records are read only while a block is drawn.
+
+        Args:
+            fit: in which it was declared. A `Recording` measures it; a network that learns between
+                two blocks is left out.
+            model: see `Training`; changed in place.
+            loss: of one record.
+            training: what `declare_training` returned.
+            task: the training's name in messages.
+            between: called with the training and its state, public or released, before the first
+                block and after each.
+        """
+        from adapters.trained.dp_sgd.training import Training, dry_run
+
+        if isinstance(fit, Recording):
+            shape = fit.terms.image_shape
+            fit.add_cost(
+                dry_run(model, loss, shape, training.settings, self.places(), training.name)
+            )
+            return
+        # All that leads from one block to the next is in the state, which is released, so a stored
+        # block is not computed.
+        engine = Training(model, loss, training.settings, *self.places())
+        state = engine.start()
+        if between is not None:
+            between(engine, state)
+
+        def draw(records: PrivateRecords, noise: Noise) -> Float32Array:
+            return engine.block(state, records.samples, records.labels, noise)
+
+        with fit.fitting.progress.task(task, training.settings.steps) as progress:
+            for release in training.releases:
+                fit.check_stop()
+                state = fit.release(release, draw)
+                if between is not None:
+                    between(engine, state)
+                progress.advance(release.count)
+        engine.load(state)

@@ -73,23 +73,23 @@ def doctor(
     from pe.recipe.schema import Recipe
 
     if attack and (recipe is not None or endpoint or key_env):
-        raise click.UsageError("--attack takes no RECIPE and no endpoint: leave them out.")
+        raise click.UsageError("`--attack` needs no RECIPE and no endpoint. Leave them out.")
     if not attack and (noise or epsilon is not None or runs is not None):
-        raise click.UsageError("--noise, --epsilon and --runs belong to --attack: give it, too.")
+        raise click.UsageError("`--noise`, `--epsilon` and `--runs` work only with `--attack`.")
     if recipe is not None and (endpoint or key_env):
         raise click.UsageError(
-            "RECIPE names its endpoint and key: leave --endpoint and --key-env out."
+            "RECIPE names its endpoint and key. Leave `--endpoint` and `--key-env` out."
         )
     if attack:
         is_good = _attack_noise(as_json) if noise else _attack(epsilon, runs, as_json)
-    elif recipe is not None:
-        is_good = _tell(recipe_findings(Recipe.load(recipe)), as_json)
-    elif endpoint is not None:
-        is_good = _tell(
-            endpoint_findings(_OPENAI, {"base_url": endpoint, "key_env": key_env}), as_json
-        )
     else:
-        is_good = _tell(findings(), as_json)
+        found = findings()
+        if recipe is not None:
+            found = recipe_findings(Recipe.load(recipe))
+        elif endpoint is not None:
+            found = endpoint_findings(_OPENAI, {"base_url": endpoint, "key_env": key_env})
+        is_good = _tell(found, as_json)
+    # a script can tell by the status that something is wrong
     if not is_good:
         raise click.exceptions.Exit(1)
     if recipe is not None and not as_json:

@@ -50,14 +50,14 @@ def _spec(text: str) -> PluginSpec:
     pairs = [part.partition("=") for part in settings.split(",") if part]
     if not kind or not all(key and equals for key, equals, _ in pairs):
         raise RecipeError(
-            f"--embedding {text} is not of the form NAME or NAME:key=value,key=value."
+            f"`--embedding {text}` does not have the form NAME or NAME:key=value,key=value."
         )
     try:
         return PluginSpec.model_validate(
             {"kind": kind} | {key: yaml.safe_load(value) for key, _, value in pairs}
         )
     except (yaml.YAMLError, RecursionError) as error:
-        raise RecipeError(f"--embedding {text}: {' '.join(str(error).split())}.") from error
+        raise RecipeError(f"`--embedding {text}`: {' '.join(str(error).split())}.") from error
 
 
 @click.command()

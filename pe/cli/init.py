@@ -19,7 +19,7 @@ from pe.errors import RecipeError
 if TYPE_CHECKING:
     from pe.data.columns import Column
     from pe.private.naming import Seen
-    from pe.recipe.starting import ImageStart, TableStart, TextStart
+    from pe.recipe.starting import ImageStart, Pool, TableStart, TextStart
 
 _NONE = "-"
 _OR_NONE = {"label_column": f"; {_NONE} for none", "text_column": "", "image_column": ""}
@@ -92,13 +92,11 @@ def init(
     texts. With --table each row is a record: it asks for each column, whose name alone it reads,
     and writes columns.yaml beside the recipe.
     """
-    from pe.planning.checks import check_apart
     from pe.private.look import cells_in_header, look
     from pe.private.source import RECORD
     from pe.private.tables import RowTable
     from pe.recipe.starting import (
         UNDECLARED,
-        ImageStart,
         Start,
         TableStart,
         TextStart,
@@ -111,7 +109,7 @@ def init(
         starter_of(kind)
         if options["public"] is not None:
             raise click.UsageError(
-                "--public belongs to a generator that draws from a pool: leave --api out."
+                "`--public` is for a generator that draws from a pool. Leave `--api` out."
             )
     columns = {key: options[key] for key in ("image_column", "text_column", "label_column")}
     see: Callable[..., Seen] = look
@@ -119,6 +117,7 @@ def init(
         columns = {"label_column": options["label_column"]}
         kind = kind or "max_entropy"
         see = partial(RowTable.find, is_looking=is_looking)
+    # before anything is asked: a header that is a record would become names in the recipe
     _confirm_header(where, cells_in_header(where))
     records = see(where, **columns)
     _check_options(where, records, [key for key, value in options.items() if value is not None])
@@ -131,16 +130,7 @@ def init(
         records = _declare_column(owner, partial(see, where), columns, key, records)
     names = _declare_classes(owner, records)
     unit, number, units = _declare_numbers(owner, records)
-    begin = TextStart if records.noun == TextStart.noun else ImageStart
-    pool = None
-    if kind is None:
-        path = (
-            owner.declares("public", f"Public {begin.noun} to draw from, {begin.pools}", "public")
-            or "public"
-        )
-        owner.silent_on.discard("public")  # whose usual place tells nothing
-        pool = begin.pool(Path(path).expanduser())
-        check_apart(where, [pool.path], begin.noun)
+    pool = _declare_pool(owner, where, records.noun) if kind is None else None
     source = records.settings | {"classes": names or [], "privacy_unit": unit or RECORD}
     start: ImageStart | TextStart | TableStart
     if records.noun == TableStart.noun:
@@ -184,13 +174,27 @@ def init(
     tell_next(*(to_try if pool is None else []), ["plan", out])
 
 
+def _declare_pool(owner: _Owner, where: Path, noun: str) -> Pool:
+    """Return the public samples to draw from, which must not be among the private ones."""
+    from pe.planning.checks import check_apart
+    from pe.recipe.starting import ImageStart, TextStart
+
+    begin = TextStart if noun == TextStart.noun else ImageStart
+    path = owner.declares("public", f"Public {begin.noun} to draw from, {begin.pools}", "public")
+    # where nobody answers, the usual place is named, which tells nothing of the records
+    owner.silent_on.discard("public")
+    pool = begin.pool(Path(path or "public").expanduser())
+    check_apart(where, [pool.path], begin.noun)
+    return pool
+
+
 def _flag(key: str) -> str:
     """Return the option that declares a key of the recipe."""
     return f"--{key.replace('_', '-')}"
 
 
 def _confirm_header(where: Path, count: int) -> None:
-    """Ask whether the first row of a table is its header, if `count` of its cells look like values.
+    """Ask whether a table's first row is its header, if `count` of its cells look like values.
 
     Tell no cell.
     """
@@ -200,16 +204,21 @@ def _confirm_header(where: Path, count: int) -> None:
         f"In the first row of {where}, {count} of the cells look like values, not like names. Is "
         "it the header?"
     )
-    try:
-        is_header = click.confirm(question)
-    except click.Abort:
-        if sys.stdin.isatty():
-            raise
-        is_header = False
-    if not is_header:
+    if not _ask(partial(click.confirm, question)):
         raise RecipeError(
             f"{question} If it is a record, write a row of column names above it. If not, type yes."
         )
+
+
+def _ask(prompt: Callable[[], Any]) -> Any:
+    """Return the answer to a prompt, or None if nobody is there to type."""
+    try:
+        return prompt()
+    except click.Abort:
+        # at a terminal, somebody pressed Ctrl-C
+        if sys.stdin.isatty():
+            raise
+        return None
 
 
 def _check_options(where: Path, records: Seen, keys: Sequence[str]) -> None:
@@ -227,29 +236,31 @@ def _check_options(where: Path, records: Seen, keys: Sequence[str]) -> None:
     for key in keys:
         if records.noun not in of_one_kind.get(key, [records.noun]):
             raise click.UsageError(
-                f"{_flag(key)} is not of {records.noun}, which {where} holds: leave it out."
+                f"`{_flag(key)}` does not apply to {records.noun}, which {where} holds. Leave it "
+                "out."
             )
 
 
 def _check_names(where: Path, records: Seen, out: Path) -> None:
     """Refuse a recipe that is there already or has no folder, and names that no recipe can hold."""
     if out.exists():
-        raise RecipeError(f"{out} exists already: name another --out, or remove it.")
+        raise RecipeError(f"{out} exists already. Name another `--out`, or remove it.")
     if not out.parent.is_dir():
-        raise RecipeError(f"--out {out}: there is no folder {out.parent}; make it first.")
+        raise RecipeError(f"`--out {out}`: there is no folder {out.parent}. Make it first.")
     for name in (str(where), *records.labels):
         try:
             name.encode()
         except UnicodeEncodeError:
             raise RecipeError(
-                f"The name {name} is not UTF-8, so no recipe can hold it: rename it."
+                f"The name {name} is not UTF-8, so no recipe can hold it. Rename it."
             ) from None
 
 
 @dataclass
 class _Owner:
-    """The owner of the records, asked to declare values that would otherwise be computed from the
-    records.
+    """The owner of the records, asked to declare values.
+
+    Otherwise these values would be computed from the records.
     """
 
     warning: str  # printed before the first question
@@ -260,10 +271,9 @@ class _Owner:
     def declares(
         self, key: str, question: str, proposal: object, kind: click.ParamType[Any] = click.STRING
     ) -> Any:
-        """Return what an option declares, or the owner's answer, which is the proposal after a
-        typed `yes`.
+        """Return what an option declares, or the owner's answer.
 
-        It is None if nobody is there to type.
+        The answer is the proposal after a typed `yes`. It is None if nobody is there to type.
 
         Args:
             key: the recipe's key that the answer is for.
@@ -285,14 +295,11 @@ class _Owner:
                 raise click.UsageError("nothing is proposed: type what you declare")
             return proposal if text.strip() == "yes" else kind.convert(text, None, None)
 
-        try:
-            return click.prompt(f"{question} ({hint})", value_proc=read)
-        except click.Abort:
-            if sys.stdin.isatty():
-                raise
+        answer = _ask(partial(click.prompt, f"{question} ({hint})", value_proc=read))
+        if answer is None:
             click.echo()
             self.silent_on.add(key)
-            return None
+        return answer
 
 
 def _declare_column(
@@ -313,16 +320,19 @@ def _declare_column(
 
 
 def _images(owner: _Owner, source: dict[str, Any]) -> ImageStart:
-    """Return the beginning of a recipe over images: side and channels, from the options or from the
-    owner.
+    """Return the beginning of a recipe over images: side and channels.
+
+    They come from the options or from the owner.
     """
     from pe.private.look import LOOKED_AT, look_at_shape
     from pe.private.source import read_source
     from pe.recipe.starting import UNDECLARED, ImageStart
 
     dataset = read_source(source | {"size": 1}, str(source["path"])).open()
-    is_declared = None not in (owner.options["size"], owner.options["channels"])
-    side, shape = (None, None) if is_declared else look_at_shape(dataset)
+    side = None
+    shape = None
+    if owner.options["size"] is None or owner.options["channels"] is None:
+        side, shape = look_at_shape(dataset)
     of = f", from looking at {LOOKED_AT} images at most"
     size = owner.declares("size", f"Height and width in pixels{of}", side, SIDE)
     channels = owner.declares("channels", f"Channels, 3 = colour, 1 = grey{of}", shape, CHANNELS)
@@ -330,8 +340,9 @@ def _images(owner: _Owner, source: dict[str, Any]) -> ImageStart:
 
 
 def _texts(owner: _Owner, source: dict[str, Any]) -> TextStart:
-    """Return the beginning of a recipe over texts: the most bytes of a text, from the option or
-    from the owner.
+    """Return the beginning of a recipe over texts: the most bytes of a text.
+
+    The number comes from the option or from the owner.
     """
     from pe.private.look import LOOKED_AT, look_at_length
     from pe.private.source import read_source
@@ -352,8 +363,9 @@ def _rows(
     declared: Path | None,
     is_looking: bool,
 ) -> TableStart:
-    """Return the beginning of a recipe over rows: columns from the file `declared`, or from the
-    owner in a new one.
+    """Return the beginning of a recipe over rows.
+
+    Its columns come from the file `declared`, or from the owner in a new file.
     """
     from pe.errors import nearest_name
     from pe.private.source import read_source
@@ -368,13 +380,13 @@ def _rows(
         for name in columns:
             if name == label or name not in names:
                 raise RecipeError(
-                    f"{declared}: '{name}' is the column of labels, or none; "
+                    f"{declared}: '{name}' is the column of labels, or not a column; "
                     f"{nearest_name(name, names)}"
                 )
         return TableStart(path_from(folder, declared))
     path = folder / "columns.yaml"
     if path.exists():
-        raise RecipeError(f"{path} exists already: give --columns {path}, or remove it.")
+        raise RecipeError(f"{path} exists already. Give `--columns {path}`, or remove it.")
     proposals = RowTable.propose(where, names) if is_looking else {}
     columns = dict.fromkeys(names)
     for name in names:
@@ -387,6 +399,7 @@ def _rows(
             del columns[name]
         else:
             columns[name] = _declaration(kind) if isinstance(kind, str) else kind
+    # written beside the recipe, so that its owner can read and mend what was declared
     path.write_text(columns_file(columns, is_looking), encoding="utf-8")
     return TableStart(path.name)
 
@@ -398,7 +411,8 @@ def _declaration(kind: str) -> Column:
     from pe.data.columns import Column
 
     one: dict[str, Any] = {"kind": kind}
-    with asking("--columns, a file of all columns"):
+    # each kind is asked only for what it has
+    with asking("`--columns`, a file of all columns"):
         if kind in ("category", "ordinal"):
             texts = [text.strip() for text in click.prompt("  Values, with commas").split(",")]
             one["values"] = [
@@ -424,7 +438,7 @@ def _declaration(kind: str) -> Column:
 
 
 def _declare_classes(owner: _Owner, records: Seen) -> list[str] | None:
-    """Return the classes, by the option or the owner's answer. None if nobody has declared them."""
+    """Return the classes, by the option or the owner, or None if nobody declares them."""
     has_labels = records.settings.get("label_column", _NONE) not in ("", None)
     classes: str | None = _NONE
     if has_labels or "label_column" in owner.silent_on or owner.options["classes"] is not None:
@@ -438,7 +452,7 @@ def _declare_classes(owner: _Owner, records: Seen) -> list[str] | None:
 def _declare_numbers(owner: _Owner, records: Seen) -> tuple[str | None, int | None, int | None]:
     """Return the privacy unit and the numbers of records and of units.
 
-    None for what nobody has declared.
+    Returns None for what nobody has declared.
     """
     from pe.private.source import RECORD
 
@@ -453,7 +467,7 @@ def _declare_numbers(owner: _Owner, records: Seen) -> tuple[str | None, int | No
     units = owner.options["declared_units"]
     if unit == RECORD and units is not None:
         raise click.UsageError(
-            "--declared-units belongs to a --privacy-unit other than record: leave one out."
+            "`--declared-units` needs a `--privacy-unit` other than record. Leave one of them out."
         )
     if unit not in (RECORD, None):
         units = owner.declares(

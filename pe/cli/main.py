@@ -61,30 +61,26 @@ class PluginGroup(click.Group):
         """Write the commands, a section for each group. Those of other packages come last."""
         names = self.list_commands(ctx)
         own = {name for _, members in _GROUPS for name in members}
+        others = [name for name in names if name not in own]
         width = max(map(len, names), default=0)
-        for title, members in (
-            *_GROUPS,
-            ("Of other packages", [name for name in names if name not in own]),
-        ):
-            commands = [
-                (name, command) for name in members if (command := self.get_command(ctx, name))
-            ]
-            if commands:
+        for title, members in (*_GROUPS, ("Of other packages", others)):
+            rows = []
+            for name in members:
+                command = self.get_command(ctx, name)
+                # an installation may lack some of them
+                if command is not None:
+                    text = command.get_short_help_str(formatter.width - 6 - width)
+                    rows.append((name.ljust(width), text))
+            if rows:
                 with formatter.section(title):
-                    room = formatter.width - 6 - width
-                    formatter.write_dl(
-                        [
-                            (name.ljust(width), one.get_short_help_str(room))
-                            for name, one in commands
-                        ]
-                    )
+                    formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that `args` begin with.
 
-        Fail for an unknown one, and name the nearest or the new one.
+        For an unknown one, fail and name the nearest or the new one.
         """
         names = self.list_commands(ctx)
         if args[0] in _FORMER and args[0] not in names:
@@ -101,17 +97,17 @@ def pe() -> None:
 
 
 def _show_warning(message: Warning | str, *_place: object, **_more: object) -> None:
-    """Print a library's or a source's warning as one line, without the place in our code that gave
-    it.
+    """Print a library's or a source's warning as one line.
+
+    The place in our code that gave it is left out.
     """
     click.echo(f"warning: {printable(str(message))}", err=True)
 
 
 def main() -> None:
-    """Run the command line; for an error print one sentence, and exit with the error's status."""
-    if not hasattr(
-        sys.modules["pe"], "__version__"
-    ):  # another library's `pe/__init__.py` has replaced ours
+    """Run the command line. For an error print one sentence and exit with the error's status."""
+    # another library's `pe/__init__.py` may have replaced ours
+    if not hasattr(sys.modules["pe"], "__version__"):
         _tell(f"pe: {MIXED}")
         sys.exit(2)
     stdout = sys.stdout
@@ -151,9 +147,9 @@ def _run() -> int:
 
 
 def _status_after(error: OSError | SystemExit, stdout: TextIO | None) -> int:
-    """Print a system error.
+    """Print a system error and return the exit status.
 
-    Return the exit status. Click and rich exit with 1 if nobody reads the pipe.
+    Click and rich exit with 1 if nobody reads the pipe.
     """
     unwritten = None
     try:
@@ -169,7 +165,7 @@ def _status_after(error: OSError | SystemExit, stdout: TextIO | None) -> int:
     else:
         place = f"{error.filename}: " if error.filename else ""
         is_full = getattr(error, "errno", 0) == errno.EMFILE
-        remedy = "raise `ulimit -n`" if is_full else "see to the disk, or the machine"
+        remedy = "raise `ulimit -n`" if is_full else "check the disk, or the machine"
         _tell(f"pe: {printable(f'{place}{error.strerror or error}')}: {remedy}.")
     return 2
 

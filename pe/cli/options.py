@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -52,16 +53,9 @@ json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print the result as JSON on stdout, nothing else."
 )
 quiet_option = click.option("--quiet", is_flag=True, help="No progress; warnings only.")
-recipe_option = click.option(
-    "--set", "changes", multiple=True, metavar="A.B=VALUE", help="Change a value of the recipe."
-)
-machine_option = click.option(
-    "--set",
-    "changes",
-    multiple=True,
-    metavar="A.B=VALUE",
-    help="Change a limit or another machine setting.",
-)
+_set = partial(click.option, "--set", "changes", multiple=True, metavar="A.B=VALUE")
+recipe_option = _set(help="Change a value of the recipe.")
+machine_option = _set(help="Change a limit or another machine setting.")
 log_level_option = click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
@@ -80,17 +74,13 @@ def tell_next(*commands: Sequence[object]) -> None:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table, whose first column stands left and the others right."""
+    """Return the lines of a table whose first column is flush left and the others flush right."""
     head, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [
-                first.ljust(head),
-                *(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)),
-            ]
-        )
-        for first, *cells in rows
-    ]
+    lines = []
+    for first, *cells in rows:
+        padded = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+        lines.append("  ".join([first.ljust(head), *padded]))
+    return lines
 
 
 @contextmanager
@@ -104,17 +94,15 @@ def asking(options: str) -> Iterator[None]:
     except click.Abort:
         if sys.stdin.isatty():
             raise
-        raise click.UsageError(f"There is no answer to read: give {options}.") from None
+        raise click.UsageError(f"Nobody is there to answer. Give {options}.") from None
 
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[Stop]:
     """Yield an event that SIGINT and SIGTERM set, so that a run stops and can go on.
 
-    A second signal ends the process.
-
-    The process's exit status is what shells and supervisors expect, 128 plus the signal's number:
-    130 after SIGINT, 143 after SIGTERM.
+    A second signal ends the process. Its exit status is what shells and supervisors expect, 128
+    plus the signal's number: 130 after SIGINT, 143 after SIGTERM.
     """
 
     def end_at_once(number: int) -> NoReturn:

@@ -30,28 +30,19 @@ def page(template: str, values: Mapping[str, Any]) -> str:
 
 @cache
 def _environment() -> Environment:
-    """Return the templates and their filters. Jinja2 is imported only to print a page."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    """Return the templates and their filters."""
+    from pe.errors import printable, quoted
+    from pe.privacy.words import text_pages
 
-    from pe.errors import quoted
-    from pe.privacy.words import NO_EPSILON, guarantee, round_up
-
-    # plain text for a terminal, where HTML's escapes would be text
-    environment = Environment(  # noqa: S701
-        loader=PackageLoader("pe.cli"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = text_pages("pe.cli")
     environment.filters |= {
         "aligned": lambda rows: "\n".join(aligned(rows)),
         "as": format,
         "bold": lambda text: click.style(text, bold=True),
+        "printable": printable,
         "quoted": quoted,
-        "round_up": round_up,
         "wrapped": _wrap,
     }
-    environment.globals |= {"guarantee": guarantee, "no_epsilon": NO_EPSILON}
     return environment
 
 

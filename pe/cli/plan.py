@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from pe.cli.pages import page
 
 if TYPE_CHECKING:
     from pe.plugins.protocols import Generator
-    from pe.recipe.explain import ExplainedPart
+    from pe.recipe.explain import ExplainedPart, Key
 
 
 @click.command()
@@ -52,13 +52,13 @@ def plan(
 
     content = Recipe.load(recipe, changes)
     api, unknown = set_up_generator(content.api)
-    rate = (
-        samples_per_second
-        if like is None
-        else _measure_rate(like, api, content.limits.max_concurrency)
-    )
-    warnings = [*obstacles(content, api), *([unknown] if unknown else [])]
-    result = forecast(content, api, warnings, rate, dry_run)
+    if like is not None:
+        samples_per_second = _measure_rate(like, api, content.limits.max_concurrency)
+    warnings = obstacles(content, api)
+    # a plan is told even where the generator cannot be set up here
+    if unknown:
+        warnings = [*warnings, unknown]
+    result = forecast(content, api, warnings, samples_per_second, dry_run)
     click.echo(json.dumps(result.to_dict()) if as_json else str(result))
     if not as_json:
         tell_next(["run", recipe, *_set(changes)])
@@ -69,8 +69,9 @@ def _set(changes: tuple[str, ...]) -> list[str]:
 
 
 def _measure_rate(run: Path, api: Generator | None, most: int | None) -> float:
-    """Return the samples a second of all requests that may be under way at once, each as fast as a
-    request in `run`.
+    """Return the samples a second of all requests that may be under way at once.
+
+    Each request is taken to be as fast as a request in `run`.
     """
     from pe.errors import RunError
     from pe.store.run import Run
@@ -80,7 +81,7 @@ def _measure_rate(run: Path, api: Generator | None, most: int | None) -> float:
         rate = journal.samples_per_second()
     if rate is None:
         raise RunError(
-            f"{run} has no samples yet, so it tells no rate: state --samples-per-second."
+            f"{run} has no samples yet, so its rate is unknown. Give `--samples-per-second`."
         )
     concurrency = 1 if api is None else api.capabilities.concurrency
     return rate * min(concurrency, most or concurrency)
@@ -148,50 +149,54 @@ def explain(what: str | None, markdown: bool) -> None:
     if markdown:
         click.echo(markdown_page(parts))
     elif what is None:
-        click.echo(
-            page("explain", {"title": "", "text": "", "keys": (), "groups": _by_heading(parts)})
-        )
+        click.echo(_entry(others=parts))
         click.echo("\n`pe explain NAME` says more of each, or of a key.")
     else:
         click.echo("\n\n".join(_look_up(what, parts)))
 
 
-def _look_up(what: str, parts: list[ExplainedPart]) -> Iterator[str]:
-    """Yield the texts of the recipe's parts with this name, or, if there are none, of the keys with
-    this name.
+def _look_up(what: str, parts: list[ExplainedPart]) -> list[str]:
+    """Return the texts of the recipe's parts with this name.
+
+    If there are none, return the texts of the keys with this name.
     """
     from pe.errors import RecipeError, nearest_name
 
-    whole = [part for part in parts if what in (part.kind or part.section, part.title)]
-    for part in whole:
-        others = [
-            other
-            for other in parts
-            if other.kind and other.section == part.section and not part.kind
-        ]
-        text = f"{part.text}\n\n{part.costs}".rstrip()
-        yield page(
-            "explain",
-            {"title": part.title, "text": text, "keys": part.keys, "groups": _by_heading(others)},
-        )
-    if whole:
-        return
-    has_key = False
+    entries = []
+    for part in parts:
+        if what in (part.kind or part.section, part.title):
+            others = [one for one in parts if one.kind and one.section == part.section]
+            text = f"{part.text}\n\n{part.costs}".rstrip()
+            # a section lists its kinds, and a kind stands alone
+            entries.append(_entry(part.title, text, part.keys, [] if part.kind else others))
+    if entries:
+        return entries
     for part in parts:
         keys = [key for key in part.keys if f".{what}." in f".{part.section}.{key.name}."]
         if keys:
-            has_key = True
-            yield page("explain", {"title": part.title, "text": "", "keys": keys, "groups": {}})
-    if not has_key:
-        names = {part.kind or part.section for part in parts} | {
-            key.name for part in parts for key in part.keys
-        }
-        raise RecipeError(f"A recipe has no '{what}'; {nearest_name(what, sorted(names))}")
+            entries.append(_entry(part.title, keys=keys))
+    if entries:
+        return entries
+    names = {part.kind or part.section for part in parts}
+    names |= {key.name for part in parts for key in part.keys}
+    raise RecipeError(f"A recipe has no '{what}'; {nearest_name(what, sorted(names))}")
 
 
-def _by_heading(parts: list[ExplainedPart]) -> dict[str, list[ExplainedPart]]:
-    """Return sections and kinds by the heading they stand under, generators by the source of their
-    samples.
+def _entry(
+    title: str = "",
+    text: str = "",
+    keys: Sequence[Key] = (),
+    others: Sequence[ExplainedPart] = (),
+) -> str:
+    """Return the page of a part, its keys, and a list of other parts."""
+    values = {"title": title, "text": text, "keys": keys, "groups": _by_heading(others)}
+    return page("explain", values)
+
+
+def _by_heading(parts: Sequence[ExplainedPart]) -> dict[str, list[ExplainedPart]]:
+    """Return sections and kinds by the heading they stand under.
+
+    Generators are grouped by the source of their samples.
     """
     groups: dict[str, list[ExplainedPart]] = {}
     for part in parts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,20 +42,19 @@ def epsilon(
     from pe.planning.releases import epsilon_for, noise_multiplier_for
     from pe.privacy.ledger import Budget
     from pe.privacy.release import Relation
-    from pe.privacy.words import round_up
 
     if noise_multiplier is not None and target is None:
-        value = epsilon_for(noise_multiplier, iterations, delta, Relation(relation))
-        click.echo(json.dumps({"epsilon": value}) if as_json else f"ε = {round_up(value)}")
+        values = {
+            "epsilon": epsilon_for(noise_multiplier, iterations, delta, Relation(relation)),
+        }
     elif target is not None and noise_multiplier is None:
-        value = noise_multiplier_for(Budget(target, delta), iterations, Relation(relation))
-        click.echo(
-            json.dumps({"noise_multiplier": value})
-            if as_json
-            else f"noise multiplier = {round_up(value)}"
-        )
+        budget = Budget(target, delta)
+        values = {
+            "noise_multiplier": noise_multiplier_for(budget, iterations, Relation(relation)),
+        }
     else:
-        raise click.UsageError("Give --noise-multiplier or --epsilon, one of them.")
+        raise click.UsageError("Give either `--noise-multiplier` or `--epsilon`.")
+    print_result(values, "epsilon", as_json)
 
 
 @click.command()
@@ -102,7 +100,8 @@ def ledger(
     from pe.privacy.ledger import Budget
 
     if (cap_epsilon is None) != (cap_delta is None) or (no_cap and cap_epsilon is not None):
-        raise click.UsageError("Give --cap-epsilon and --cap-delta together, or --no-cap.")
+        raise click.UsageError("Give `--cap-epsilon` and `--cap-delta` together, or `--no-cap`.")
+    # a cap, or the runs of another file, are what a new ledger may begin with
     file = _open(data, place, may_be_new=cap_epsilon is not None or add is not None)
     if add is not None:
         file.add(DataSetLedger(add))
@@ -118,8 +117,9 @@ def ledger(
 
 
 def _open(data: Path | None, place: Path | None, may_be_new: bool) -> DataSetLedger:
-    """Return the ledger beside `data`, or in the file `place`, which must exist unless it
-    `may_be_new`.
+    """Return the ledger beside `data`, or in the file `place`.
+
+    `place` must exist unless it `may_be_new`.
     """
     from pe.privacy.data_set import DataSetLedger
 
@@ -128,7 +128,7 @@ def _open(data: Path | None, place: Path | None, may_be_new: bool) -> DataSetLed
             return DataSetLedger.beside(data)
         raise click.UsageError(f"{data} does not exist.")
     if place is None or data is not None:
-        raise click.UsageError("Name DATA, the private records, or --file, their ledger file.")
+        raise click.UsageError("Name either DATA, the private records, or `--file`, their ledger.")
     if place.exists() or may_be_new:
         return DataSetLedger(place)
     raise click.UsageError(f"{place} does not exist.")
@@ -142,26 +142,33 @@ def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
     content = file.read()
     cap = content["cap"]
     runs = content["runs"]
-    deltas = [cap["delta"]] if cap else [content.get("deltas", {}).get(run) for run in runs]
-    if delta is None and None in deltas:
-        raise click.UsageError(
-            f"{file.path} does not say at which δ its runs were made: give --delta."
-        )
-    at = min(deltas, default=None) if delta is None else delta
-    total = 0.0 if at is None else total_epsilon(runs, at)
-    numbers = {"epsilon": finite(total), "delta": None if finite(total) is None else at}
+    if delta is None:
+        # at the smallest δ no run promises more than it does at its own
+        deltas = [cap["delta"]] if cap else [content["deltas"].get(run) for run in runs]
+        if None in deltas:
+            raise click.UsageError(
+                f"{file.path} does not say at which δ its runs were made. Give `--delta`."
+            )
+        delta = min(deltas, default=None)
+    total = 0.0 if delta is None else total_epsilon(runs, delta)
     place = str(file.path) if file.path.exists() else None
     if place is None:
         click.echo(
-            f"There is no ledger file {file.path}, so no run is counted and there is no cap: see "
-            "that DATA is the private records, as private.path names them, or name the file that "
-            "private.ledger_file names by --file.",
+            f"There is no ledger file {file.path}, so no run is counted and there is no cap. Check "
+            "that DATA is what `private.path` names, or give `--file` what `private.ledger_file` "
+            "names.",
             err=as_json,
         )
     if as_json or place is not None:
-        values = numbers | {"runs": len(runs), "cap": cap, "file": place}
+        values = {
+            "epsilon": finite(total),
+            "delta": None if finite(total) is None else delta,
+            "runs": len(runs),
+            "cap": cap,
+            "file": place,
+        }
         print_result(
-            values, "ledger", as_json, total=total, at=at, neighbours=whom(runs), mixed=MIXED
+            values, "ledger", as_json, total=total, at=delta, neighbours=whom(runs), mixed=MIXED
         )
     if not as_json and cap and total_epsilon(runs, cap["delta"]) >= cap["epsilon"]:
         click.echo(

@@ -76,8 +76,8 @@ def run(
     if what.is_dir():
         if out is not None or go_on:
             raise click.UsageError(
-                f"{what} is a folder: `pe run {quoted(what)}` goes on with the run in it, without "
-                "--out."
+                f"{what} is a folder, so `pe run {quoted(what)}` goes on with the run in it. Leave "
+                "`--out` and `--resume` out."
             )
         content = stored_recipe(what, changes)
         out = what
@@ -85,23 +85,21 @@ def run(
     else:
         content = Recipe.load(what, changes)
     if go_on and out is None:
-        raise click.UsageError("--resume needs --out, the directory of the run to go on with.")
+        raise click.UsageError("`--resume` needs `--out`, the directory of the run to go on with.")
     if view and out is None:
-        raise click.UsageError("--view needs --out, the directory of the run to show.")
+        raise click.UsageError("`--view` needs `--out`, the directory of the run to show.")
 
-    if go_on and out is not None and (out / CERTIFICATE).is_file():
-        _tell(f"{out} is finished already, so it is checked, and nothing is asked.")
+    earlier = out if go_on and out is not None and out.exists() else None
+    if earlier is not None and (earlier / CERTIFICATE).is_file():
+        _tell(f"{earlier} is finished already, so it is checked, and nothing is asked.")
     page = live_page(out, _tell) if view and out is not None else nullcontext()
-    with (
-        page,
-        _private_work(ray, content) as work,
-        stop_on_interrupt() as stop,
-    ):  # Ray sets a handler of its own
+    # Ray sets a handler of its own for signals, so ours is set after it
+    with page, _private_work(ray, content) as work, stop_on_interrupt() as stop:
         context = RunContext(
             progress=Bars(quiet), stop=stop, work=work, loggers=tuple(map(logger, loggers))
         )
-        if go_on and out is not None and out.exists():
-            made = resume_run(out, context, content)
+        if earlier is not None:
+            made = resume_run(earlier, context, content)
         else:
             made = run_recipe(content, out, context)
     result = summary(made)
@@ -122,7 +120,7 @@ def _tell(line: str) -> None:
 
 
 def _private_work(ray: str | None, recipe: Recipe) -> AbstractContextManager[PrivateWork]:
-    """Return a context whose value does the private work, in this process or on a Ray cluster."""
+    """Return a context whose value does the private work, in this process or on Ray."""
     if ray is None:
         from pe.histogram import InThisProcess
 
@@ -170,7 +168,10 @@ def extend(
     from pe.recipe.schema import Recipe
     from pe.store.places import RECIPE
 
-    at = (1.0 if examples else last_degree(run)) if degree is None else degree
+    at = degree
+    if at is None:
+        # a text that is shown examples is as new as one without
+        at = 1.0 if examples else last_degree(run)
 
     def tell(path: Path) -> None:
         are_copies = not at and not continues_ranking(Recipe.load(run / RECIPE), at)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pe.cli.options import PATH, asking, json_option, tell_next
+from pe.cli.pages import print_result
 from pe.errors import quoted
 
 if TYPE_CHECKING:
@@ -66,10 +66,11 @@ def export(
 
     if to is None and (form is not None or (key is None and repository is None)):
         raise click.UsageError(
-            "Name TO, a new folder; only --sign-with and --push work on an export that is there."
+            "Name TO, a new folder. Only `--sign-with` and `--push` work without it, on an export."
         )
     if public and repository is None:
-        raise click.UsageError("--public belongs to --push: give it, too.")
+        raise click.UsageError("`--public` works only with `--push`.")
+    # what is signed or pushed is the copy that was just made, if one is made
     whole = _open(run)
     folder = run if to is None else whole.export(to, form or "npz")
     if to is not None:
@@ -111,23 +112,24 @@ def purge(run: Path, yes: bool) -> None:
 
     whole = Run.open(run)
     if not yes:
-        with asking("--yes"):
+        with asking("`--yes`"):
             yes = click.confirm(
-                f"Delete {whole.confidential} for good, audit-record.json too, of which a copy "
-                "should be filed?"
+                f"Delete {whole.confidential} for good? File a copy of its audit-record.json first."
             )
     if not yes:
         click.echo("Nothing was deleted.")
         raise click.exceptions.Exit(1)
+    # asked before the purge deletes what tells it
     own = is_ours(run)
     purge_run(whole)
     click.echo(
-        f"Deleted {whole.confidential}. What disks, snapshots and backups still hold is not erased "
-        "by this."
+        f"Deleted {whole.confidential}. This does not erase what disks, snapshots and backups "
+        "still hold."
     )
     if not own:
         click.echo(
-            f"No list of unreadable private files was looked for, as {run} {ELSEWHERE}.", err=True
+            f"A list of unreadable private files was not searched, since {run} {ELSEWHERE}.",
+            err=True,
         )
 
 
@@ -137,16 +139,17 @@ def tell_if_purged(folder: Path) -> None:
 
     if (folder / PURGED).is_file():
         click.echo(
-            f"{folder} was purged before, and has a confidential/ again: `pe purge "
-            f"{quoted(folder)}` deletes it.",
+            f"{folder} was purged before, but has a confidential/ again. Delete it by `pe purge "
+            f"{quoted(folder)}`.",
             err=True,
         )
 
 
 @contextmanager
 def tell_if_unsigned(folder: Path) -> Iterator[None]:
-    """Say at the end, on stderr, if the certificate of `folder` was issued anew, and so has lost
-    its signature.
+    """Say at the end, on stderr, if `folder` has lost its signature.
+
+    It has if its certificate was issued anew.
     """
     from pe.privacy.covered import SIGNED
 
@@ -156,8 +159,8 @@ def tell_if_unsigned(folder: Path) -> Iterator[None]:
     finally:
         if has_signature and not (folder / SIGNED).is_file():
             click.echo(
-                f"{folder} is no longer signed, since its certificate was issued anew: sign what "
-                "you hand on again, by `pe export`.",
+                f"{folder} is no longer signed, since its certificate was issued anew. Sign again "
+                "what you hand on, by `pe export`.",
                 err=True,
             )
 
@@ -169,65 +172,52 @@ def tell_if_unsigned(folder: Path) -> Iterator[None]:
 )
 @json_option
 def verify(folder: Path, key: Path | None, as_json: bool) -> None:
-    """Check a certificate and its files; with --key, who signed it.
+    """Check a certificate and its files, and with --key who signed it.
 
     FOLDER is an export. ε must follow from the releases, and every file have the hash that it was
     certified with. If there are many files, only their number is printed; certificate.md names
     them. Get the key from the signer by another way than FOLDER. No network is needed. Exit status
     1 if anything is not as it was certified, or signed.
     """
-    from pe.errors import printable
     from pe.privacy.covered import SIGNED
     from pe.store.export import examine
     from pe.store.machine import ELSEWHERE, is_ours
     from pe.store.places import CONFIDENTIAL
 
-    answer: dict[str, Any]
+    signer = ""
     if key is None:
         certificate, problems = examine(folder)
+        # no signature covers it, so only this machine can vouch for it
         if (folder / CONFIDENTIAL).exists() and not is_ours(folder):
             problems.append(
                 f"'{CONFIDENTIAL}' is there, and the run {ELSEWHERE}: nothing vouches for what is "
                 "in it."
             )
-        answer = certificate
-        page = _certificate_page(certificate)
-        promise = (
-            "ε follows from the releases"
-            if certificate.get("holds")
-            else "It promises nothing: NO GUARANTEE"
-        )
-        page_if_good = [f"✓ {promise}, and every file is as it was certified."]
     else:
         from pe.store.signing import verify_signed
 
-        keyid, certificate, problems = verify_signed(folder, key)
-        answer = {"key": keyid}
-        page = []
-        page_if_good = [
-            f"✓ Signed by the key {keyid}: every file is the one that was signed.",
-            f"{'✓' if certificate.get('holds') else '!'} {certificate.get('statement')}",
-        ]
-    if as_json:
-        click.echo(json.dumps(answer | {"problems": problems}))
-    else:
-        for line in [
-            *page,
-            *(f"✗ {problem}" for problem in problems),
-            *([] if problems else page_if_good),
-        ]:
-            click.echo(printable(line))
+        signer, certificate, problems = verify_signed(folder, key)
+    print_result(
+        ({"key": signer} if signer else certificate) | {"problems": problems},
+        "verification",
+        as_json,
+        page="" if signer else _certificate_page(certificate),
+        signer=signer,
+        certificate=certificate,
+    )
     if problems:
         raise click.exceptions.Exit(1)
     if key is None and not as_json and (folder / SIGNED).is_file():
         tell_next(["verify", folder, "--key", "PUBLIC_KEY"])
 
 
-def _certificate_page(certificate: dict[str, Any]) -> list[str]:
-    """Return the lines of a certificate, of which the files may have been changed by anybody."""
+def _certificate_page(certificate: dict[str, Any]) -> str:
+    """Return the page of a certificate. Anybody may have changed its files."""
+    from pe.errors import printable
     from pe.privacy.words import certificate_markdown
 
     try:
-        return certificate_markdown(certificate, _FILES).split("\n")
+        lines = certificate_markdown(certificate, _FILES).split("\n")
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
-        return ["# Privacy certificate: DAMAGED", ""]
+        return "# Privacy certificate: DAMAGED\n"
+    return "\n".join(map(printable, lines))

@@ -1,4 +1,4 @@
-"""`pe view`: runs on pages and in words. The live page also for `pe run`."""
+"""`pe view`: runs on pages and in words. `pe run` uses the live page, too."""
 
 from __future__ import annotations
 
@@ -75,6 +75,7 @@ def view(
 
     places = places or (Path("runs"),)
     runs = [*runs_at(places).values()]
+    # a folder lists all runs in it, even a single one
     is_folder = any(run.folder not in places for run in runs)
     if is_folder and file:
         runs = [*_comparable(runs)] or runs
@@ -116,13 +117,14 @@ def _write(
     if file is None:
         if len(runs) > 1:
             raise click.UsageError(
-                "--write writes one run's report: name a FILE for the comparison by --html."
+                "`--write` writes the report of one run. For a comparison, give `--html` a FILE."
             )
         with tell_if_unsigned(runs[0].folder):
             return write_report(runs[0].folder, confidential=confidential)
+    # a file that no certificate covers would make the run look changed
     if any(file.resolve().is_relative_to(run.folder.resolve()) for run in runs):
         raise click.UsageError(
-            f"{file} lies inside a run, whose certificate would not cover it: --write does that."
+            f"{file} lies inside a run, whose certificate would not cover it. Use `--write`."
         )
     if comparison is not None:
         page = comparison_page(comparison)
@@ -135,55 +137,49 @@ def _write(
 def _tell(
     runs: Sequence[Run], comparison: Comparison | None, is_folder: bool, as_json: bool
 ) -> None:
-    """Print where a run stands; of each run of a folder one line; of several runs the
-    comparison.
-    """
+    """Print where a run stands, one line for each run of a folder, or the comparison of several."""
+    values: Any
+    lines: list[str] = []
     if comparison is not None and not is_folder:
+        values = comparison.to_dict()
         head = ("", *(run.name for run in comparison.runs))
-        rows = [head, *((name, *values) for name, values in comparison.rows.items())]
-        click.echo(
-            json.dumps(comparison.to_dict())
-            if as_json
-            else "\n".join(map(printable, aligned(rows)))
-        )
-        return
-    stands = []
-    for run in runs:
-        try:
-            stands.append(_status(run))
-        except Exception as error:  # an odd folder does not hide the others
-            if not is_folder:
-                raise
-            stands.append(({"run": str(run.folder), "error": str(error)}, f"{run.folder}: {error}"))
-    if as_json:
-        values = [values for values, _ in stands]
-        click.echo(json.dumps(values if is_folder else values[0]))
+        lines = aligned([head, *((name, *row) for name, row in comparison.rows.items())])
+    elif not is_folder:
+        values, page = _status(runs[0])
+        lines = page.split("\n")
     else:
-        lines = (
-            line for _, page in stands for line in page.split("\n")[: 1 if is_folder else None]
-        )
-        click.echo("\n".join(map(printable, lines)))
+        values = []
+        for run in runs:
+            try:
+                status, page = _status(run)
+            except Exception as error:  # an odd folder does not hide the others
+                status = {"run": str(run.folder), "error": str(error)}
+                page = f"{run.folder}: {error}"
+            values.append(status)
+            lines.append(page.split("\n")[0])
+    click.echo(json.dumps(values) if as_json else "\n".join(map(printable, lines)))
 
 
 @contextmanager
 def live_page(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
-    """Serve the live page of a run, which need not be there yet, from a thread while the block
-    makes the run.
+    """Serve the live page of a run from a thread while the block makes the run.
+
+    The run need not be there yet.
     """
     from pe.engine.viewing import serve
 
     ending = Event()
 
-    def show() -> None:
-        serve(
-            [folder],
-            confidential=False,
-            port=0,
-            tell=lambda address: tell(f"Live page: {address}"),
-            end=ending,
-        )
-
-    server = Thread(target=show)
+    server = Thread(
+        target=serve,
+        args=[[folder]],
+        kwargs={
+            "confidential": False,
+            "port": 0,
+            "tell": lambda address: tell(f"Live page: {address}"),
+            "end": ending,
+        },
+    )
     server.start()
     try:
         yield

@@ -13,11 +13,13 @@ import hashlib
 import logging
 import os
 import pickle
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from logging.handlers import BufferingHandler
 from typing import TYPE_CHECKING, Any
 
 from pe.data.quiet import LOGGERS, quiet
@@ -48,7 +50,7 @@ class TaskAnswer:
     """
 
     value: Any
-    lines: tuple[Line, ...]
+    lines: list[Line]
     error: Exception | None = None
 
     def result(self, lines: set[Line]) -> Any:
@@ -71,21 +73,26 @@ def guard(version: str, work: Callable[[], Any]) -> TaskAnswer:
     Return the value, the log lines and the error.
     """
     _print_nowhere()
-    lines: list[Line] = []
-    with _logging_to(lines), quiet():
+    value: Any = None
+    error: Exception | None = None
+    with _logging() as log_of_work, quiet():
         try:
             if version != __version__:
                 raise ClusterError(
                     f"A Ray worker has version {__version__} of the toolkit, and this process "
                     f"{version}: install one version on all of them."
                 )
-            return TaskAnswer(work(), tuple(lines))
-        except PEError as error:
-            return TaskAnswer(None, tuple(lines), error.with_traceback(None))
-        except Exception as error:  # of whatever library; its words may be about a private record
-            log.error("Work on a Ray worker failed.", exc_info=error)
-            failure = RuntimeError(f"Work on a Ray worker failed ({type(error).__name__}).")
-            return TaskAnswer(None, tuple(lines), failure)
+            value = work()
+        except PEError as fault:
+            error = fault.with_traceback(None)
+        except Exception as fault:  # of whatever library; its words may be about a private record
+            log.error("Work on a Ray worker failed.", exc_info=fault)
+            error = RuntimeError(f"Work on a Ray worker failed ({type(fault).__name__}).")
+    # A line's text has an error's whole traceback.
+    lines = [
+        (record.name, record.levelno, log_of_work.format(record)) for record in log_of_work.buffer
+    ]
+    return TaskAnswer(value, lines, error)
 
 
 def votes(
@@ -95,36 +102,37 @@ def votes(
     grid: int,
     voting: Voting,
 ) -> TaskAnswer:
-    """Return a shard's clean votes; see `count_votes`.
+    """Return a shard's clean votes, as `count_votes` counts them.
 
     The arguments determine them, so each try gives equal votes.
     """
     return guard(version, lambda: count_votes(private, *public, grid, voting))
 
 
-class Embedder:
-    """An actor that embeds blocks."""
+_loaded: dict[str, tuple[Embedding, str]] = {}
+"""This worker's embedding, with a digest of its vectors of made-up samples, by the name of the work
+that it serves. Networks load slowly, and a worker embeds many blocks."""
 
-    def __init__(self, version: str, make: bytes) -> None:
-        # unpickled with the first block, whose answer tells what is wrong
-        self._version = version
-        self._make = make
-        self._embedding: Embedding | None = None
-        self._digest = ""
 
-    def embed(self, samples: Samples) -> TaskAnswer:
-        """Return a block's vectors, float32 (n, d), and a digest of this worker's vectors of
-        made-up samples.
-        """
-        return guard(self._version, lambda: self._embed(samples))
+def embed(version: str, name: str, make: list[ObjectRef], samples: Samples) -> TaskAnswer:
+    """Return a block's vectors, float32 (n, d), and a digest of this worker's arithmetic.
 
-    def _embed(self, samples: Samples) -> tuple[Vectors, str]:
-        if self._embedding is None:
-            embedding: Embedding = pickle.loads(self._make)()  # noqa: S301 - by the process that began this one
-            examples = embed_block(embedding, type(samples).examples(len(samples), samples.shape))
-            self._digest = hashlib.sha256(examples.tobytes()).hexdigest()
-            self._embedding = embedding
-        return embed_block(self._embedding, samples), self._digest
+    `make` holds a reference to a pickled function that makes the embedding. The vectors depend on
+    nothing else but the samples, so each try gives equal ones.
+    """
+    return guard(version, lambda: _embed(name, make, samples))
+
+
+def _embed(name: str, make: list[ObjectRef], samples: Samples) -> tuple[Vectors, str]:
+    if name not in _loaded:
+        import ray
+
+        _loaded.clear()  # the networks of earlier work need their memory no more
+        embedding: Embedding = pickle.loads(ray.get(make[0]))()  # noqa: S301 - from the asking process
+        examples = embed_block(embedding, type(samples).examples(len(samples), samples.shape))
+        _loaded[name] = embedding, hashlib.sha256(examples.tobytes()).hexdigest()
+    embedding, digest = _loaded[name]
+    return embed_block(embedding, samples), digest
 
 
 @cache
@@ -137,29 +145,19 @@ def _print_nowhere() -> None:
 
 
 @contextmanager
-def _logging_to(lines: list[Line]) -> Iterator[None]:
-    """Send the toolkit's log to `lines` and nowhere else."""
-    handler = _ListHandler(lines)
+def _logging() -> Iterator[BufferingHandler]:
+    """Send the toolkit's log to a buffer and nowhere else."""
+    handler = BufferingHandler(sys.maxsize)
     loggers = [logging.getLogger(name) for name in LOGGERS]
     for logger in loggers:
         logger.propagate = False
         logger.setLevel(logging.INFO)
         logger.addHandler(handler)
     try:
-        yield
+        yield handler
     finally:
         for logger in loggers:
             logger.removeHandler(handler)
-
-
-class _ListHandler(logging.Handler):
-    def __init__(self, lines: list[Line]) -> None:
-        super().__init__()
-        self._lines = lines
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Append the text, with an error's whole traceback."""
-        self._lines.append((record.name, record.levelno, self.format(record)))
 
 
 # In the process that asks.
@@ -183,17 +181,10 @@ def _value(task: ObjectRef, lines: set[Line], tries: int) -> Any:
     try:
         answer: TaskAnswer = ray.get(task)
     except ray.exceptions.RayError as error:
-        raise lost_workers(error, tries) from None
+        log.error("Ray lost its workers.", exc_info=error)
+        raise ClusterError(
+            f"Ray lost the workers of one and the same piece of private work {tries} times "
+            f"({type(error).__name__}). The run's log says more. Resume the run when the cluster "
+            "is well."
+        ) from None
     return answer.result(lines)
-
-
-def lost_workers(error: Exception, tries: int) -> ClusterError:
-    """Return the error to raise when Ray has lost the worker of one piece of work in each of
-    `tries` tries.
-    """
-    log.error("Ray lost its workers.", exc_info=error)
-    return ClusterError(
-        f"Ray lost the workers of one and the same piece of private work {tries} times "
-        f"({type(error).__name__}): the run's log says more; resume the run when the cluster is "
-        "well."
-    )

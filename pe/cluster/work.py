@@ -1,5 +1,4 @@
-"""Private work on a Ray cluster, for the process that draws the noise: blocks and shards out,
-vectors and votes back.
+"""Private work on a Ray cluster, seen from the process that draws the noise.
 
 At any time a few blocks or shards are under way (`AHEAD` for each worker), so neither this process
 nor Ray's object store ever holds more, however many records there are. The work of a lost worker is
@@ -13,18 +12,16 @@ import os
 import re
 import secrets
 import tempfile
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pe.cluster import tasks
-from pe.cluster.tasks import AHEAD, Line, TaskAnswer, in_order, lost_workers
+from pe.cluster.tasks import in_order
 from pe.data.samples import Samples
 from pe.errors import ClusterError, ContractError, RecipeError
 from pe.histogram import Counts, Labels, Voting
@@ -35,135 +32,8 @@ from pe.private.embeddings import SHARD_BYTES, SPARE, PrivateEmbeddings, shards
 from pe.recipe.schema import OBJECT, Recipe
 from pe.version import __version__
 
-if TYPE_CHECKING:
-    from ray import ObjectRef
-
 RETRIES = 3
 """Further tries at the work on a block or a shard after its worker was lost."""
-
-
-@dataclass(eq=False)
-class _Block:
-    """A block under way: its samples in Ray's memory, the actor that embeds them, and the actor's
-    answer.
-    """
-
-    samples: ObjectRef
-    actor: Any = None  # None: it waits for one
-    task: ObjectRef | None = None
-    answer: TaskAnswer | None = None
-    losses: int = 0  # actors that had it
-
-
-class _Embedders:
-    """Actors that embed blocks: an actor gets blocks once Ray has found room for the actor.
-
-    Ray would start a lost actor again by itself, but a cluster that has lost a machine may have no
-    room for it: then its blocks would wait for ever. So the other actors embed them. It is an error
-    if `tries` actors are lost over one block, or in a row before they are ready.
-    """
-
-    def __init__(self, start: Callable[[], Any], number: int, tries: int) -> None:
-        self._start = start
-        self._number = number
-        self._tries = tries
-        self._coming: dict[ObjectRef, Any] = {}
-        self._ready: list[Any] = []
-        self._never_ready = 0
-        self._blocks: deque[_Block] = deque()
-
-    def answers(self, blocks: Iterator[Samples]) -> Iterator[Any]:
-        """Yield the value of each block, in order."""
-        import ray
-
-        lines: set[Line] = set()
-        more = True
-        while more or self._blocks:
-            if more and len(self._blocks) < AHEAD * self._number:
-                samples = next(blocks, None)
-                more = samples is not None
-                if more:
-                    self._blocks.append(_Block(ray.put(samples)))
-                    if len(self._ready) + len(self._coming) < min(self._number, len(self._blocks)):
-                        self._add()
-                self._receive(wait=False)
-            else:
-                self._receive(wait=True)
-            self._hand_out()
-            while self._blocks and (answer := self._blocks[0].answer) is not None:
-                self._blocks.popleft()
-                yield answer.result(lines)
-
-    def end(self) -> None:
-        """End all actors."""
-        import ray
-
-        for actor in (*self._ready, *self._coming.values()):
-            ray.kill(actor)
-
-    def _add(self) -> None:
-        actor = self._start()
-        self._coming[actor.__ray_ready__.remote()] = actor
-
-    def _hand_out(self) -> None:
-        """Give each waiting block to the actor with the fewest blocks in hand, as long as it has
-        fewer than AHEAD.
-        """
-        in_hand = dict.fromkeys(self._ready, 0)
-        for block in self._blocks:
-            if block.actor is not None and block.answer is None:
-                in_hand[block.actor] += 1
-        for block in self._blocks:
-            if block.actor is None and in_hand:
-                actor = min(in_hand, key=in_hand.__getitem__)
-                if in_hand[actor] == AHEAD:
-                    return
-                block.actor, block.task = actor, actor.embed.remote(block.samples)
-                in_hand[actor] += 1
-
-    def _receive(self, wait: bool) -> None:
-        """Take an answer, or an actor, that is ready by now; with `wait`, wait for one."""
-        import ray
-
-        tasks = {
-            block.task: block
-            for block in self._blocks
-            if block.task is not None and block.answer is None
-        }
-        if not tasks and not self._coming:
-            return
-        ready, _ = ray.wait([*tasks, *self._coming], num_returns=1, timeout=None if wait else 0)
-        for one in ready:
-            try:
-                answer = ray.get(one)
-            except ray.exceptions.RayError as error:
-                self._lose(self._coming[one] if one in self._coming else tasks[one].actor, error)
-                return
-            if one in tasks:
-                tasks[one].answer = answer
-            else:
-                self._ready.append(self._coming.pop(one))
-                self._never_ready = 0
-
-    def _lose(self, actor: Any, error: Exception) -> None:
-        """Take a lost actor's blocks from it, and start another; raise ClusterError after the last
-        of the tries.
-        """
-        import ray
-
-        mine = [block for block in self._blocks if block.actor is actor and block.answer is None]
-        for block in mine:
-            block.actor = block.task = None
-            block.losses += 1
-        if actor in self._ready:
-            self._ready.remove(actor)
-        else:
-            self._coming = {task: one for task, one in self._coming.items() if one is not actor}
-            self._never_ready += 1
-        if max(self._never_ready, *(block.losses for block in mine), 0) == self._tries:
-            raise lost_workers(error, self._tries)
-        ray.kill(actor)
-        self._add()
 
 
 class RayWork:
@@ -204,22 +74,20 @@ class RayWork:
         import ray
 
         share, number = _workers()
-        actor = ray.remote(**share)(tasks.Embedder)
-        embedders = _Embedders(
-            partial(actor.remote, __version__, self._pickle(embedding)), number, RETRIES + 1
-        )
-        try:
-            first = None
-            for vectors, digest in embedders.answers(blocks):
-                if digest != (first := first or digest):
-                    raise ClusterError(
-                        "Ray's workers give the same made-up samples different vectors, so where a "
-                        "record is embedded would change its vote: let workers with one kind of "
-                        "GPU, or none, have part in the run."
-                    )
-                yield vectors
-        finally:
-            embedders.end()
+        task = ray.remote(max_retries=RETRIES, max_calls=0, **share)(tasks.embed)
+        name = secrets.token_hex(8)
+        make = [ray.put(self._pickle(embedding))]
+        refs = (task.remote(__version__, name, make, ray.put(block)) for block in blocks)
+        digests = set()
+        for vectors, digest in in_order(refs, number, RETRIES + 1):
+            digests.add(digest)
+            if len(digests) > 1:
+                raise ClusterError(
+                    "Ray's workers give the same made-up samples different vectors, so a record's "
+                    "vote would depend on the worker that embeds it. Let workers with one kind of "
+                    "GPU, or none, have part in the run."
+                )
+            yield vectors
 
     def count_votes(
         self,
@@ -275,13 +143,15 @@ class RayWork:
 
 
 def _workers(gpus: bool = True) -> tuple[dict[str, float], int]:
-    """Return each worker's share of the cluster (a GPU if `gpus` and there are any, else a core),
-    and their number.
+    """Return each worker's share of the cluster, and how many workers there are.
+
+    The share is a GPU if `gpus` and the cluster has any. Otherwise it is a core.
     """
     import ray
 
     resources = ray.cluster_resources()
-    if gpus and (number := int(resources.get("GPU", 0))):
+    number = int(resources.get("GPU", 0))
+    if gpus and number:
         return {"num_gpus": 1}, number
     return {"num_cpus": 1}, max(1, int(resources.get("CPU", 1)))
 
@@ -316,12 +186,14 @@ def on_ray(address: str, recipe: Recipe, **own: Any) -> Iterator[RayWork]:
             yield RayWork(embedding, size, hosts)
         return
     before = dict(os.environ)
-    with tempfile.TemporaryDirectory(
-        prefix="pe-", ignore_cleanup_errors=True
-    ) as folder:  # Ray opens its own to all
+    # Ray opens its own folder to all.
+    with tempfile.TemporaryDirectory(prefix="pe-", ignore_cleanup_errors=True) as folder:
         try:
             with _connect(
-                None, _system_config=_NO_SPILLING, _temp_dir=str(Path(folder) / "ray"), **own
+                None,
+                _system_config=_NO_SPILLING,
+                _temp_dir=str(Path(folder) / "ray"),
+                **own,
             ):
                 yield RayWork(embedding, size)
         finally:

@@ -1,5 +1,7 @@
-"""Types that many rooms share: NumPy arrays of any shape, by the type of their entries; and the
-shape of an image.
+"""Types of NumPy arrays that many modules share.
+
+Arrays may have any shape; the names say what their entries are. `ImageShape` is the shape of one
+image.
 """
 
 from __future__ import annotations

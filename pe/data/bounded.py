@@ -11,7 +11,11 @@ MOST = 2**27
 
 
 def read_bytes(path: Path, most: int = MOST) -> bytes:
-    """Return the content of a file; raise DamagedFile if it has more than `most` bytes."""
+    """Return the content of a file.
+
+    Raises:
+        DamagedFile: the file has more than `most` bytes.
+    """
     with path.open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:

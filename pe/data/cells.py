@@ -1,8 +1,7 @@
-"""Cells of tables: what counts as missing, as a number, as a day and as text, and why a cell cannot
-be read.
+"""Cells of tables: how they are read, and why some cannot be read.
 
-A cell is text from CSV, or what JSON, Parquet, Arrow or a data frame holds there. A cell is read
-exactly or it is refused: nothing is guessed. No message holds a cell.
+A cell is text from CSV, or whatever value JSON, Parquet, Arrow or a data frame holds. It is read
+exactly or it is refused; nothing is guessed. No message contains a cell.
 """
 
 from __future__ import annotations
@@ -73,12 +72,11 @@ class BadCell(BadSample):
 
 
 def python_scalar(value: Any) -> Any:
-    """Return a scalar of numpy or torch as Python's, a time of numpy as its date, and a missing
-    value as None.
+    """Return a scalar of numpy or torch as Python's own type, and a missing value as None.
 
-    A float of less than 64 bits becomes the shortest number that is rounded to it: 0.1, where it
-    was written as 0.1. A number of many hundred digits is UNREADABLE, since arithmetic with it
-    would take all time and memory.
+    A time of numpy becomes its date. A float of fewer than 64 bits becomes the shortest number that
+    rounds to it: 0.1 where 0.1 was written. A number of many hundred digits becomes UNREADABLE,
+    because arithmetic with it could take all time and memory.
     """
     if value is None or value is np.ma.masked or type(value).__name__ in _NULLS:
         return None
@@ -104,8 +102,10 @@ def python_scalar(value: Any) -> Any:
 def text_of_cell(cell: object) -> str:
     """Return the text of a scalar, in Unicode's normal form C and without white space at its ends.
 
-    Whole numbers have no point, and truth values are `true` and `false`. Raise BadCell for anything
-    else.
+    Whole numbers have no point. Truth values become `true` and `false`.
+
+    Raises:
+        BadCell: the cell is no scalar, too long, or not text in its encoding.
     """
     if isinstance(cell, bytes):
         cell = cell.decode(errors="surrogateescape")
@@ -133,7 +133,8 @@ def _pattern(decimal: str, thousands: str) -> re.Pattern[str]:
     digits = rf"(?:\d{{1,3}}(?:{mark}\d{{3}})+|\d+)" if thousands else r"\d+"
     point = re.escape(decimal)
     return re.compile(
-        rf"([+-]?(?:{digits}|(?={point}\d)))(?:{point}(\d*))?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE
+        rf"([+-]?(?:{digits}|(?={point}\d)))(?:{point}(\d*))?(e[+-]?\d+)?",
+        re.ASCII | re.IGNORECASE,
     )
 
 
@@ -170,9 +171,8 @@ def read_number(cell: object, decimal: str = ".", thousands: str = "") -> Number
 
 
 def _why_no_number(text: str) -> str:
-    """Say what a text looks like that is no number, and what to declare."""
-    if text.lower() in _LIKE_MISSING:
-        return like_missing()
+    """Say why a text is no number, and what to declare."""
+    refuse_missing_word(text)
     if "inf" in text.lower():
         return "is infinite."
     if _DECIMAL_COMMA.fullmatch(text) and not _GROUPED.fullmatch(text):
@@ -189,23 +189,25 @@ def _why_no_number(text: str) -> str:
     return "is no number."
 
 
-def like_missing() -> str:
-    """Say that a cell looks like a word for a missing value."""
-    return "looks like a word for a missing value: list that word in `missing_values`."
-
-
 def is_like_missing(text: str) -> bool:
     """Return True for words that many programs write where a value is missing."""
     return text.lower() in _LIKE_MISSING
 
 
+def refuse_missing_word(text: str) -> None:
+    """Raise BadCell if a text is a word that many programs write where a value is missing."""
+    if is_like_missing(text):
+        raise BadCell("looks like a word for a missing value: list that word in `missing_values`.")
+
+
 def read_truth(cell: object) -> int:
-    """Return 1 for a cell that says yes, 0 for one that says no, by the words and numbers that are
-    known.
+    """Return 1 for a cell that says yes, and 0 for one that says no.
+
+    Raises:
+        BadCell: the cell is none of the words and numbers for yes and no.
     """
     text = text_of_cell(cell).lower()
-    if is_like_missing(text):
-        raise BadCell(like_missing())
+    refuse_missing_word(text)
     if text not in _TRUTH:
         with suppress(BadCell):  # 1.0 is 1
             text = str(read_number(text))
@@ -217,11 +219,14 @@ def read_truth(cell: object) -> int:
 
 
 def read_day(cell: object, form: str | None) -> date:
-    """Return the day of a date, of a time, or of its text in the form that strptime knows.
+    """Return the day of a date, of a time, or of a text.
 
-    None: as ISO 8601.
+    Args:
+        cell: the date, or its text.
+        form: how the text is written, as for strptime; None: as ISO 8601.
 
-    Raise BadCell if the cell holds none.
+    Raises:
+        BadCell: the cell holds no such day.
     """
     if isinstance(cell, datetime):
         return cell.date()
@@ -232,8 +237,7 @@ def read_day(cell: object, form: str | None) -> date:
         return (datetime.strptime(text, form) if form else datetime.fromisoformat(text)).date()
     except ValueError:
         pass
-    if is_like_missing(text):
-        raise BadCell(like_missing())
+    refuse_missing_word(text)
     if _LIKE_DATE.fullmatch(text):
         raise BadCell("looks like a date of another form: set `format` ('%d.%m.%Y', say).")
     if text.replace(".", "", 1).isdecimal():
@@ -244,8 +248,9 @@ def read_day(cell: object, form: str | None) -> date:
 
 
 def looks_like_value(name: str) -> bool:
-    """Return True if the name of a column looks like a cell: a number, a date, a truth value, or a
-    sentence.
+    """Return True if the name of a column looks like a cell.
+
+    Numbers, dates, truth values, addresses of mail and sentences do.
     """
     text = name.strip()
     is_word = "@" in text or is_like_missing(text) or text.lower() in ("yes", "no", "true", "false")

@@ -1,7 +1,8 @@
-"""Columns of a table, as its owner declares them in public; and rows as codes: numbers of values.
+"""Columns of a table as their owner declares them in public, and rows as codes.
 
-Each column has finitely many values, in an order, numbered from 0: its codes. A missing value has
-the code after the last one. So a column's declaration, and no record, says what a record can hold.
+Each column has finitely many values in an order, numbered from 0: its codes. A missing value has
+the code after the last one. What a record can hold thus follows from the declaration, and from no
+record.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import date, timedelta
 from decimal import Decimal
@@ -37,11 +38,11 @@ from pe.data.cells import (
     BadCell,
     Number,
     is_like_missing,
-    like_missing,
     python_scalar,
     read_day,
     read_number,
     read_truth,
+    refuse_missing_word,
     text_of_cell,
 )
 from pe.data.rows import Rows
@@ -64,7 +65,6 @@ _LISTED = ("category", "ordinal")
 _MEASURED = ("integer", "real", "date")
 _LARGEST = 1e300  # of a bound
 _MOST_LISTED = 64  # values of a category that is proposed
-_FROM_MEMORY = 256  # columns of up to so many values hold them as JSON
 _CENTURY = 36_524  # days, at least
 _CODE = re.compile(r"\+|-?0\d")
 """The beginning of text that is no number as programs write it: 007, 02116, +1. As a listed value
@@ -87,7 +87,7 @@ Values = Annotated[tuple[str | int | float, ...], BeforeValidator(_listed_values
 
 
 class Column(BaseModel):
-    """A column: the values that a row may have in it.
+    """A column of a table: the values that a row may have in it.
 
     An empty cell is a missing value, and so is one that `missing_values` lists. Any other cell that
     cannot be read as declared is a bad cell, never a missing value.
@@ -95,18 +95,18 @@ class Column(BaseModel):
     Attributes:
         kind: `category`; `ordinal`, whose values are listed in their order; `boolean`; `integer`;
             `real`; `date`.
-        values: of a category or ordinal. A number stands for all cells of its value (1 for 1.0),
-            text for itself alone.
+        values: the values of a category or ordinal. A number stands for all cells of its value (1
+            for 1.0), text for itself alone.
         other: whether a value that is not listed counts as "other"; if not, it is a bad cell.
         min: the smallest value of an integer, real or date; smaller ones become it.
-        max: the largest one, likewise.
+        max: the largest value of an integer, real or date; larger ones become it.
         unit: the step of an integer or real, or of a date in days; values are rounded to it. A real
             must have one.
         missing: whether a row may have no value here; if not, an empty cell is a bad cell.
         missing_values: words and numbers that stand for a missing value: NA, -999. With them,
             `missing` is true.
         decimal: the mark before the fraction of a number in text.
-        thousands: the mark between groups of three digits of a number in text. With a point,
+        thousands: the mark between groups of three digits of a number in text. If it is a point,
             `decimal` is a comma.
         format: how a date is written, as for strptime: "%d.%m.%Y"; None: as ISO 8601 (2020-12-31),
             with or without a time. Two-digit years (%y) need a range of less than a hundred years.
@@ -133,9 +133,12 @@ class Column(BaseModel):
     def _follows(cls, content: Any) -> Any:
         if not isinstance(content, dict):
             return content
-        missing = {"missing": True} if content.get("missing_values") else {}
-        decimal = {"decimal": ","} if content.get("thousands") == "." else {}
-        return missing | decimal | content
+        usual: dict[str, Any] = {}
+        if content.get("missing_values"):
+            usual["missing"] = True
+        if content.get("thousands") == ".":
+            usual["decimal"] = ","
+        return usual | content
 
     @field_validator("min", "max", mode="before")
     @classmethod
@@ -158,41 +161,46 @@ class Column(BaseModel):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.kind in _LISTED and (not self.values or len(set(self.names)) < len(self.names)):
-            raise ValueError(f"a column of the kind {self.kind} lists its values, each once")
+            raise ValueError(f"a column of the kind {self.kind} must list its `values`, each once")
         if self.kind not in _LISTED and (self.values or self.other):
-            raise ValueError(f"a column of the kind {self.kind} has no values, and no other")
+            raise ValueError(f"a column of the kind {self.kind} takes neither `values` nor `other`")
         if (self.kind in _MEASURED) != (self.min is not None and self.max is not None):
             raise ValueError(
-                "columns of the kinds integer, real and date have min and max, and no others have "
-                "them"
+                "columns of the kinds integer, real and date need `min` and `max`, and other kinds "
+                "take neither"
             )
         if self.kind == "real" and "unit" not in self.model_fields_set:
             raise ValueError(
-                "a column of the kind real needs a unit, the step to which values are rounded: 0.1 "
-                "(say)"
+                "a column of the kind real needs a `unit`, the step to which values are rounded, "
+                "such as 0.1"
             )
         if self.kind in ("integer", "date") and not float(self.unit).is_integer():
-            raise ValueError(f"the unit of a column of the kind {self.kind} is a whole number")
+            raise ValueError(
+                f"the `unit` of a column of the kind {self.kind} must be a whole number"
+            )
         if self.missing_values and not self.missing:
             raise ValueError(
-                "missing is false, but missing_values lists some: leave one of them out"
+                "`missing` is false, but `missing_values` lists values: remove one of them"
             )
-        if twice := set(self.names) & {text_of_cell(code) for code in self.missing_values}:
+        twice = self._absent.intersection(self.names)
+        if twice:
             raise ValueError(
-                f"{min(twice)!r} is among values and among missing_values: leave it out of one"
+                f"{min(map(str, twice))!r} is in both `values` and `missing_values`: remove it "
+                "from one of them"
             )
         if self.decimal == self.thousands:
             raise ValueError(f"decimal and thousands are both {self.decimal!r}: they must differ")
+        # The size follows from bounds, unit and values, which are known to fit by now.
         if self.kind in _MEASURED and not self._steps < MOST_VALUES:
             raise ValueError(
-                f"from min to max there are more than {MOST_VALUES:,} steps of unit: raise unit"
+                f"there are more than {MOST_VALUES:,} steps from `min` to `max`: raise `unit`"
             )
         if self.size < 1:
-            raise ValueError("min is larger than max")
+            raise ValueError("`min` is larger than `max`")
         if self._has_short_years and self.size * self.unit >= _CENTURY:
             raise ValueError(
-                "format has two-digit years, so min and max must lie less than a hundred years "
-                "apart"
+                "`format` has two-digit years, so `min` and `max` must lie less than a hundred "
+                "years apart"
             )
         return self
 
@@ -202,15 +210,19 @@ class Column(BaseModel):
         if self.kind == "real":
             values["unit"] = self.unit  # which has no default
         return yaml.safe_dump(
-            values, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9
+            values,
+            default_flow_style=True,
+            sort_keys=False,
+            allow_unicode=True,
+            width=10**9,
         ).strip()
 
     @classmethod
     def of(cls, cells: Iterable[object]) -> Self | None:
         """Return a declaration that holds these cells, each of them as it is. Confidential.
 
-        None if no kind keeps all cells and tells all of them apart, or there are too many values to
-        list. Ranges are rounded outwards, so that none of their ends is a cell.
+        Return None if no kind keeps all cells and tells them apart, or if there are too many values
+        to list. Ranges are rounded outwards, so that neither end is a cell.
         """
         try:
             texts = {
@@ -240,7 +252,7 @@ class Column(BaseModel):
         codes = {text: self.code(text) for text in texts}
         if len(set(codes.values())) < len(codes):
             return False
-        if self.kind in _LISTED or self.kind == "boolean":
+        if self.kind not in _MEASURED:
             return True
         if self.kind == "date":  # no time of the day may be lost
             return not any(
@@ -262,7 +274,7 @@ class Column(BaseModel):
         """The number of values. A missing value has the code `size`."""
         if self.kind in _MEASURED:
             return math.floor(self._steps + 1e-6) + 1
-        return 2 if self.kind == "boolean" else len(self._listed)
+        return len(self._listed)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -270,16 +282,18 @@ class Column(BaseModel):
         return tuple(text_of_cell(value) for value in self.values)
 
     @cached_property
-    def _listed(self) -> tuple[str, ...]:
-        """The values of a category or ordinal as text, by code."""
+    def _listed(self) -> tuple[str | bool, ...]:
+        """The values of a category, ordinal or boolean, by code."""
+        if self.kind == "boolean":
+            return (False, True)
         return self.names + (OTHER,) * (self.other and OTHER not in self.names)
 
     @cached_property
     def _places(self) -> dict[object, int]:
-        """The code of each listed value: by its text, and of a number by its value, as floats of 32
-        bits have it, too.
+        """The code of each listed value, by its text and, of a number, by its value.
 
-        Python's numbers of one value are one key: 1, 1.0 and Decimal("1.00").
+        A number may also come as a float of 32 bits. Python's numbers of one value are one key: 1,
+        1.0 and Decimal("1.00").
         """
         places: dict[object, int] = {name: place for place, name in enumerate(self._listed)}
         for place, value in enumerate(self.values):
@@ -289,21 +303,17 @@ class Column(BaseModel):
 
     @cached_property
     def _absent(self) -> frozenset[object]:
-        """What stands for a missing value: texts, and numbers by their value."""
-        texts = (text_of_cell(code) for code in self.missing_values)
-        return frozenset(
-            {*texts, *(code for code in self.missing_values if not isinstance(code, str))}
-        )
+        """The texts and the numbers that stand for a missing value."""
+        return frozenset({*map(text_of_cell, self.missing_values), *self.missing_values})
 
     def code(self, cell: object) -> int:
-        """Return the code of a cell, which may be a number or a date, or text that says it.
+        """Return the code of a cell: a number, a date, or its text.
 
-        `size` if it is missing.
-
-        A value out of range gets the nearest code, one that is not listed the code of "other".
+        A missing value has the code `size`, and a value out of range the nearest code. One that is
+        not listed has the code of "other".
 
         Raises:
-            BadCell: the cell cannot be read, or is not listed where there is no "other".
+            BadCell: the cell cannot be read, or is not listed and the column has no "other".
         """
         return self.read(cell)[0]
 
@@ -314,10 +324,10 @@ class Column(BaseModel):
             raise BadCell("holds a number of many hundred digits, or a date beyond the year 9999.")
         if cell is None or self._is_missing(cell):
             return self.size, False
-        if self.kind in _LISTED:
-            return self._listed_code(cell), False
-        if self.kind == "boolean":
-            return read_truth(cell), False
+        if self.kind not in _MEASURED:
+            is_boolean = self.kind == "boolean"
+            return read_truth(cell) if is_boolean else self._listed_code(cell), False
+        # Whole numbers stay whole: beyond 2^53 a float would be another value.
         number: Number = (
             self._day(cell)
             if self.kind == "date"
@@ -354,8 +364,7 @@ class Column(BaseModel):
         for form in (text, *forms):
             if form in self._places:
                 return self._places[form]
-        if is_like_missing(text):
-            raise BadCell(like_missing())
+        refuse_missing_word(text)
         if text.lower() in map(str.lower, self.names):
             raise BadCell(
                 "differs from a listed value in small and capital letters alone: list this form, "
@@ -366,8 +375,9 @@ class Column(BaseModel):
         return self._places[OTHER]
 
     def declares(self, value: object) -> bool:
-        """True if a row may have this value as it stands: it is no missing one, nor becomes
-        another.
+        """Return True if a row may have this value as it stands.
+
+        A missing value is not declared, nor is one that would become another.
         """
         with suppress(BadCell):
             code = self.code(value)
@@ -378,33 +388,24 @@ class Column(BaseModel):
         return False
 
     def value(self, code: int) -> str | int | float | bool | None:
-        """Return the value with this code, as JSON has it: a date as text.
-
-        None for a missing one.
-        """
-        if code >= self.size:
-            return None
-        if self.kind in _LISTED:
-            return self._listed[code]
-        if self.kind == "boolean":
-            return bool(code)
-        number = self._first + code * self._step
-        if self.kind == "date":
-            return date.fromordinal(round(number)).isoformat()
-        return round(number) if self.kind == "integer" else round(number, self._digits)
+        """Return the value with this code, as JSON has it: a date is text, a missing one None."""
+        cell = self.cell(code)
+        return cell.isoformat() if isinstance(cell, date) else cell
 
     @cached_property
     def of_rows(self) -> Column:
-        """The column as rows hold its values: dates in ISO 8601, numbers as such, and null for a
-        missing one.
+        """The column as rows hold its values.
+
+        Dates are in ISO 8601, numbers are numbers, and a missing value is null.
         """
         return Column.model_validate(
             self.model_dump(exclude={"format", "missing_values", "decimal", "thousands"})
         )
 
     def narrowed(self, first: int, last: int) -> Column:
-        """Return the column with the values from code `first` to `last` alone, if it is an integer,
-        real or date.
+        """Return an integer, real or date with the values from code `first` to `last` alone.
+
+        Columns of other kinds stay as they are.
         """
         if self.kind not in _MEASURED:
             return self
@@ -414,37 +415,39 @@ class Column(BaseModel):
 
     def cell(self, code: int) -> str | int | float | bool | date | None:
         """Return the value with this code in its own type: a date as such."""
-        value = self.value(code)
-        return (
-            date.fromisoformat(value) if self.kind == "date" and isinstance(value, str) else value
-        )
+        if code >= self.size:
+            return None
+        if self.kind not in _MEASURED:
+            return self._listed[code]
+        number = self._first + code * self._step
+        if self.kind == "date":
+            return date.fromordinal(round(number))
+        return round(number) if self.kind == "integer" else round(number, self._digits)
 
     @property
     def scale(self) -> tuple[float, float]:
-        """The number that code 0 stands for, and the step from a code to the next; of an ordinal,
-        places from 0 on.
+        """The number that code 0 stands for, and the step from a code to the next.
+
+        The values of an ordinal are numbered from 0.
         """
         return (float(self._first), self.unit) if self.kind in _MEASURED else (0.0, 1.0)
 
     def texts(self, codes: Codes) -> list[str]:
         """Return the values with these codes, each as JSON."""
-        if self.size < max(_FROM_MEMORY, len(codes)):
-            texts = [
-                json.dumps(self.value(code), ensure_ascii=False) for code in range(self.size + 1)
-            ]
-            return [texts[code] for code in codes.tolist()]
-        return [json.dumps(self.value(code)) for code in codes.tolist()]
+        known = {code: _as_json(self.value(code)) for code in set(codes.tolist())}
+        return [known[code] for code in codes.tolist()]
 
     def bins(self, codes: Codes, most: int = BINS) -> Codes:
-        """Return the bin of each code: `most` bins of one width at most, and after them one of
-        missing values.
+        """Return the bin of each code.
+
+        There are at most `most` bins of one width, and one after them for missing values.
         """
         return codes * min(self.size, most) // self.size
 
     def shares(self, codes: Codes) -> list[tuple[str, float]]:
         """Return each bin's name, its value or its first and last one, and its share of the codes.
 
-        Up to LISTED values that are listed have each a bin of its own.
+        Up to LISTED values that are listed have a bin each.
         """
         most = LISTED if self.values else BINS
         count = min(self.size, most)
@@ -460,10 +463,11 @@ class Column(BaseModel):
     @property
     def longest(self) -> int:
         """The bytes of the longest value as JSON."""
-        if self.kind in _LISTED:
-            return max(len(text.encode()) for text in self.texts(np.arange(self.size + 1)))
-        ends = (json.dumps(self.value(code)) for code in (0, self.size - 1, self.size))
-        return max(map(len, ends)) + (self._digits if self.kind == "real" else 0)
+        # Of numbers the ends are longest; what is between them may have more digits.
+        is_measured = self.kind in _MEASURED
+        codes = [0, self.size - 1, self.size] if is_measured else range(self.size + 1)
+        longest = max(len(text.encode()) for text in self.texts(np.array(codes)))
+        return longest + (self._digits if self.kind == "real" else 0)
 
     @property
     def _digits(self) -> int:
@@ -473,7 +477,7 @@ class Column(BaseModel):
 
     @property
     def _first(self) -> Number:
-        """The number that code 0 stands for: a date's is its ordinal.
+        """The number that code 0 stands for: of a date, its ordinal.
 
         Whole numbers are exact, however large.
         """
@@ -495,7 +499,7 @@ class Column(BaseModel):
     def _day(self, cell: object) -> int:
         """Return the ordinal of a date.
 
-        A year of two digits is one of the declared range, if any is.
+        A two-digit year is taken from the declared range where that is possible.
         """
         day = read_day(cell, self.format)
         for years in (0, -100, 100) if self._has_short_years and isinstance(cell, str) else ():
@@ -507,9 +511,9 @@ class Column(BaseModel):
 
 
 def _number_in(cell: object, decimal: str, thousands: str) -> set[Number]:
-    """Return the number that a cell holds.
+    """Return the number that a cell holds, as a set of one.
 
-    Empty if it holds none, or text with zeros before it, which is a code.
+    The set is empty if the cell holds no number, or text with leading zeros, which is a code.
     """
     if isinstance(cell, str) and _CODE.match(cell.strip()):
         return set()
@@ -519,10 +523,10 @@ def _number_in(cell: object, decimal: str, thousands: str) -> set[Number]:
 
 
 def _proposal(kind: str, cells: Set[str]) -> dict[str, Any]:
-    """Return the settings of a column of this kind for the cells; raise ValueError or BadCell if
-    they are of another.
+    """Return the settings of a column of this kind for the cells.
 
-    Ranges are wider than the cells', so that their ends tell no cell.
+    Ranges are wider than the cells', so that their ends tell no cell. Raise ValueError or BadCell
+    if the cells are of another kind.
     """
     if kind == "boolean":
         return {}
@@ -543,11 +547,8 @@ def _proposal(kind: str, cells: Set[str]) -> dict[str, Any]:
     scale = 10**digits
     low = round(min(numbers) * scale)
     high = round(max(numbers) * scale)
-    width = 1
-    while width * 10 <= max(
-        high - low, abs(low) // 100, abs(high) // 100
-    ):  # the ends have three digits at most
-        width *= 10
+    # The ends have three digits at most.
+    width = 10 ** (len(str(max(high - low, abs(low) // 100, abs(high) // 100))) - 1)
     ends = {"min": (-(-low // width) - 1) * width, "max": (high // width + 1) * width}
     if digits:
         ends = {name: end / scale for name, end in ends.items()}
@@ -561,27 +562,22 @@ def _number(bound: Any, kind: str) -> Number:
     return int(bound) if kind == "integer" else float(bound)
 
 
-class Columns(Mapping[str, Column]):
+def _as_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+class Columns(dict[str, Column]):
     """The columns of a table by name, in their order.
 
     Attributes:
-        clipped: for each column, the cells out of range that `read` has changed to the nearest
-            value. Confidential.
+        clipped: for each column, the number of cells out of range that `read` has changed to the
+            nearest value. Confidential.
     """
 
     def __init__(self, columns: Mapping[str, Column | Mapping[str, Any]]) -> None:
-        self._columns = {name: Column.model_validate(one) for name, one in columns.items()}
-        self._keys = [json.dumps(name, ensure_ascii=False) for name in self._columns]
+        super().__init__({name: Column.model_validate(one) for name, one in columns.items()})
+        self._keys = [*map(_as_json, columns)]
         self.clipped: Counter[str] = Counter()
-
-    def __getitem__(self, name: str) -> Column:
-        return self._columns[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
 
     @property
     def sizes(self) -> Codes:
@@ -617,7 +613,7 @@ class Columns(Mapping[str, Column]):
                 faults[column_name] = str(fault)
                 continue
             clipped += [column_name] * is_clipped
-            texts.append(f"{key}:{json.dumps(column.value(code), ensure_ascii=False)}")
+            texts.append(f"{key}:{_as_json(column.value(code))}")
         if faults:
             column_name, why = next(iter(faults.items()))
             raise BadRow(f"{name}: column '{column_name}' {why}", faults)
@@ -634,17 +630,15 @@ class Columns(Mapping[str, Column]):
         return Rows(np.array(rows, dtype=f"S{self.width}").reshape(len(codes)))
 
     def codes(self, rows: Rows) -> Codes:
-        """Return the codes of rows, int64 (n, d), a row's by that row alone.
+        """Return the codes of rows, int64 (n, d). A row's codes follow from that row alone.
 
-        A value that is not there is missing.
-
-        In a row that is a list of fractions (`Rows.examples`), a fraction stands for the value at
-        that place.
+        A value that is not there is missing. In a row that is a list of fractions
+        (`Rows.examples`), a fraction stands for the value at that place.
         """
         columns = {name: column.of_rows for name, column in self.items()}
         codes = np.empty((len(rows), len(self)), np.int64)
         sizes = self.sizes.tolist()
-        places: list[dict[Any, int]] = [{} for _ in self]
+        places: list[dict[object, int]] = [{} for _ in self]
         for i, row in enumerate(rows.records):
             if isinstance(row, list):
                 codes[i] = [
@@ -654,20 +648,23 @@ class Columns(Mapping[str, Column]):
                 continue
             for j, (name, column) in enumerate(columns.items()):
                 value = row.get(name)
-                known = places[j]
-                if (code := known.get((type(value), value))) is None:
-                    code = known[type(value), value] = column.code(value)
-                codes[i, j] = code
+                key = (type(value), value)
+                if key not in places[j]:
+                    places[j][key] = column.code(value)
+                codes[i, j] = places[j][key]
         return codes
 
     def bins(self, codes: Codes) -> Codes:
         """Return the bins of the rows with these codes, int64 (n, d), as `Column.bins`."""
         return np.stack(
-            [column.bins(own) for column, own in zip(self.values(), codes.T, strict=True)], axis=1
+            [column.bins(own) for column, own in zip(self.values(), codes.T, strict=True)],
+            axis=1,
         )
 
     def associations(
-        self, codes: Codes, labels: npt.NDArray[np.integer]
+        self,
+        codes: Codes,
+        labels: npt.NDArray[np.integer],
     ) -> tuple[list[str], list[list[float]]]:
         """Return the first COLUMNS_SHOWN columns' names, and Cramér's V of each pair.
 
@@ -680,13 +677,17 @@ class Columns(Mapping[str, Column]):
         ]
 
     def vectors(
-        self, codes: Codes, unit: float, category: float, most: int = MOST_VALUES
+        self,
+        codes: Codes,
+        unit: float,
+        category: float,
+        most: int = MOST_VALUES,
     ) -> Float64Array:
         """Return vectors in which nearness means likeness, float64 (n, D).
 
-        Numbers, dates and ordinals lie from 0 to `unit`; categories are one-hot, times `category`,
-        in at most `most` bins. A missing number is in the middle, and `category` in a dimension of
-        its own; a missing category has a dimension of its own.
+        Numbers, dates and ordinals lie between 0 and `unit`. Categories are one-hot, times
+        `category`, in at most `most` bins. A missing number lies in the middle and has `category`
+        in a dimension of its own. A missing category also has a dimension of its own.
         """
         parts = []
         for column, values in zip(self.values(), codes.T, strict=True):
@@ -700,15 +701,17 @@ class Columns(Mapping[str, Column]):
         return np.concatenate(parts, axis=1)
 
     def whole_vectors(self, codes: Codes) -> Float64Array:
-        """Return `vectors` as whole numbers up to 1023, so that sums of their products are exact in
-        any order.
+        """Return `vectors` as whole numbers up to 1023.
+
+        Sums of their products are then exact, in whatever order they are added.
         """
         return np.asarray(np.rint(self.vectors(codes, 1023, 341)), np.float64)
 
 
 def cramers_v(one: Codes, other: Codes) -> float:
-    """Return Cramér's V of two columns of bins, (n,): 0 if they are independent, or if one has a
-    single value.
+    """Return Cramér's V of two columns of bins, (n,).
+
+    It is 0 if they are independent, or if one of them has a single value.
     """
     n = len(one)
     height = int(one.max(initial=0)) + 1

@@ -1,9 +1,8 @@
-"""Constraints between the columns of a table, as its owner declares them in public: which rows
-obey, and the nearest.
+"""Constraints between the columns of a table, as its owner declares them in public.
 
 A constraint is a comparison of sums of columns and numbers (`admitted <= discharged`, `net + tax =
-gross`), or a list of the combinations of values that some columns may have. A row in which one of
-its values is missing obeys it.
+gross`), or a list of the combinations of values that some columns may have. A row that lacks one of
+the values obeys it.
 """
 
 from __future__ import annotations
@@ -36,12 +35,13 @@ _TERM = re.compile(r"\s*([+-]?)\s*(?:`([^`]+)`|(\d{4}-\d\d-\d\d)|(\d+(?:\.\d+)?)
 
 
 class Allowed(BaseModel):
-    """The combinations of values that some columns may have; of a dependency, each value beside
-    what follows from it.
+    """The combinations of values that some columns may have.
+
+    Where one value follows from another, each stands beside what follows from it.
 
     Attributes:
-        columns: their names; a repair would rather keep the value of an earlier one.
-        allowed: the combinations, a value for each column.
+        columns: the names of the columns. A repair prefers to keep the value of an earlier one.
+        allowed: the combinations, with a value for each column.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -55,9 +55,9 @@ Declared = str | Allowed
 
 @dataclass(eq=False)
 class _Sum:
-    """Σ factor · code + constant is at most 0, or is 0.
+    """A sum of codes that is at most 0, or is 0: Σ factor · code + constant.
 
-    Rows are given by the codes of the columns at `places`, int64 (n, k), none missing.
+    Rows are given by the codes of the columns at `places`, int64 (n, k), none of them missing.
     """
 
     name: str
@@ -84,7 +84,9 @@ class _Sum:
             rest = codes @ self.factors + self.constant - (0 if self.is_equality else self.rounding)
             moved = codes.copy()
             moved[:, j] = np.clip(
-                codes[:, j] - whole(rest / self.factors[j]).astype(np.int64), 0, self.sizes[j] - 1
+                codes[:, j] - whole(rest / self.factors[j]).astype(np.int64),
+                0,
+                self.sizes[j] - 1,
             )
             codes = np.where(self.obeys(codes)[:, None], codes, moved)
         return codes
@@ -92,7 +94,7 @@ class _Sum:
 
 @dataclass(eq=False)
 class _Combinations:
-    """The codes are one of the allowed combinations, int64 (m, k)."""
+    """A list of allowed combinations of codes, int64 (m, k)."""
 
     name: str
     places: Codes
@@ -106,9 +108,9 @@ class _Combinations:
         return np.isin(rows, allowed)
 
     def repair(self, codes: Codes) -> Codes:
-        """Take the combination that keeps most, an earlier column before all later ones.
+        """Take the combination that keeps most values, the first of several.
 
-        The first of equals.
+        An earlier column counts more than all later ones.
         """
         repaired = codes.copy()
         block = max(_CELLS // len(self.allowed), 1)
@@ -134,7 +136,11 @@ class Constraints:
     """
 
     def __init__(self, columns: Columns, declared: Sequence[Declared]) -> None:
-        self._columns, self._all = columns, [_read(columns, one) for one in declared]
+        self._columns = columns
+        self._all = [
+            _combinations(columns, one) if isinstance(one, Allowed) else _comparison(columns, one)
+            for one in declared
+        ]
         self.spare = self._spare()
 
     def __len__(self) -> int:
@@ -158,14 +164,16 @@ class Constraints:
         return marks
 
     def break_shares(self, codes: Codes) -> dict[str, float]:
-        """Return the share of the rows, int64 (n ≥ 1, d), that break each constraint, by
-        its text.
+        """Return the share of the rows, int64 (n ≥ 1, d), that break each constraint.
+
+        Constraints are named by their text.
         """
         return dict(zip(self.names, self.breaks(codes).mean(axis=0).tolist(), strict=True))
 
     def obey(self, codes: Codes, others: Codes) -> Codes:
-        """Return rows that obey, int64 (n, d), each by itself: repaired, or where that fails the
-        one of `others`.
+        """Return rows that obey, int64 (n, d), each made from one row alone.
+
+        A row is repaired. Where that fails, its counterpart in `others` takes its place.
         """
         if not self._all:
             return codes
@@ -184,42 +192,26 @@ class Constraints:
         return rows[~one.obeys(some[rows])]
 
     def _spare(self) -> Codes:
-        """Return rows that obey, int64 (·, d), for where no other does; raise RecipeError if none
-        is found.
+        """Return rows that obey, int64 (·, d), for places where a repair fails.
+
+        Raises:
+            RecipeError: no such row is found.
         """
         sizes = enumerate(self._columns.sizes.tolist())
         # each column by itself: where other columns are narrowed, the same rows obey
         codes = np.stack(
-            [generator(0, f"constraints/{j}").integers(0, size, SPARE) for j, size in sizes], axis=1
+            [generator(0, f"constraints/{j}").integers(0, size, SPARE) for j, size in sizes],
+            axis=1,
         )
         obeying = self.obey(codes, np.full(codes.shape[1], -1))
         obeying = obeying[(obeying >= 0).all(axis=1)]
         if not len(obeying):
             most = self.names[int(self.breaks(codes).sum(axis=0).argmax())]
             raise RecipeError(
-                f"constraints: no row was found that obeys all; '{most}' is broken most: see its "
-                "columns."
+                f"constraints: no row was found that obeys all, and '{most}' is broken most often. "
+                "Check the ranges of its columns."
             )
         return obeying
-
-
-def _read(columns: Columns, declared: Declared) -> _Sum | _Combinations:
-    one = (
-        _combinations(columns, declared)
-        if isinstance(declared, Allowed)
-        else _comparison(columns, declared)
-    )
-    if isinstance(one, _Sum):
-        ends = np.sort(
-            np.stack([np.zeros(len(one.factors)), one.factors * (one.sizes - 1)]), axis=0
-        ).sum(axis=1)
-        low, high = (ends + one.constant).tolist()
-        if low > one.rounding or (one.is_equality and high < -one.rounding):
-            raise RecipeError(
-                f"constraints: '{one.name}' holds for no values in the columns' ranges: declare "
-                "others."
-            )
-    return one
 
 
 def _place(columns: Columns, name: str, where: str) -> int:
@@ -260,9 +252,10 @@ def _comparison(columns: Columns, text: str) -> _Sum:
             column = [*columns.values()][place]
             if not column.is_ordered:
                 raise RecipeError(
-                    f"constraints: '{text}' compares a {column.kind}: list the combinations "
-                    "allowed."
+                    f"constraints: '{text}' compares a column of the kind {column.kind}: list the "
+                    "allowed combinations instead."
                 )
+            # Rows are codes, so a column counts as its first value and its code times the step.
             first, step = column.scale
             factors[place] = factors.get(place, 0.0) + value * step
             constant += value * first
@@ -279,9 +272,7 @@ def _day(text: str, where: str) -> int:
     try:
         return date.fromisoformat(text).toordinal()
     except ValueError:
-        raise RecipeError(
-            f"constraints: '{where}' names the date {text}, which is none: correct it."
-        ) from None
+        raise RecipeError(f"constraints: {text} in '{where}' is not a date: correct it.") from None
 
 
 def _combinations(columns: Columns, declared: Allowed) -> _Combinations:
@@ -292,7 +283,7 @@ def _combinations(columns: Columns, declared: Allowed) -> _Combinations:
     for row in declared.allowed:
         if len(row) != len(some) or not all(map(Column.declares, some, row)):
             raise RecipeError(
-                f"constraints: {list(row)} has not a declared value for each of "
+                f"constraints: {list(row)} does not have a declared value for each of "
                 f"{', '.join(declared.columns)}."
             )
     codes = np.array(

@@ -3,25 +3,20 @@
 The rules, in the order in which they apply:
 
 1. Only PNG, JPEG, WebP, BMP, GIF and TIFF are opened, by content and not by file name. A file of
-   several frames or pages is refused, since only one would count; images that a camera adds to a
-   JPEG are passed over.
-2. The header's pixels are counted before anything is decoded: more than MAX_PIXELS is refused.
-3. A truncated or damaged file is refused, never half-filled.
-4. 16-bit values v become v // 256 (0…65535 → 0…255, linear; 12-bit ones v // 16); bilevel becomes 0
-   and 255; floating-point, 32-bit and signed pixels are refused, and what Pillow would read as
-   other values. `dimness` tells of 12-bit values in images of 16 bits.
-5. An embedded ICC profile is applied (→ sRGB, perceptual intent); one that is damaged or describes
-   another colour mode is ignored, as image viewers do. CMYK without a profile: r = (255 - c) · (255
-   - k) / 255.
-6. Transparent pixels are composited over white; in a BMP whose opacity is 0 everywhere, opacity is
-   ignored.
-7. The EXIF orientation is applied.
-8. Colour becomes grey as ITU-R 601 luma where one channel is asked for; grey becomes three equal
-   channels.
-9. The resize rule: `crop` scales the image until it just covers the size, then cuts its centre out;
-   `fit` scales it until it just fits inside, then pads with black; `stretch` ignores the
-   proportions. Antialiased bicubic on the sRGB values. An image that already has the size is not
-   touched.
+several frames or pages is refused, since only one would count; images that a camera adds to a JPEG
+are passed over. 2. The header's pixels are counted before anything is decoded: more than MAX_PIXELS
+is refused. 3. A truncated or damaged file is refused, never half-filled. 4. 16-bit values v become
+v // 256 (0…65535 → 0…255, linear; 12-bit ones v // 16); bilevel becomes 0 and 255; floating-point,
+32-bit and signed pixels are refused, and what Pillow would read as other values. `dimness` tells of
+12-bit values in images of 16 bits. 5. An embedded ICC profile is applied (→ sRGB, perceptual
+intent); one that is damaged or describes another colour mode is ignored, as image viewers do. CMYK
+without a profile: r = (255 - c) · (255 - k) / 255. 6. Transparent pixels are composited over white;
+in a BMP whose opacity is 0 everywhere, opacity is ignored. 7. The EXIF orientation is applied. 8.
+Colour becomes grey as ITU-R 601 luma where one channel is asked for; grey becomes three equal
+channels. 9. The resize rule: `crop` scales the image until it just covers the size, then cuts its
+centre out; `fit` scales it until it just fits inside, then pads with black; `stretch` ignores the
+proportions. Antialiased bicubic on the sRGB values. An image that already has the size is not
+touched.
 """
 
 from __future__ import annotations
@@ -34,7 +29,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageCms, PngImagePlugin, UnidentifiedImageError
+from PIL import Image, ImageCms, ImageOps, PngImagePlugin, UnidentifiedImageError
 from PIL.TiffImagePlugin import (
     BITSPERSAMPLE,
     COMPRESSION,
@@ -64,15 +59,6 @@ PngImagePlugin.MAX_TEXT_CHUNK = (
     PngImagePlugin.MAX_TEXT_MEMORY
 )  # 64 MB in all: one text or profile may have so much
 _ORIENTATION = 0x0112
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 _PROFILE_SPACES = {"L": "GRAY", "RGB": "RGB", "CMYK": "CMYK"}
 
 
@@ -109,15 +95,14 @@ def decode_image(
     )
     if isinstance(source, np.ndarray):
         return _convert(source, target)
+    # Pillow's warnings may quote what stands in a private file.
     with quiet():
         if isinstance(source, Image.Image):
             return _finish(source, target)
-        if isinstance(source, bytes):
-            return _decode(BytesIO(source), target)
-        if not source.is_file():
+        if isinstance(source, Path) and not source.is_file():
             raise BadImage(f"{target.name} is not a readable file.")
         try:
-            file = source.open("rb")
+            file = BytesIO(source) if isinstance(source, bytes) else source.open("rb")
         except OSError as error:
             raise BadImage(f"{target.name} cannot be read: {error.strerror}.") from error
         with file:
@@ -157,8 +142,9 @@ def _convert(pixels: npt.NDArray[Any], target: _Target) -> UInt8Array:
 
 
 def dimness(deep: set[bool]) -> str:
-    """Return a sentence if there are 16-bit images, and `deep` says that all are dark; else an
-    empty text.
+    """Return a sentence if there are 16-bit images and all of them are dark, as `deep` says.
+
+    The text is empty otherwise.
     """
     if deep != {False}:
         return ""
@@ -212,7 +198,8 @@ def _finish(image: Image.Image, target: _Target) -> UInt8Array:
             f"{getattr(image, 'tile', '')}{image.mode}"  # names the form of the pixels in the file
         )
         is_deep = ";16" in stored
-        if why := _misread(image, stored):
+        why = _misread(image, stored)
+        if why:
             raise BadImage(f"{name} has {why}.")
         image.load()
         orientation = image.getexif().get(_ORIENTATION, 1)
@@ -230,10 +217,7 @@ def _finish(image: Image.Image, target: _Target) -> UInt8Array:
 
 
 def _misread(image: Image.Image, stored: str) -> str:
-    """Return what Pillow would silently read as other values, and the remedy.
-
-    Empty if there is nothing.
-    """
+    """Return what Pillow would silently read as other values, with the remedy, or ''."""
     # Pillow seeks the colour among pixels of 8 bits
     if "transparency" in image.info and re.search(r"RGB;16|'L;[24]", stored):
         return "a transparent colour of 2, 4 or 16 bits: save it with an alpha channel"
@@ -289,8 +273,9 @@ def _split_alpha(image: Image.Image, name: str) -> tuple[Image.Image, Image.Imag
 
 
 def _to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
-    """Return the picture (L, RGB or CMYK) in sRGB, as L or RGB, by its ICC profile where
-    that fits.
+    """Return a picture (L, RGB or CMYK) in sRGB, as L or RGB.
+
+    Its ICC profile is applied where it fits the picture's mode.
     """
     if profile:
         try:
@@ -324,9 +309,8 @@ class _Target:
         if alpha is not None:
             white = Image.new(image.mode, image.size, "white")
             image = Image.composite(image, white, alpha)
-        if turn in _TURNS:
-            image = image.transpose(_TURNS[turn])
-        image = image.convert("L" if self.channels == 1 else "RGB")
+        image.getexif()[_ORIENTATION] = turn
+        image = ImageOps.exif_transpose(image).convert("L" if self.channels == 1 else "RGB")
         if self.size is not None:
             image = self._resize(image, self.size)
         pixels = np.array(image, dtype=np.uint8)
@@ -344,22 +328,17 @@ class _Target:
         bicubic = Image.Resampling.BICUBIC
         if self.resize == "stretch":
             return image.resize((width, height), bicubic)
-        scales = width / own_width, height / own_height
         if self.resize == "crop":
-            scale = max(scales)
-            half_width = min(own_width, width / scale) / 2
-            half_height = min(own_height, height / scale) / 2
-            x = own_width / 2
-            y = own_height / 2
-            box = (x - half_width, y - half_height, x + half_width, y + half_height)
-            return image.resize((width, height), bicubic, box=box)
-        scale = min(scales)
+            return ImageOps.fit(image, (width, height), bicubic)
+        # ImageOps.pad rounds the place of the image to even numbers of pixels.
+        scale = min(width / own_width, height / own_height)
         inner = (
             max(1, min(width, round(own_width * scale))),
             max(1, min(height, round(own_height * scale))),
         )
         canvas = Image.new(image.mode, (width, height), "black")
         canvas.paste(
-            image.resize(inner, bicubic), ((width - inner[0]) // 2, (height - inner[1]) // 2)
+            image.resize(inner, bicubic),
+            ((width - inner[0]) // 2, (height - inner[1]) // 2),
         )
         return canvas

@@ -18,7 +18,7 @@ _CELL = "padding: 4px 10px; text-align: left; vertical-align: top"
 
 
 class Page(str):
-    """A text of several lines, which looks in a notebook as `print` shows it."""
+    """A text of several lines, which a notebook shows as `print` does."""
 
     __slots__ = ()
 
@@ -42,8 +42,9 @@ def png(image: Image) -> bytes:
 
 
 def picture(png: bytes, description: str) -> str:
-    """Return an HTML picture that contains the file `png`, with `description` as its alternative
-    text.
+    """Return an HTML picture that contains a PNG file.
+
+    The `description` is its alternative text.
     """
     content = base64.b64encode(png).decode()
     return (
@@ -55,10 +56,8 @@ def picture(png: bytes, description: str) -> str:
 def thumbnail(image: Image, description: str, side: int = 96) -> str:
     """Return a picture of at most `side` pixels in height and width."""
     small = image.copy()
-    buffer = io.BytesIO()
     small.thumbnail((side, side))
-    small.save(buffer, format="PNG")
-    return picture(buffer.getvalue(), description)
+    return picture(png(small), description)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -30,18 +30,17 @@ _STYLES = (
 
 
 def font_for(text: str, size: int) -> ImageFont.FreeTypeFont | None:
-    """Return a font that has all letters of `text`, in `size` pixels.
+    """Return a font that has all letters of `text`, `size` pixels high, or None.
 
-    None where this machine has none.
-
-    Pillow's own font, for Latin letters, comes first; then installed ones, upright fonts of common
-    weight first.
+    Pillow's own font, for Latin letters, comes first. Then come the fonts installed on this
+    machine, upright ones of common weight first.
     """
     own = ImageFont.load_default(size=size)
     if isinstance(own, ImageFont.FreeTypeFont) and _has(own, text):
         return own
     return next(
-        (ImageFont.truetype(path, size) for path in installed_fonts() if draws(path, text)), None
+        (ImageFont.truetype(path, size) for path in installed_fonts() if draws(path, text)),
+        None,
     )
 
 
@@ -49,12 +48,14 @@ def font_for(text: str, size: int) -> ImageFont.FreeTypeFont | None:
 def installed_fonts() -> tuple[Path, ...]:
     """Return the font files of this machine, including matplotlib's, plain ones first."""
     folders = [Path(os.path.expandvars(folder)).expanduser() for folder in _FOLDERS]
-    if (spec := find_spec("matplotlib")) is not None and spec.origin is not None:
+    spec = find_spec("matplotlib")
+    if spec is not None and spec.origin is not None:
         folders.append(Path(spec.origin).parent / "mpl-data" / "fonts" / "ttf")
     files = (path for folder in folders if folder.is_dir() for path in folder.rglob("*"))
     return tuple(
         sorted(
-            (path for path in files if path.suffix.lower() in (".ttf", ".otf", ".ttc")), key=_plain
+            (path for path in files if path.suffix.lower() in (".ttf", ".otf", ".ttc")),
+            key=_plain,
         )
     )
 
@@ -63,11 +64,9 @@ def installed_fonts() -> tuple[Path, ...]:
 def draws(path: Path, text: str) -> bool:
     """Return True if the font has real glyphs for all of `text`.
 
-    False also for files that cannot be read.
-
-    The glyphs are drawn, since character maps promise more than they hold: placeholder fonts draw
+    The glyphs are drawn, because character maps promise more than they hold: placeholder fonts draw
     adjacent characters alike, and symbol fonts put symbols in the places of letters and of the
-    space.
+    space. A file that cannot be read has no glyphs.
     """
     try:
         return _has(ImageFont.truetype(path, _PROBE), text)

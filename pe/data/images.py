@@ -35,13 +35,13 @@ class Images(Samples):
 
     pixels: UInt8Array
 
-    kind: ClassVar[str] = "images"
-    noun: ClassVar[str] = "images"
-    axes: ClassVar[str] = "height×width×channels"
-    suffix: ClassVar[str] = ".png"
+    kind = "images"
+    noun = "images"
+    axes = "height×width×channels"
+    suffix = ".png"
     feature: ClassVar[Mapping[str, str]] = {"_type": "Image"}
-    embedding: ClassVar[str] = "pixels"
-    unit: ClassVar[str] = "root mean square of the pixels' differences, 0 to 255"
+    embedding = "pixels"
+    unit = "root mean square of the pixels' differences, 0 to 255"
 
     def __post_init__(self) -> None:
         array = self.pixels
@@ -93,9 +93,7 @@ class Images(Samples):
 
     @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
-        """Return the end of a sentence that says how an image differs from the declared shape; ""
-        if it does not.
-        """
+        """Return how an image differs from the declared shape, to end a sentence, or ''."""
         if row.shape == shape:
             return ""
         own, shape_text = ("×".join(map(str, one)) for one in (row.shape, shape))
@@ -106,25 +104,14 @@ class Images(Samples):
 
     @classmethod
     def is_unique(cls, row: Array) -> bool:
-        """Return False for blank pages, black scans and all other images of one colour,
-        else True.
-        """
+        """Return True unless the image has one colour alone, as a blank page has."""
         return bool((row != row[0, 0]).any())
 
     @classmethod
-    def check(cls, array: Array) -> bool:
-        """Return True if an array that was read from a file holds images."""
-        return (
-            array.ndim == 4
-            and array.dtype == np.uint8
-            and array.size > 0
-            and array.shape[-1] in (1, 3)
-        )
-
-    @classmethod
     def pack(cls, array: Array) -> dict[str, Array]:
-        """Pack images of more than 64 pixels a side as PNG: 40,000 lookahead images of 512×512 are
-        31 GB raw.
+        """Return the images as PNG files, or raw if their longer side has at most 64 pixels.
+
+        Raw, 40,000 lookahead images of 512×512 would take 31 GB.
         """
         if max(array.shape[1:3]) <= _SMALL:
             return {"pixels": array}
@@ -153,16 +140,14 @@ class Images(Samples):
         return height, width, channels
 
     def distances(self, others: Images) -> Float64Array:
-        """Return the root mean square difference between the pixels of each image and of its
-        counterpart, 0 to 255.
-        """
+        """Return the root mean square difference of each image from its counterpart, 0 to 255."""
         differences = self.pixels.astype(np.float32) - others.pixels.astype(np.float32)
         return np.asarray(np.sqrt(np.square(differences).mean(axis=(1, 2, 3))), np.float64)
 
     def suspicion(self) -> str:
         """Return a clause on the images of one colour (± 1 level), as content filters make them.
 
-        Empty if none.
+        The clause is empty if there are none.
         """
         if self.shape[0] * self.shape[1] < TELLING:
             return ""
@@ -186,6 +171,8 @@ class Images(Samples):
 def _png(pixels: Array, **settings: int) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).save(
-        buffer, "PNG", **settings
+        buffer,
+        "PNG",
+        **settings,
     )
     return buffer.getvalue()

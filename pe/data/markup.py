@@ -1,6 +1,6 @@
-"""Take off markup that a chat template surely wraps around a model's text.
+"""Take off markup that a chat template certainly wraps around a model's text.
 
-If in doubt, an answer counts as no text.
+An answer for which this is in doubt counts as no text.
 
 The templates come from these sources, as of November 2026: [S] sglang,
 python/sglang/srt/parser/reasoning_parser.py (002e9bf); [V] vllm, vllm/reasoning; [W] open-webui,
@@ -109,7 +109,6 @@ _WORDED = re.compile(
     r"|Thinking Process:(?=\s)"
 )
 _GRANITE_ANSWER = re.compile(r"Here(?:'s| is) my response:")
-_MAY_HOLD = re.compile(r"[<\[◁]|\A(?:Here|analysis|assistantfinal|thought|Thinking)")
 _STRUCK = re.compile(r"<s[ >]")
 _TOKENS = {*ENDS, *HEADS, *(token for pair in (*THOUGHTS, *ANSWERS) for token in pair)}
 _TOKENS -= {"</s>", *(token for pair in (*_PLAIN, *_BEHIND_THOUGHTS) for token in pair)}
@@ -123,10 +122,10 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Unwrapped:
-    """A model's answer without the markup that surely wraps it.
+    """A model's answer without the markup that certainly wraps it.
 
     Attributes:
-        text: the text, exactly as it stood in the answer but for white space around it; empty if
+        text: the text exactly as it stood in the answer, without white space around it; empty if
             there is none.
         marks: the markup that was taken off.
         fault: a clause on why the answer is no text; empty if it is a text.
@@ -138,14 +137,13 @@ class Unwrapped:
 
 
 def unwrap(answer: str) -> Unwrapped:
-    """Return a model's text without the markup that surely wraps it, and without white space at its
-    ends.
+    """Return a model's text without the markup that certainly wraps it.
+
+    White space at its ends is taken off, too. Where nothing in the answer is certainly a text, the
+    result says why.
 
     Args:
-        answer: as the model wrote it.
-
-    Returns:
-        The text, or the reason why nothing in the answer is surely a text.
+        answer: the text as the model wrote it.
 
     Raises:
         ContractError: `answer` is no string.
@@ -155,16 +153,16 @@ def unwrap(answer: str) -> Unwrapped:
             f"An answer is a {type(answer).__name__}, not a string: hand over the model's text."
         )
     work = _Answer(answer.strip())
-    if not _MAY_HOLD.search(work.text):
-        return Unwrapped(work.text)
     work.trim()
-    if fault := work.strip_harmony() or work.strip_thoughts() or work.strip_worded():
+    fault = work.strip_harmony() or work.strip_thoughts() or work.strip_worded()
+    if fault:
         return Unwrapped("", fault=fault)
     has_thoughts = any("…" in one for one in work.tokens)
     work.strip_tags(has_thoughts)
     work.trim()
     tokens = tuple(dict.fromkeys(work.tokens))
-    if token := work.stray_token(has_thoughts):
+    token = work.stray_token(has_thoughts)
+    if token:
         return Unwrapped("", fault=f"{token}, of a chat template, is left in the text")
     if tokens and not work.text:
         return Unwrapped("", fault=f"it holds nothing but {' and '.join(tokens)}")
@@ -172,9 +170,9 @@ def unwrap(answer: str) -> Unwrapped:
 
 
 class _Answer:
-    """The text of an answer, and the tokens taken off it.
+    """The text of an answer, and the tokens that were taken off it.
 
-    `strip_…` return a fault or an empty text, if anything.
+    Methods named `strip_…` return a fault, or an empty text.
     """
 
     def __init__(self, text: str) -> None:
@@ -182,7 +180,7 @@ class _Answer:
         self.tokens: list[str] = []
 
     def cut(self, text: str, token: str) -> None:
-        """Note `token` as taken off, and go on with `text`, which is left."""
+        """Note that `token` was taken off, and go on with the `text` that is left."""
         self.tokens.append(token.strip())
         self.text = text.strip()
 
@@ -222,9 +220,10 @@ class _Answer:
     def strip_worded(self) -> str:
         """Keep the text behind the words with which Granite 3.2 begins its response.
 
-        Other models have none.
+        Other models write no such words, so their thoughts never end.
         """
-        if not (opening := _WORDED.match(self.text)):
+        opening = _WORDED.match(self.text)
+        if opening is None:
             return ""
         parts = _GRANITE_ANSWER.split(self.text)
         if len(parts) != 2:
@@ -236,14 +235,17 @@ class _Answer:
         """Keep the text behind thoughts, whose opening tag may have stood in the prompt."""
         for _ in range(_MOST):
             pair = next(
-                (pair for pair in THOUGHTS if _search(f"\\A{re.escape(pair[0])}", self.text)), None
+                (pair for pair in THOUGHTS if _search(f"\\A{re.escape(pair[0])}", self.text)),
+                None,
             )
             if pair is None:
                 break
-            if (closing := _search(re.escape(pair[1]), self.text)) is None:
+            closing = _search(re.escape(pair[1]), self.text)
+            if closing is None:
                 return f"its thoughts begin with {pair[0]} and do not end"
             self.cut(self.text[closing.end() :], "…".join(pair))
             self.trim()
+        # A closing tag alone: the opening one stood in the prompt.
         for pair in THOUGHTS:
             opening, closing = (_search(re.escape(token), self.text) for token in pair)
             if (
@@ -260,9 +262,9 @@ class _Answer:
         return ""
 
     def strip_tags(self, has_thoughts: bool) -> None:
-        """Cut ANSWERS' tags from the text's ends.
+        """Cut the tags in ANSWERS from the ends of the text.
 
-        The last two only after thoughts, but a final `</answer>` always.
+        The last two are cut only after thoughts, except that a final `</answer>` is always cut.
         """
         for opening, closing in ANSWERS:
             is_sure = has_thoughts or (opening, closing) not in _BEHIND_THOUGHTS
@@ -276,10 +278,11 @@ class _Answer:
                 self.cut(self.text[: -len(closing)], closing)
 
     def stray_token(self, has_thoughts: bool) -> str:
-        """Return a token of a template that is left in the text. Empty: there is none."""
+        """Return a token of a template that is left in the text, or an empty text."""
         text = self.text
-        if token := _TOKEN.search(text):
-            return str(token[0])
+        token = _TOKEN.search(text)
+        if token:
+            return token[0]
         for opening, closing in _PLAIN + _BEHIND_THOUGHTS if has_thoughts else _PLAIN:
             openings = text.count(opening[:-1])
             closings = text.count(closing)
@@ -287,16 +290,10 @@ class _Answer:
                 return opening if openings else closing
         marks = len(_STRUCK.findall(text))
         ends = text.count("</s>")
-        whole = (
-            text.startswith("<s>") and text.endswith("</s>") and ends == 1
-        )  # or begun and ended by Llama 2's tokens
-        return (
-            "</s>"
-            if whole or ends > marks
-            else "<s>"
-            if text.startswith("<s>") and not ends
-            else ""
-        )
+        is_begun = text.startswith("<s>")  # as by Llama 2's tokens
+        if ends > marks or (is_begun and ends == 1 and text.endswith("</s>")):
+            return "</s>"
+        return "<s>" if is_begun and not ends else ""
 
 
 def _search(pattern: str, text: str) -> re.Match[str] | None:
@@ -308,8 +305,9 @@ def _search(pattern: str, text: str) -> re.Match[str] | None:
 
 
 def _ends_thoughts(before: str, behind: str) -> bool:
-    """Return True if a closing tag between these texts ends thoughts, and is not just mentioned in
-    a sentence.
+    """Return True if a closing tag between these texts ends thoughts.
+
+    A tag that a sentence merely mentions does not.
     """
     if before[-1:] in ("", "\n") or re.match(r"[ \t]*(\n|\Z)", behind):
         return True

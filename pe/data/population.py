@@ -1,5 +1,6 @@
-"""Populations, and named arrays on disk: one .npy file per column, written part by part, read
-memory-mapped.
+"""Populations, and named arrays on disk.
+
+Each column is one .npy file, which is written part by part and read memory-mapped.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from pe.data.samples import (
 )
 from pe.errors import ContractError, DamagedFile
 
+MappedArray = np.memmap[Any, np.dtype[Any]]
+
 
 class ColumnWriter:
     """Columns of `rows` rows in a folder, filled in any order without holding them in memory.
@@ -41,7 +44,7 @@ class ColumnWriter:
     def __init__(self, folder: Path, rows: int) -> None:
         self._folder = folder
         self._rows = rows
-        self._files: dict[str, np.memmap[Any, np.dtype[Any]]] = {}
+        self._files: dict[str, MappedArray] = {}
         self._texts: dict[str, list[tuple[Indices, Array]]] = {}
         self._names: set[str] | None = None  # that every part has
 
@@ -59,10 +62,12 @@ class ColumnWriter:
             else:
                 self._target(name, column)[rows] = column
 
-    def _target(self, name: str, column: Array) -> np.memmap[Any, np.dtype[Any]]:
+    def _target(self, name: str, column: Array) -> MappedArray:
         if name not in self._files:
             self._files[name] = open_table(
-                self._path(name), column.dtype, (self._rows, *column.shape[1:])
+                self._path(name),
+                column.dtype,
+                (self._rows, *column.shape[1:]),
             )
         target = self._files[name]
         if target.dtype != column.dtype or target.shape[1:] != column.shape[1:]:
@@ -80,25 +85,19 @@ class ColumnWriter:
         for file in self._files.values():
             file.flush()
         for name, parts in self._texts.items():
-            width = max((part.dtype.itemsize for _, part in parts), default=4) // 4
-            whole = np.zeros(self._rows, dtype=f"<U{max(width, 1)}")
+            whole = np.zeros(self._rows, np.result_type(*(part for _, part in parts)))
             for rows, part in parts:
                 whole[rows] = part
             np.save(self._path(name), whole, allow_pickle=False)
         return sorted(self._path(name) for name in (*self._files, *self._texts))
 
 
-def open_table(
-    path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]
-) -> np.memmap[Any, np.dtype[Any]]:
-    """Return a new .npy file, mapped for writing, with its room on the disk reserved: a full disk
-    is an OSError here.
+def open_table(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> MappedArray:
+    """Return a new .npy file that is mapped for writing, with its room on the disk reserved.
 
-    (A write into a mapped file without room would end the process.)
+    A full disk is thus an OSError here. Later, a write into a mapped file would end the process.
     """
-    table: np.memmap[Any, np.dtype[Any]] = np.lib.format.open_memmap(
-        path, mode="w+", dtype=dtype, shape=shape
-    )
+    table: MappedArray = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
     if hasattr(os, "posix_fallocate"):  # not on macOS
         with path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
@@ -131,8 +130,8 @@ class Population:
 
     Attributes:
         samples: n samples.
-        labels: int32 (n,), index into the public class list: the private class the sample is
-            evolved for.
+        labels: int32 (n,), indices into the public class list: the private class that each sample
+            is evolved for.
         conditions: the generator's own public conditions, n rows or no columns.
         parents: int64 (n,), index of the parent in the population before; NO_PARENT for founders.
     """
@@ -158,7 +157,7 @@ class Population:
     def _repr_html_(self) -> str:
         """Show some samples of each label in a notebook.
 
-        Labels are numbers here, and the run has their names.
+        Labels are numbers here; only the run knows their names.
         """
         rows = []
         labels = np.unique(self.labels)
@@ -181,9 +180,7 @@ class Population:
 
     @staticmethod
     def columns(samples: Samples, conditions: Conditions, **others: Array) -> dict[str, Array]:
-        """Return samples, conditions and other arrays of n rows by the names of their stored
-        columns.
-        """
+        """Return samples, conditions and other arrays of n rows, by the names of stored columns."""
         public = {f"{CONDITION}{name}": column for name, column in conditions.items()}
         return {samples.kind: samples.array, **public, **others}
 
@@ -195,8 +192,10 @@ class Population:
 
     @classmethod
     def load(cls, folder: Path) -> Population:
-        """Load the population of a run's folder, memory-mapped; raise DamagedFile if it is missing
-        or damaged.
+        """Load the population in a run's folder, memory-mapped.
+
+        Raises:
+            DamagedFile: it is missing or damaged.
         """
         if not folder.is_dir():
             raise DamagedFile(f"{folder} is missing: restore it from a copy.")
@@ -212,6 +211,7 @@ class Population:
             ValueError,
         ) as error:
             raise DamagedFile(f"{folder} is damaged: restore it from a copy.") from error
+        # The files may come from elsewhere: indices out of range would fail much later.
         samples = population.samples
         labels = population.labels
         parents = population.parents
@@ -225,8 +225,9 @@ class Population:
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """S_t as it follows from S_{t-1}: member i is the candidate parents[i], unchanged if
-    survives[i], else varied.
+    """The members of S_t as they follow from S_{t-1}.
+
+    Member i is the candidate parents[i], unchanged if survives[i], else varied.
     """
 
     parents: Int64Array  # (n,)
@@ -250,8 +251,9 @@ def parse_columns(columns: Mapping[str, Array]) -> tuple[Samples, Conditions]:
 
 
 def _cell(samples: Samples, label: int) -> str:
-    """Return samples of a label as HTML: pictures side by side, or the beginnings of texts below
-    each other.
+    """Return samples of a label as HTML.
+
+    Pictures stand side by side, and the beginnings of texts below each other.
     """
     if samples.is_text:
         texts = (

@@ -26,10 +26,9 @@ _silenced = ExitStack()
 def quiet() -> Iterator[None]:
     """Show no Python warning inside the block.
 
-    A library's logger without a handler writes nothing to the console.
-
-    Such words might tell of a private record. The silence holds for all threads, from the first
-    that enters until the last has left.
+    A library's logger without a handler writes nothing to the console, either. Such words might
+    tell of a private record. The silence holds for all threads, from the first that enters until
+    the last has left.
     """
     global _inside
     with _lock:
@@ -37,7 +36,8 @@ def quiet() -> Iterator[None]:
             _silenced.enter_context(warnings.catch_warnings())
             _silenced.callback(setattr, logging, "lastResort", logging.lastResort)
             logging.lastResort = cast(
-                Any, logging.NullHandler()
+                Any,
+                logging.NullHandler(),
             )  # Python writes to stderr what no handler wants
             warnings.simplefilter("ignore")
         _inside += 1
@@ -69,8 +69,9 @@ def quiet_transformers() -> Iterator[None]:
 
 @cache
 def silence_libtiff() -> None:
-    """Keep Pillow's libtiff, if its file is found, from writing errors past Python to the process's
-    stderr.
+    """Keep Pillow's libtiff from writing errors to the process's stderr.
+
+    Nothing is done if its file is not found.
     """
     maps = Path("/proc/self/maps")
     if maps.is_file():

@@ -1,6 +1,4 @@
-"""Files on object stores and web servers, by their addresses, through fsspec: read in pieces, never
-written.
-"""
+"""Files on object stores and web servers, read in pieces through fsspec and never written."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ _BLOCK = 2**22  # bytes that are asked for together
 class RemotePath:
     """A file or a folder on an object store, with the methods of `Path` that reading tables needs.
 
-    All methods raise BadTable without credentials or a connection, and MissingDependency where no
+    All methods raise BadTable without credentials or a connection, and MissingDependency if no
     library is installed that speaks the protocol.
 
     Attributes:
@@ -140,17 +138,14 @@ class _Reader(io.RawIOBase):
 
 
 def is_remote(value: object) -> bool:
-    """Return True if `value` is an address rather than a path on this machine.
-
-    `file://…` is an address, too.
-    """
+    """Return True if `value` is an address (`file://…` too), rather than a path on this machine."""
     return isinstance(value, str) and "://" in value
 
 
 def _parse(value: Any) -> Any:
     """Return an address as a RemotePath, or as a Path for `file://…`.
 
-    Anything else is returned as it is.
+    Any other value is returned as it is.
     """
     if not is_remote(value):
         return value

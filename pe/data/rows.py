@@ -1,4 +1,4 @@
-"""Rows of tables, a modality: each row a JSON object on one line, with a value for each column."""
+"""Rows of tables, a modality: each row is a JSON object with a value for each column."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -19,33 +19,33 @@ _DIFFERENT = 16  # fractions of a made-up row, at most
 
 @dataclass(frozen=True, eq=False)
 class Rows(Texts):
-    """n rows, each the UTF-8 of a JSON object: numbers, true and false, text, and null for a
-    missing value.
+    """A batch of n rows, each the UTF-8 of a JSON object on one line.
+
+    Values are numbers, true, false and text, and null where they are missing.
     """
 
-    kind: ClassVar[str] = "table"
-    noun: ClassVar[str] = "rows"
-    axes: ClassVar[str] = "bytes at most"
-    suffix: ClassVar[str] = ".json"
-    feature: ClassVar[Mapping[str, str]] = {"dtype": "string", "_type": "Value"}
-    embedding: ClassVar[str] = "mixed"
-    unit: ClassVar[str] = "share of the columns that differ, 0 to 1"
-    counts_labels: ClassVar[bool] = True
-    largest: ClassVar[int] = 50_000
-    columns: ClassVar[str] = "pe.data.columns:Columns"
+    kind = "table"
+    noun = "rows"
+    suffix = ".json"
+    embedding = "mixed"
+    unit = "share of the columns that differ, 0 to 1"
+    counts_labels = True
+    largest = 50_000
+    columns = "pe.data.columns:Columns"
 
     @property
     def records(self) -> list[Any]:
         """The rows as mappings of names to values.
 
-        A made-up row as a list, a blank one as an empty mapping.
+        A made-up row is a list; a blank one is an empty mapping.
         """
         return [json.loads(row) if row else {} for row in self.utf8.tolist()]
 
     @classmethod
     def examples(cls, count: int, shape: Shape) -> Self:
-        """Make up rows, for any columns: a list of fractions, each the place among the values of a
-        column.
+        """Make up rows for any columns.
+
+        Each is a list of fractions, which stand for places among the values of a column.
         """
         fractions = min(max((shape[0] - 1) // 6, 1), _DIFFERENT)
         numbers = [
@@ -56,32 +56,21 @@ class Rows(Texts):
 
     @classmethod
     def costliest(cls, count: int, shape: Shape) -> Self:
-        """Make up rows.
+        """Make up rows, as `examples` does.
 
-        What their values cost is part of `RowSource.decoding`, since no columns are known here.
+        What values of declared columns cost is part of `RowSource.decoding`.
         """
         return cls.examples(count, shape)
 
     @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
-        """Return the end of a sentence that says that a row is longer than its columns allow; "" if
-        it is not.
-        """
-        return (
-            ""
-            if len(bytes(row)) <= shape[0]
-            else "is longer than its columns allow: declare them again"
-        )
+        """Return how a row differs from the declared shape, to end a sentence, or ''."""
+        is_long = len(bytes(row)) > shape[0]
+        return "is longer than its columns allow: declare them again" if is_long else ""
 
-    @classmethod
-    def check(cls, array: Array) -> bool:
-        """Return True if an array that was read from a file holds rows."""
-        if array.dtype.kind != "S" or array.ndim != 1 or not array.size:
-            return False
-        try:
-            return all(isinstance(row, dict | list) for row in cls(array).records)
-        except ValueError:
-            return False
+    @staticmethod
+    def _is_sound(utf8: bytes) -> bool:
+        return not utf8 or isinstance(json.loads(utf8), dict | list)
 
     def distances(self, others: Self) -> Float64Array:
         """Return the share of columns in which each row and its counterpart differ, 0 to 1."""

@@ -1,17 +1,14 @@
-"""Samples: an ordered batch of one modality, such as images.
+"""Samples: an ordered batch of one modality, such as images. Also conditions and public randomness.
 
-Their conditions; and public randomness.
-
-The engine counts, takes, saves and loads samples; for all other work it calls their methods. So
-another modality is a class with the members of `Samples`, named by an entry point of the group
-`pe.modalities`; the loop does not change.
+The engine counts, takes, saves and loads samples. For all other work it calls their methods.
+Another modality is therefore a class with the members of `Samples`, named by an entry point of the
+group `pe.modalities`; the loop does not change.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
@@ -72,45 +69,52 @@ class Samples(Protocol):
 
     @classmethod
     def stack(cls, rows: Sequence[Array | None], shape: Shape) -> Self:
-        """Return a batch of `rows`, each as in `array[i]`, None as a blank; only their number
-        decides the time.
+        """Return a batch of `rows`, each as in `array[i]`, or None for a blank.
+
+        The time that it takes follows from their number alone.
         """
 
     @classmethod
     def examples(cls, count: int, shape: Shape) -> Self:
-        """Make up samples as different as can be, sample i from i alone.
+        """Make up samples that differ as much as can be, sample i from i alone.
 
         A run tries its embedding on them first.
         """
 
     @classmethod
     def costliest(cls, count: int, shape: Shape) -> Self:
-        """Make up samples that take an embedding as long as any: the public clock leaves time for
-        them.
+        """Make up samples that take an embedding as long as any do.
+
+        The public clock leaves time for them.
         """
         return cls.examples(count, shape)
 
     @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
-        """Return the end of a sentence that says how a record differs from the declared shape; ""
-        if it does not.
-        """
+        """Return how a record differs from the declared shape, to end a sentence, or ''."""
 
     @classmethod
     def is_unique(cls, row: Array) -> bool:
-        """Return True if a sample that equals `row` is surely a copy of it; by default two may be
-        equal by chance.
+        """Return True if a sample that equals `row` is certainly a copy of it.
+
+        By default two samples may be equal by chance.
         """
         return False
 
     @classmethod
     def check(cls, array: Array) -> bool:
-        """Return True if an array that was read from a file holds samples."""
+        """Return True if an array that was read from a file holds samples, and one at least."""
+        try:
+            cls(array)
+        except ContractError:
+            return False
+        return array.size > 0
 
     @classmethod
     def pack(cls, array: Array) -> dict[str, Array]:
-        """Return the array as named parts to be stored until the population is made, the smaller
-        the better.
+        """Return the array as named parts, to be stored until the population is made.
+
+        The parts should be small.
         """
 
     @classmethod
@@ -133,27 +137,29 @@ class Samples(Protocol):
         return type(self)(self.array[indices])
 
     def only(self, *indices: int) -> Self:
-        """Return a batch of equal length and shape, in which all samples but those at `indices` are
-        blank.
+        """Return a batch of equal length and shape that keeps the samples at `indices`.
+
+        All others are blank.
         """
         array = np.zeros_like(self.array)
         array[list(indices)] = self.array[list(indices)]
         return type(self)(array)
 
     def distances(self, others: Self) -> Float64Array:
-        """Return the distance of each sample from its counterpart in `others`, in `unit`s, float64
-        (n,).
+        """Return each sample's distance from its counterpart in `others`, float64 (n,).
+
+        Distances are in `unit`s.
         """
 
     @property
     def strings(self) -> list[str]:
-        """Each sample as a person reads it, if `is_text`; else empty."""
+        """Each sample as a person reads it if `is_text`, else no strings."""
         return []
 
     def suspicion(self) -> str:
         """Return a clause on how many samples look withheld or spoiled, and in what way.
 
-        Empty if none do.
+        The clause is empty if none do.
         """
         return ""
 
@@ -167,14 +173,15 @@ class Samples(Protocol):
 def columns_of(samples: Samples, private: Mapping[str, Any]) -> Any:
     """Return the columns of rows, as a recipe's section `private` declares them.
 
-    None for other samples.
+    Other samples have none: None.
     """
     return resolve_name(samples.columns)(private["columns"]) if samples.columns else None
 
 
 def suspicions(name: str, samples: Samples) -> list[str]:
-    """Return one sentence if some samples, which it calls `name`, look withheld or spoiled; else an
-    empty list.
+    """Return one sentence if some samples look withheld or spoiled, else an empty list.
+
+    The sentence calls the samples `name`.
     """
     suspicion = samples.suspicion()
     return (
@@ -185,7 +192,7 @@ def suspicions(name: str, samples: Samples) -> list[str]:
 
 
 def distinct(samples: Samples) -> tuple[Int64Array, Int64Array]:
-    """Return (first, place): the first index of each group of equal samples.
+    """Return (first, place): the first index and the number of each sample's group of equals.
 
     Sample i equals sample first[place[i]].
     """
@@ -193,10 +200,12 @@ def distinct(samples: Samples) -> tuple[Int64Array, Int64Array]:
 
 
 def distinct_rows(rows: Array) -> tuple[Int64Array, Int64Array]:
-    """Return what `distinct` returns, of the rows of an array that are equal to the last bit."""
+    """Return what `distinct` returns, for rows of an array that are equal to the last bit."""
     digests = b"".join(blake2b(row.tobytes(), digest_size=16).digest() for row in rows)
     _, first, place = np.unique(
-        np.frombuffer(digests, "V16"), return_index=True, return_inverse=True
+        np.frombuffer(digests, "V16"),
+        return_index=True,
+        return_inverse=True,
     )
     return first, place
 
@@ -204,7 +213,7 @@ def distinct_rows(rows: Array) -> tuple[Int64Array, Int64Array]:
 def slices(count: int, size: int) -> Iterator[slice]:
     """Yield slices of `size` places that cover the places 0 … count − 1 in order.
 
-    The last may reach beyond them.
+    The last one may reach beyond them.
     """
     for start in range(0, count, size):
         yield slice(start, start + size)
@@ -214,8 +223,10 @@ _modalities: dict[str, type[Samples]] = {}
 
 
 def modality(kind: str) -> type[Samples]:
-    """Return the modality of this name; raise PluginError if none is installed, or it cannot be
-    imported.
+    """Return the modality of this name.
+
+    Raises:
+        PluginError: none is installed, or it cannot be imported.
     """
     if kind not in _modalities:
         points = entry_points(group="pe.modalities", name=kind)
@@ -234,8 +245,10 @@ def modality(kind: str) -> type[Samples]:
 
 
 def kind_among(names: Collection[str]) -> str:
-    """Return the name of the modality among the stored columns' `names`; raise PluginError if there
-    is none.
+    """Return the name of the modality among the `names` of stored columns.
+
+    Raises:
+        PluginError: there is none.
     """
     installed_names = set(names) & _modalities.keys() or {
         point.name for point in entry_points(group="pe.modalities")
@@ -258,16 +271,18 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def item_seeds(seed: int, phase: str, items: Int64Array, attempts: Int64Array) -> Seeds:
-    """Return a seed for each item of a phase and each attempt at it, uint64 (n,), independent of
-    chunking.
+    """Return a seed for each item of a phase and each attempt at it, uint64 (n,).
+
+    Seeds do not depend on how items are cut into chunks.
     """
     keys = np.uint64(_key(seed, phase)) + items.astype(np.uint64) * _GOLDEN
     return mix(mix(keys) + attempts.astype(np.uint64) * _GOLDEN)
 
 
 def uniforms(seeds: Seeds, purpose: str) -> Float64Array:
-    """Return a number in [0, 1) for each seed, float64 (n,), independent of the numbers for another
-    `purpose`.
+    """Return a number in [0, 1) for each seed, float64 (n,).
+
+    Numbers for different purposes are independent of each other.
     """
     bits = mix(seeds ^ np.uint64(_key(0, purpose))) >> np.uint64(11)
     return bits.astype(np.float64) * 2.0**-53
@@ -280,12 +295,13 @@ def generator(seed: int, phase: str) -> np.random.Generator:
 
 def _key(seed: int, phase: str) -> int:
     return int.from_bytes(
-        hashlib.blake2b(f"{seed}/{phase}".encode(), digest_size=8).digest(), "little"
+        hashlib.blake2b(f"{seed}/{phase}".encode(), digest_size=8).digest(),
+        "little",
     )
 
 
 def mix(x: Seeds) -> Seeds:
-    """Apply the finaliser of SplitMix64 (Steele, Lea & Flood 2014): a bijection on 64 bits."""
+    """Apply the finaliser of SplitMix64 (Steele, Lea & Flood 2014), a bijection on 64 bits."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
@@ -318,48 +334,36 @@ PART = "."
 `hand.font`. In the rows of all other samples the column is 0, or empty."""
 
 
-@dataclass(frozen=True, eq=False)
-class Conditions(Mapping[str, Column]):
+class Conditions(dict[str, Column]):
     """A table with one row per sample.
 
-    Attributes:
+    Args:
         columns: name → array whose first axis counts the samples: numbers of any shape, or text
-            (dtype `U`). No objects. Empty for generators without conditions.
+            (dtype `U`), but no objects. Empty for generators without conditions.
 
     Raises:
         ContractError: columns of different lengths, or of objects.
     """
 
-    columns: Mapping[str, Column] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        lengths = {name: len(column) for name, column in self.columns.items()}
+    def __init__(self, columns: Mapping[str, Column] | None = None) -> None:
+        super().__init__(columns or {})
+        lengths = {name: len(column) for name, column in self.items()}
         if len(set(lengths.values())) > 1:
             raise ContractError(f"Condition columns differ in length: {lengths}.")
-        for name, column in self.columns.items():
+        for name, column in self.items():
             if column.dtype.hasobject:
                 raise ContractError(
                     f"Condition column '{name}' holds Python objects: use numbers or text."
                 )
 
-    def __getitem__(self, name: str) -> Column:
-        return self.columns[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.columns)
-
-    def __len__(self) -> int:
-        """The number of columns (a mapping's length)."""
-        return len(self.columns)
-
     @property
     def rows(self) -> int | None:
-        """The number of samples. None without columns."""
-        return next((len(column) for column in self.columns.values()), None)
+        """The number of samples, or None without columns."""
+        return next(map(len, self.values()), None)
 
     def take(self, indices: Indices) -> Conditions:
         """Return the rows at `indices`, in that order."""
-        return Conditions({name: column[indices] for name, column in self.columns.items()})
+        return Conditions({name: column[indices] for name, column in self.items()})
 
     @classmethod
     def concatenate(cls, parts: Sequence[Conditions]) -> Conditions:
@@ -369,7 +373,7 @@ class Conditions(Mapping[str, Column]):
             ContractError: the parts' columns differ, not counting columns that only some samples
                 have (`PART`).
         """
-        names = {tuple(sorted(name for name in part.columns if PART not in name)) for part in parts}
+        names = {tuple(sorted(name for name in part if PART not in name)) for part in parts}
         if len(names) > 1:
             raise ContractError(f"Condition columns differ between answers: {sorted(names)}.")
         like = {name: column for part in parts for name, column in part.items()}

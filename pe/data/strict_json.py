@@ -11,8 +11,10 @@ _DIGITS = 20
 
 
 def unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return `pairs` as a mapping, for json's `object_pairs_hook`; raise ValueError if a key comes
-    twice.
+    """Return `pairs` as a mapping, for json's `object_pairs_hook`.
+
+    Raises:
+        ValueError: a key comes twice.
     """
     content = dict(pairs)
     if len(content) != len(pairs):
@@ -21,8 +23,10 @@ def unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Return the object that `text` holds; raise ValueError unless its numbers are finite and its
-    keys differ.
+    """Return the object that `text` holds.
+
+    Raises:
+        ValueError: it is no object, a key comes twice, or a number is infinite or too long.
     """
     try:
         values = json.loads(

@@ -1,5 +1,6 @@
-"""The form that texts must have, as their owner declares it in public: JSON objects of declared
-fields, or lines.
+"""The form that texts must have, as their owner declares it in public.
+
+Texts are JSON objects of declared fields, or lines.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def _check_pattern(pattern: str) -> str:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"'{pattern}' is no regular expression ({error})") from error
+        raise ValueError(f"'{pattern}' is not a regular expression ({error})") from error
     return pattern
 
 
@@ -31,8 +32,8 @@ class Structure(BaseModel):
 
     Attributes:
         fields: the keys of a JSON object whose values are declared as a table's columns are.
-        texts: the keys of the object whose values are any text.
-        line: a regular expression that each line of the text matches as a whole, instead of an
+        texts: the keys of the object whose values may be any text.
+        line: a regular expression that matches each line of the text as a whole, instead of an
             object.
     """
 
@@ -45,10 +46,11 @@ class Structure(BaseModel):
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         if bool(self.fields or self.texts) == (self.line is not None):
-            raise ValueError("declare fields and texts of a JSON object, or a line: one of the two")
-        if twice := self.fields.keys() & set(self.texts):
+            raise ValueError("declare either `fields` and `texts` of a JSON object, or a `line`")
+        twice = self.fields.keys() & set(self.texts)
+        if twice:
             raise ValueError(
-                f"'{min(twice)}' is among the fields and among the texts: leave it out of one"
+                f"'{min(twice)}' is in both `fields` and `texts`: remove it from one of them"
             )
         return self
 
@@ -64,14 +66,11 @@ class Structure(BaseModel):
             ValueError: the text has not this form; the message says why, as the rest of a sentence.
         """
         if self.line is not None:
-            pattern = re.compile(self.line)
-            wrong = next(
-                (i for i, line in enumerate(text.splitlines(), 1) if not pattern.fullmatch(line)), 0
-            )
-            if wrong or not text.strip():
-                raise ValueError(
-                    f"line {wrong} does not match the pattern" if wrong else "it has no line"
-                )
+            for number, line in enumerate(text.splitlines(), 1):
+                if not re.fullmatch(self.line, line):
+                    raise ValueError(f"line {number} does not match the pattern")
+            if not text.strip():
+                raise ValueError("it has no line")
             return {}
         try:
             value = json.loads(text)
@@ -85,20 +84,22 @@ class Structure(BaseModel):
             if not (column.declares(value[key]) or (value[key] is None and column.missing)):
                 raise ValueError(f"its '{key}' is none that is declared")
             value[key] = column.value(column.code(value[key]))  # "3" and 3.0 as 3
-        if wrong_texts := [key for key in self.texts if not isinstance(value[key], str)]:
-            raise ValueError(f"its '{wrong_texts[0]}' is no text")
+        for key in self.texts:
+            if not isinstance(value[key], str):
+                raise ValueError(f"its '{key}' is no text")
         return value
 
     def read(self, text: str) -> str:
-        """Return a text in this form without a code block around it, an object on one line; raise
-        as `parse`.
+        """Return a text in this form: without a code block around it, an object on one line.
+
+        Raise as `parse`.
         """
         inner = _FENCED.sub(r"\1", text)
         value = self.parse(inner)
         return inner if self.line is not None else plain(json.dumps(value, ensure_ascii=False))
 
     def holds(self, text: str) -> bool:
-        """True if a text has this form."""
+        """Return True if a text has this form."""
         try:
             self.parse(text)
         except ValueError:
@@ -126,16 +127,13 @@ class Structure(BaseModel):
 
 def _words(column: Column) -> str:
     """Say what a field may hold."""
-    values = [str(column.value(code)) for code in range(min(column.size, _MOST_NAMED))]
     if column.min is not None:
-        words = (
-            f"{column.kind} from {column.value(0)} to {column.value(column.size - 1)} in steps of "
-            f"{column.unit:g}"
-        )
+        ends = f"{column.value(0)} to {column.value(column.size - 1)}"
+        words = f"{column.kind} from {ends} in steps of {column.unit:g}"
     elif column.kind == "boolean":
         words = "true or false"
     else:
-        words = (
-            f"one of {', '.join(values)}{' and others of their kind' * (column.size > len(values))}"
-        )
+        values = [str(column.value(code)) for code in range(min(column.size, _MOST_NAMED))]
+        words = f"one of {', '.join(values)}"
+        words += " and others of their kind" * (column.size > _MOST_NAMED)
     return words + " or null" * column.missing

@@ -1,14 +1,13 @@
-"""Tables and folders from outside, streamed: CSV, TSV, JSON lines, Parquet and Arrow, and public
-texts in them.
+"""Tables and folders from outside, read as a stream, and public texts in them.
 
-The first row of CSV and TSV names the columns; cells with separators, quotes or line breaks stand
-in double quotes (RFC 4180). A formula is text like any other. Each line of JSON lines is an object.
-A cell whose bytes are not of the declared encoding has lone surrogates in their place, so that a
-reader of texts can refuse that row alone.
+Tables are CSV, TSV, JSON lines, Parquet and Arrow. The first row of CSV and TSV names the columns;
+cells with separators, quotes or line breaks stand in double quotes (RFC 4180). A formula is text
+like any other. Each line of JSON lines is an object. A cell whose bytes are not of the declared
+encoding has lone surrogates in their place, so that a reader of texts can refuse that row alone.
 
-A fault of one row is that row's alone (`read_rows_or_faults`): where a row of several lines cannot
-be read, its first line is the bad row, and reading goes on with the next line. No message holds a
-cell.
+A fault of one row is that row's alone: where a row of several lines cannot be read, its first line
+is the bad row, and reading goes on with the next line. A cell of Arrow that is not of its type
+makes its row a bad one. No message contains a cell.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import codecs
 import csv
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import repeat
@@ -43,20 +42,24 @@ class ColumnFile:
     """An open Parquet or Arrow file."""
 
     schema: Any  # pyarrow's; its metadata may hold Hugging Face's
-    batches: Callable[
-        [Sequence[str], int], Iterator[Any]
-    ]  # columns, most rows of a record batch; to be called once
+    # columns, most rows of a record batch ↦ record batches, and places of rows that cannot be read;
+    # to be called once
+    batches: Callable[[Sequence[str], int], Iterator[tuple[Any, Collection[int]]]]
 
 
-def arrow_cells(column: Any, names: Sequence[str] = ()) -> Iterator[object]:
-    """Yield the values of an array of pyarrow: a number's name if it has one.
+def name_numbers(values: Iterable[Any], names: Sequence[str]) -> Iterator[Any]:
+    """Yield a column's values. Whole numbers that count into `names` become the names."""
+    for value in values:
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        yield names[value] if is_number and 0 <= value < len(names) else value
 
-    Surrogates for bytes that are no text.
 
-    A value that Python cannot hold, such as a date beyond the year 9999, is UNREADABLE.
+def arrow_cells(column: Any) -> Iterator[object]:
+    """Yield the values of an array of pyarrow.
 
-    A dictionary's values are looked up one by one: the whole column may be thousands of times as
-    large as the file.
+    Bytes that are no text become surrogates. A value that Python cannot hold, such as a date beyond
+    the year 9999, is UNREADABLE. The values of a dictionary are looked up one by one, because the
+    whole column may be thousands of times as large as the file.
     """
     from pyarrow import types
 
@@ -71,17 +74,13 @@ def arrow_cells(column: Any, names: Sequence[str] = ()) -> Iterator[object]:
             yield _text(value.as_buffer()) if value.is_valid else None
             continue
         try:
-            plain = value.as_py()
+            yield value.as_py()
         except (ValueError, OverflowError):
-            plain = UNREADABLE
-        yield names[plain] if isinstance(plain, int) and 0 <= plain < len(names) else plain
+            yield UNREADABLE
 
 
 def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]:
-    """Return the names that Hugging Face's metadata give to the numbers of a column.
-
-    Empty if it has no names.
-    """
+    """Return the names that Hugging Face's metadata give to the numbers of a column, if any."""
     try:
         names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][column]["names"]
     except (KeyError, TypeError, ValueError, RecursionError):
@@ -90,7 +89,7 @@ def feature_names(metadata: dict[bytes, bytes] | None, column: str) -> list[str]
 
 
 def _text(data: Any) -> str:
-    """Return a cell's text, up to _MOST_BYTES of it.
+    """Return the first _MOST_BYTES of a cell's text.
 
     Bytes that are not UTF-8 become lone surrogates.
     """
@@ -102,16 +101,19 @@ def _text(data: Any) -> str:
 def open_columns(path: TablePath) -> Iterator[ColumnFile]:
     """Open a file of columns: Arrow by its suffix (IPC, as a stream or a file), else Parquet.
 
-    BadTable if that fails.
-
     No file is memory-mapped: a mapped file that is cut off while it is read would end the process.
+
+    Raises:
+        BadTable: the file cannot be read.
     """
     try:
         import pyarrow as arrow
         import pyarrow.parquet as parquet
     except ImportError as error:
         raise MissingDependency.of(
-            "pyarrow", "parquet", "Reading Parquet and Arrow files"
+            "pyarrow",
+            "parquet",
+            "Reading Parquet and Arrow files",
         ) from error
     is_arrow = path.suffix.lower() == ARROW
     try:
@@ -124,11 +126,14 @@ def open_columns(path: TablePath) -> Iterator[ColumnFile]:
                 parquet.ParquetFile(content, pre_buffer=False, buffer_size=2**20)
             )
 
-            def batches(columns: Sequence[str], together: int) -> Iterator[Any]:
+            # A page of a dictionary is small, and the cells that it stands for may not be.
+            def batches(columns: Sequence[str], together: int) -> Iterator[tuple[Any, set[int]]]:
                 rows = max(
-                    min(together, _MOST_IN_BATCH // _largest_cell(file.metadata, columns)), 1
+                    min(together, _MOST_IN_BATCH // _largest_cell(file.metadata, columns)),
+                    1,
                 )
-                yield from file.iter_batches(rows, columns=columns, use_threads=False)
+                for batch in file.iter_batches(rows, columns=columns, use_threads=False):
+                    yield batch, set()
 
             yield ColumnFile(file.schema_arrow, batches)
     except UnicodeDecodeError as error:
@@ -143,8 +148,9 @@ def open_columns(path: TablePath) -> Iterator[ColumnFile]:
 
 
 def _largest_cell(metadata: Any, columns: Sequence[str]) -> int:
-    """Return the bytes, ≥ 1, that a cell has at most: in a dictionary it stands once, for any
-    number of rows.
+    """Return the most bytes, ≥ 1, that a cell may take.
+
+    A dictionary holds a cell once, for any number of rows.
     """
     chunks = (
         metadata.row_group(i).column(j)
@@ -161,9 +167,9 @@ def _largest_cell(metadata: Any, columns: Sequence[str]) -> int:
 
 
 def _arrow_file(content: Any, arrow: Any) -> ColumnFile:
-    """Open Arrow's IPC.
+    """Open Arrow's IPC, and check its end.
 
-    A stream that breaks off between two batches reads as a whole one, so its end is checked.
+    A stream that breaks off between two batches would otherwise read as a whole one.
     """
     if content.size() < len(_ARROW_END):
         raise arrow.ArrowInvalid("too short")
@@ -176,23 +182,51 @@ def _arrow_file(content: Any, arrow: Any) -> ColumnFile:
             raise arrow.ArrowInvalid("no end")
         content.seek(0)
         whole = reader = arrow.ipc.open_stream(content)
+
+    def batches(columns: Sequence[str], _: int) -> Iterator[tuple[Any, set[int]]]:
+        for batch in whole:
+            selection = batch.select(columns)
+            bad: set[int] = set()
+            yield selection, bad.union(*map(_bad_places, selection.columns))
+
+    return ColumnFile(reader.schema, batches)
+
+
+def _is_valid(column: Any) -> bool:
+    from pyarrow import ArrowException
+
+    try:
+        column.validate(full=True)
+    except ArrowException:
+        return False
+    return True
+
+
+def _bad_places(column: Any) -> set[int]:
+    """Return the places of cells that are not of their type, and may point anywhere.
+
+    A text that is not UTF-8 is none of them.
+    """
+    import pyarrow as arrow
+
     plain = {
         arrow.string(): arrow.binary(),
         arrow.large_string(): arrow.large_binary(),
-    }  # a bad text is one record's
-
-    def batches(columns: Sequence[str], together: int) -> Iterator[Any]:
-        for batch in whole:
-            selection = batch.select(columns)
-            for column in selection.columns:  # of a damaged file they may point anywhere
-                (column.view(plain[column.type]) if column.type in plain else column).validate(
-                    full=True
-                )
-            yield from (
-                selection.slice(start, together) for start in range(0, batch.num_rows, together)
-            )
-
-    return ColumnFile(reader.schema, batches)
+        arrow.string_view(): arrow.binary_view(),
+    }
+    kind = column.type
+    if kind in plain:
+        column = column.view(plain[kind])
+    if _is_valid(column):
+        return set()
+    # A slice would be checked together with all that a dictionary or a struct holds.
+    if arrow.types.is_dictionary(kind):
+        column.indices.validate()
+        good = {None, *range(len(column.dictionary))} - _bad_places(column.dictionary)
+        return {i for i, index in enumerate(column.indices.to_pylist()) if index not in good}
+    if arrow.types.is_struct(kind):
+        return set().union(*map(_bad_places, column.flatten()))
+    return {i for i in range(len(column)) if not _is_valid(column.slice(i, 1))}
 
 
 # Folders: the files in them, and labels of public ones.
@@ -209,14 +243,15 @@ _CLUTTER = frozenset({
 
 
 def is_clutter(name: str) -> bool:
-    """Return True for names of hidden or system files and folders, whose copies and deleted files
-    are no samples.
+    """Return True for names of hidden or system files and folders.
+
+    The copies and deleted files in them are no samples.
     """
     return (name.startswith(".") and name not in (".", "..")) or name.lower() in _CLUTTER
 
 
 def walk(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder, at any depth, but for clutter."""
+    """Yield the files of a folder, at any depth, without clutter."""
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not is_clutter(name)]
         yield from (Path(parent, name) for name in names if not is_clutter(name))
@@ -231,11 +266,10 @@ def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
 
 
 def folder_labels(folder: Path, files: Sequence[Path]) -> list[str | None]:
-    """Return the label of each of the `files` in `folder`, by the columns `file` and `label` of its
-    `labels.csv`.
+    """Return the label of each of the `files` in `folder`.
 
-    The label of a file that is not listed there is the name of the top subfolder that holds it, or
-    None if none does.
+    Labels stand in the columns `file` and `label` of its `labels.csv`. A file that is not listed
+    there has the name of the top subfolder that holds it, or None.
     """
     table = folder / LABELS_CSV
     columns = ["file", "label"]
@@ -272,8 +306,10 @@ SomePath = TypeVar("SomePath", bound=TablePath)
 
 
 def table_files(path: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[SomePath]:
-    """Return the table at `path`, or the tables in this folder, sorted; raise BadTable for none, or
-    several kinds.
+    """Return the table at `path`, or the tables in this folder, sorted.
+
+    Raises:
+        BadTable: there are none, or tables of several kinds.
     """
     types = ", ".join(suffixes)
     if path.is_file():
@@ -301,8 +337,9 @@ def table_files(path: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[Some
 
 
 def tables_in(folder: SomePath, suffixes: Sequence[str] = SUFFIXES) -> list[SomePath]:
-    """Return the tables at the top of a folder, but for hidden files, `labels.csv`, and the cache
-    of `datasets`.
+    """Return the tables at the top of a folder, sorted.
+
+    Hidden files, `labels.csv` and the cache of `datasets` are left out.
     """
     inside = cast(Iterator[SomePath], folder.iterdir())
     files = (file for file in inside if file.suffix.lower() in suffixes and file.is_file())
@@ -319,9 +356,10 @@ def has_splits(folder: TablePath) -> bool:
 
 
 def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
-    """Return the names of a table's columns; of JSON lines, those of the first row.
+    """Return the names of a table's columns: of JSON lines, those in the first row.
 
-    BadTable if it is unreadable.
+    Raises:
+        BadTable: the table cannot be read.
     """
     suffix = file.suffix.lower()
     if suffix in COLUMNAR:
@@ -337,14 +375,19 @@ def columns_of(file: TablePath, encoding: str = UTF_8) -> list[str]:
 
 
 def read_rows(
-    file: TablePath, columns: Sequence[str], encoding: str = UTF_8, together: int = ROWS_READ
+    file: TablePath,
+    columns: Sequence[str],
+    encoding: str = UTF_8,
+    together: int = ROWS_READ,
 ) -> Iterator[Row]:
-    """Yield the values of `columns`, which may be empty, as one tuple for each row; raise BadTable
-    for a bad file.
+    """Yield the values of `columns`, which may be empty, as one tuple for each row.
 
     Values are strings from CSV and TSV, else what JSON, Parquet or Arrow hold there; None where a
     row has no value. `encoding` does not concern Parquet and Arrow, whose rows are taken in batches
     of at most `together`.
+
+    Raises:
+        BadTable: the file cannot be read.
     """
     names: set[str] = set()
     for row in read_rows_or_faults(file, columns, encoding, together, names):
@@ -362,11 +405,10 @@ def read_rows_or_faults(
     together: int = ROWS_READ,
     names: set[str] | None = None,
 ) -> Iterator[Row | BadSample]:
-    """Yield what `read_rows` does, and in the place of a row that cannot be read a BadSample that
-    says why.
+    """Yield what `read_rows` does, but a BadSample in the place of a row that cannot be read.
 
-    No fault of one row raises an error. In JSON lines, a column that no row has is missing in all;
-    `names` gets the keys that there are.
+    It says why; no fault of one row raises an error. In JSON lines, a column that no row has is
+    missing in all; `names` gets the keys that there are.
     """
     suffix = file.suffix.lower()
     if suffix in COLUMNAR:
@@ -414,7 +456,7 @@ def _open_text(file: TablePath, encoding: str, is_checked: bool = True) -> Itera
 class _Lines:
     """The lines of a text.
 
-    Those that were taken for a row that cannot be read are given back, but for the first.
+    Lines that were taken for a row that cannot be read are given back, except the first.
     """
 
     def __init__(self, file: TablePath, text: IO[str]) -> None:
@@ -494,7 +536,7 @@ def _csv_reader(file: TablePath, lines: _Lines) -> Iterator[list[str]]:
 def _header(file: TablePath, lines: _Lines) -> list[str]:
     """Return the names in the first row of a CSV or TSV file.
 
-    Empty ones are of columns that nobody can name.
+    A column whose name is empty cannot be named by anybody.
     """
     try:
         header = next(_csv_reader(file, lines), [])
@@ -535,43 +577,53 @@ def _objects(file: TablePath, lines: _Lines) -> Iterator[dict[str, object] | Bad
             yield BadSample(f"Line {number:,} of {file} is no JSON object: write one in each line.")
 
 
-def _columnar_rows(file: TablePath, columns: Sequence[str], together: int) -> Iterator[Row]:
+def _columnar_rows(
+    file: TablePath,
+    columns: Sequence[str],
+    together: int,
+) -> Iterator[Row | BadSample]:
     with open_columns(file) as content:
         for column in columns:
             if content.schema.names.count(column) != 1:
                 check_column(file, column, content.schema.names)
                 raise BadTable(f"{file} has two columns of the same name.")
         names = {column: feature_names(content.schema.metadata, column) for column in columns}
-        for batch in content.batches([*names], together):
-            cells = [arrow_cells(batch.column(column), names[column]) for column in columns]
-            yield from zip(*cells, strict=True) if cells else repeat((), batch.num_rows)
+        count = 0
+        for batch, bad in content.batches([*names], together):
+            start = 0
+            for end in (*sorted(bad), batch.num_rows):
+                rows = batch.slice(start, end - start)
+                cells = [name_numbers(arrow_cells(rows.column(one)), names[one]) for one in columns]
+                yield from zip(*cells, strict=True) if cells else repeat((), rows.num_rows)
+                if end in bad:
+                    yield BadSample(
+                        f"Row {count + end + 1:,} of {file} cannot be read as Arrow: it is damaged."
+                    )
+                start = end + 1
+            count += batch.num_rows
 
 
 def check_column(file: TablePath, column: str, names: Sequence[str] | set[str]) -> None:
     """Raise BadTable if a column is not among the `names`.
 
-    The message has the nearest of the names, not all: in a file without a header they are a
-    record's cells.
+    The message has only the nearest of the names: in a file without a header they are a record's
+    cells.
     """
     if column in names:
         return
-    near = nearest_name(column, names) if names else ""
-    hint = (
-        near
-        if near.startswith("did")
-        else "name one that it has; of CSV and TSV the first row names them."
-    )
-    if own := _SEPARATORS.get(file.suffix.lower()):
-        other = next(
-            (word for mark, word in _WORDS.items() if len(names) == 1 and mark in min(names)), ""
-        )
+    hint = nearest_name(column, names) if names else ""
+    if not hint.startswith("did"):
+        hint = "name one that it has; of CSV and TSV the first row names them."
+    own = _SEPARATORS.get(file.suffix.lower())
+    if own:
+        others = [word for mark, word in _WORDS.items() if mark in min(names)]
         if any(name.lower().startswith("sep=") for name in names):
             hint = (
                 "it begins with a line sep=: leave that line out, and save the table with "
                 f"{_WORDS[own]}."
             )
-        elif other:
-            hint = f"its cells are separated by {other}: save it with {_WORDS[own]}."
+        elif others and len(names) == 1:
+            hint = f"its cells are separated by {others[0]}: save it with {_WORDS[own]}."
     raise BadTable(f"{file} has no column '{column}': {hint}")
 
 
@@ -622,9 +674,8 @@ class TextFiles:
     def read(self, longest: int, whole: bool = False) -> Iterator[PublicText]:
         """Yield the texts in order, each cut to `longest` bytes.
 
-        Empty lines, cells and files are passed over.
-
-        `whole`: a .txt file is one text, not one for each of its lines.
+        Empty lines, cells and files are passed over. With `whole`, a .txt file is one text, and not
+        one for each of its lines.
 
         Raises:
             RecipeError: there are no texts, or a file that is one text has more than `longest`

@@ -26,11 +26,11 @@ _IS_RUN = np.uint64(2**63)
 
 
 def words_of(text: str) -> tuple[Keys, Weights, Weights]:
-    """Return a text's words: ascending keys, their counts, and the worth of each by its length
-    alone.
+    """Return a text's words: ascending keys, their counts, and the worth of each.
 
-    Frequent words of a language are short (Zipf's law of abbreviation), so length stands in for
-    rarity where no public texts tell it: 0.05 for one or two letters, 1 from six on.
+    The worth follows from a word's length: 0.05 for one or two letters, 1 from six on. Frequent
+    words of a language are short (Zipf's law of abbreviation), so length stands in for rarity where
+    no public texts tell it.
     """
     counts: dict[str, int] = {}
     for word in _WORD.findall(text.lower()):
@@ -43,11 +43,10 @@ def words_of(text: str) -> tuple[Keys, Weights, Weights]:
 
 
 def runs_of(text: str) -> tuple[Keys, Weights]:
-    """Return a text's runs of three characters, white space as one space: ascending keys, and their
-    counts.
+    """Return a text's runs of three characters: ascending keys, and their counts.
 
-    Runs serve languages that put no space between words, words in several forms, and texts without
-    a word.
+    White space counts as one space. Runs serve languages that put no space between words, words in
+    several forms, and texts without a word.
     """
     letters = np.frombuffer(" ".join(text.lower().split()).encode("utf-32-le"), np.uint32).astype(
         np.uint64
@@ -73,17 +72,18 @@ class Rarity:
 
     @classmethod
     def among(cls, texts: Iterable[Keys]) -> Rarity:
-        """Return the rarity of pieces among `texts`. A text is given by its pieces, each once."""
+        """Return the rarity of pieces among `texts`, each given by its pieces, once each."""
         pieces = list(texts)
         keys, documents = np.unique(
-            np.concatenate([np.zeros(0, np.uint64), *pieces]), return_counts=True
+            np.concatenate([np.zeros(0, np.uint64), *pieces]),
+            return_counts=True,
         )
         return cls(keys, documents.astype(np.int64), len(pieces))
 
     def of(self, keys: Keys) -> Weights:
         """Return ln((1 + texts) / (1 + texts with the piece)) + 1, float64 (n,).
 
-        Most for a piece of no public text.
+        A piece that no public text has is rarest.
         """
         if not len(self.keys):
             return np.ones(len(keys))

@@ -1,18 +1,15 @@
-"""Texts, a modality: UTF-8 of limited length; and the rules by which outside texts are read,
-executing nothing.
+"""Texts, a modality: UTF-8 of limited length. Also the rules for reading texts from outside.
 
-The rules, in the order in which they apply:
+Nothing in a text is executed. The rules, in the order in which they apply:
 
 1. No more than MARGIN times the longest text is read, or normalised: a larger text is refused, or
-   cut there.
-2. Bytes are decoded as the declared encoding says; UTF-8 may begin with a byte order mark. Bytes
-   that the encoding does not know, and halves of surrogate pairs, are refused.
-3. A NUL is refused: the bytes are no text, or text of another encoding. So are more than MOST_MARKS
-   combining characters in a row, over which rule 4 would take very long.
-4. Normal form C; lines end by line feeds; other control characters but tabs are left out (`plain`),
-   and so is white space at both ends.
-5. A text that is empty then is refused.
-6. A text of more bytes than the longest may have is refused, or cut between two characters.
+cut there. 2. Bytes are decoded as the declared encoding says; UTF-8 may begin with a byte order
+mark. Bytes that the encoding does not know, and halves of surrogate pairs, are refused. 3. A NUL is
+refused: the bytes are no text, or text of another encoding. So are more than MOST_MARKS combining
+characters in a row, over which rule 4 would take very long. 4. The text is brought to normal form
+C, and its lines end by line feeds. Other control characters but tabs are left out (`plain`), and so
+is white space at both ends. 5. A text that is empty then is refused. 6. A text of more bytes than
+the longest may have is refused, or cut between two characters.
 """
 
 from __future__ import annotations
@@ -52,7 +49,7 @@ _SIZE = 14
 
 @dataclass(frozen=True, eq=False)
 class Texts(Samples):
-    """n texts in Unicode's normal form C, without control characters but line feeds and tabs.
+    """A batch of n texts in Unicode's normal form C, without controls but line feeds and tabs.
 
     Attributes:
         utf8: n texts as UTF-8, dtype S, its width the most bytes that a text of this batch may
@@ -64,31 +61,30 @@ class Texts(Samples):
 
     utf8: npt.NDArray[np.bytes_]
 
-    kind: ClassVar[str] = "texts"
-    noun: ClassVar[str] = "texts"
-    axes: ClassVar[str] = "bytes at most"
-    suffix: ClassVar[str] = ".txt"
+    kind = "texts"
+    noun = "texts"
+    axes = "bytes at most"
+    suffix = ".txt"
     feature: ClassVar[Mapping[str, str]] = {"dtype": "string", "_type": "Value"}
-    embedding: ClassVar[str] = "tfidf"
-    is_text: ClassVar[bool] = True
-    unit: ClassVar[str] = "share of the pieces of three characters that are not in both, 0 to 1"
+    embedding = "tfidf"
+    is_text = True
+    unit = "share of the pieces of three characters that are not in both, 0 to 1"
 
     def __post_init__(self) -> None:
         array = self.utf8
         if not isinstance(array, np.ndarray) or array.dtype.kind != "S" or array.ndim != 1:
-            kind = (
-                f"{array.dtype} of shape {array.shape}"
-                if isinstance(array, np.ndarray)
-                else type(array).__name__
-            )
+            kind = type(array).__name__
+            if isinstance(array, np.ndarray):
+                kind = f"{array.dtype} of shape {array.shape}"
             raise ContractError(
                 f"Texts are a one-dimensional array of bytes, not {kind}: make them by Texts.of."
             )
 
     @classmethod
     def of(cls, texts: Iterable[str], longest: int = LONGEST) -> Self:
-        """Return a batch of `texts`, made plain (`plain`) and cut to `longest` bytes, never within
-        a character.
+        """Return a batch of `texts`, made plain (`plain`) and cut to `longest` bytes.
+
+        No character is cut in two.
 
         Args:
             texts: any texts; a single string is a ContractError.
@@ -111,8 +107,9 @@ class Texts(Samples):
 
     @classmethod
     def examples(cls, count: int, shape: Shape) -> Self:
-        """Make up texts: one letter, the same word many times, and random letters, of all
-        lengths.
+        """Make up texts of all lengths.
+
+        Some are one letter, some the same word many times, and some random letters.
         """
         texts = []
         for i in range(count):
@@ -124,8 +121,9 @@ class Texts(Samples):
 
     @classmethod
     def costliest(cls, count: int, shape: Shape) -> Self:
-        """Make up texts of as many different words as there is room for: each is a Chinese
-        character.
+        """Make up texts of as many different words as there is room for.
+
+        Each word is a Chinese character.
         """
         points = generator(0, "costliest").integers(0x4E00, 0xA000, (count, *shape), np.uint32)
         points[:, 1::2] = ord(" ")
@@ -133,9 +131,7 @@ class Texts(Samples):
 
     @classmethod
     def misfit(cls, row: Array, shape: Shape) -> str:
-        """Return the end of a sentence that says that a text is longer than declared; "" if it is
-        not.
-        """
+        """Return how a text differs from the declared shape, to end a sentence, or ''."""
         if len(bytes(row)) <= shape[0]:
             return ""
         return (
@@ -146,12 +142,15 @@ class Texts(Samples):
     @classmethod
     def check(cls, array: Array) -> bool:
         """Return True if an array that was read from a file holds texts."""
-        if array.dtype.kind != "S" or array.ndim != 1 or not array.size:
-            return False
         try:
-            return all(text == plain(text) for text in cls(array).strings)
-        except UnicodeDecodeError:
+            return super().check(array) and all(map(cls._is_sound, array.tolist()))
+        except ValueError:
             return False
+
+    @staticmethod
+    def _is_sound(utf8: bytes) -> bool:
+        text = utf8.decode()
+        return text == plain(text)
 
     @classmethod
     def pack(cls, array: Array) -> dict[str, Array]:
@@ -178,8 +177,9 @@ class Texts(Samples):
         return (self.utf8.itemsize,)
 
     def distances(self, others: Self) -> Float64Array:
-        """Return, for each text and counterpart, the share of pieces (three characters) that only
-        one has, 0 to 1.
+        """Return the share of pieces that only one of each text and its counterpart has, 0 to 1.
+
+        A piece is a run of three characters.
         """
         pairs = list(zip(map(_pieces, self.strings), map(_pieces, others.strings), strict=True))
         common = np.array([len(one & other) for one, other in pairs], np.float64)
@@ -195,8 +195,9 @@ class Texts(Samples):
 
 
 def plain(text: str) -> str:
-    """Return a text in normal form C, lines ended by line feeds, without other controls or lone
-    surrogates.
+    """Return a text in normal form C whose lines end by line feeds.
+
+    Other control characters and lone surrogates are left out.
     """
     text = unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
     if text.isprintable():
@@ -207,8 +208,9 @@ def plain(text: str) -> str:
 
 
 def runs_of_words(text: str) -> set[tuple[str, ...]]:
-    """Return the runs of RUN words in a text, in small letters; of a shorter text, all its
-    words.
+    """Return the runs of RUN words in a text, in small letters.
+
+    A shorter text is one run of all its words.
     """
     words = re.findall(r"\w+", text.lower())
     return (
@@ -255,7 +257,12 @@ number."""
 
 
 def decode_text(
-    source: bytes | str | Path, *, longest: int, cut: bool, encoding: str = UTF_8, name: str
+    source: bytes | str | Path,
+    *,
+    longest: int,
+    cut: bool,
+    encoding: str = UTF_8,
+    name: str,
 ) -> bytes:
     """Return the UTF-8 of a text, 1 to `longest` bytes, by the rules above.
 
@@ -276,6 +283,7 @@ def decode_text(
         source = _read(source, most + 1, name)
     if len(source) > most and not cut:
         raise BadSample(_too_long(name, longest))
+    # The bound comes before decoding and normalising, whose time grows with what they get.
     whole = len(source) <= most
     source = source[:most]
     text = source if isinstance(source, str) else _decode(source, encoding, whole, name)
@@ -302,8 +310,10 @@ def decode_text(
 
 
 def check_encoding(name: str) -> str:
-    """Return the name of an encoding; raise ValueError if Python knows no text encoding of that
-    name.
+    """Return the name of an encoding.
+
+    Raises:
+        ValueError: Python knows no text encoding of that name.
     """
     try:
         b"text".decode(name)
@@ -317,7 +327,7 @@ def check_encoding(name: str) -> str:
 
 
 def with_mark(encoding: str) -> str:
-    """Return the encoding; for UTF-8 its variant that drops a byte order mark at the beginning."""
+    """Return the encoding, for UTF-8 the variant that drops a byte order mark at the beginning."""
     return "utf-8-sig" if codecs.lookup(encoding).name == UTF_8 else encoding
 
 
@@ -334,7 +344,7 @@ def _read(path: Path, most: int, name: str) -> bytes:
 def _decode(data: bytes, encoding: str, whole: bool, name: str) -> str:
     """Return the decoded text.
 
-    If it is not `whole`, a character that its end cuts through is dropped.
+    If the text is not `whole`, a character that its end cuts through is dropped.
     """
     try:
         return codecs.getincrementaldecoder(with_mark(encoding))().decode(data, whole)

@@ -1,6 +1,4 @@
-"""Answers of a generator, chunk by chunk: kept in files and journal rows until their population is
-durable.
-"""
+"""Answers of a generator, kept in files and journal rows until their population is durable."""
 
 from __future__ import annotations
 
@@ -31,8 +29,7 @@ _DRAWN = f"{CONDITION}{DRAWN}"
 
 
 def encode(columns: dict[str, Array]) -> list[Piece]:
-    """Return named arrays as pieces of a file: their names, then each array, all in the .npy
-    format.
+    """Return named arrays as pieces of a file: their names, then each array in the .npy format.
 
     Columns of samples become the parts that their modality packs them into. An array in C order is
     not copied.
@@ -50,7 +47,8 @@ def encode(columns: dict[str, Array]) -> list[Piece]:
         whole = np.asarray(array, order="C")
         header = io.BytesIO()
         np.lib.format.write_array_header_1_0(
-            header, np.lib.format.header_data_from_array_1_0(whole)
+            header,
+            np.lib.format.header_data_from_array_1_0(whole),
         )
         pieces += header.getvalue(), whole.reshape(-1).view(np.uint8).data
     return pieces
@@ -74,15 +72,17 @@ def decode(data: UInt8Array) -> dict[str, Array]:
 
 
 def _read(data: UInt8Array, start: int) -> tuple[Array, int]:
-    """Return the array whose .npy header begins at `start`, copied only if it lies unaligned, and
-    where it ends.
+    """Return the array whose .npy header begins at `start`, and the place where it ends.
+
+    The array is copied only if it lies unaligned.
     """
     head = io.BytesIO(data[start : start + _LONGEST_HEADER].tobytes())
     np.lib.format.read_magic(head)
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(head)
     begin = start + head.tell()
     array: Array = np.frombuffer(data, dtype, math.prod(shape), begin).reshape(
-        shape, order="F" if fortran else "C"
+        shape,
+        order="F" if fortran else "C",
     )
     return np.require(array, requirements="A"), begin + array.nbytes
 
@@ -157,7 +157,12 @@ class Answers:
         }
 
     def store(
-        self, phase: str, items: Items, answer: Answer, seconds: float, job: JobNote
+        self,
+        phase: str,
+        items: Items,
+        answer: Answer,
+        seconds: float,
+        job: JobNote,
     ) -> Stored:
         """Write an answer to `items`, made in `seconds`, to a durable file.
 
@@ -174,6 +179,7 @@ class Answers:
         digest = None
         if good.size:
             name = f"{phase.replace('/', '-')}-{secrets.token_hex(8)}.chunk"
+            # Durable before its row is in the journal: no row names a file that is not there.
             columns = Population.columns(answer.samples, answer.conditions, items=good)
             digest = write_durably(self.run.chunks / name, encode(columns))
         row = ChunkRow(
@@ -203,10 +209,8 @@ class Answers:
             standing.has_sample[items] = True
         for miss in self.run.journal.misses(phase):
             standing.count(miss)
-        standing.earlier[:] = (
-            standing.refusals,
-            standing.failures,
-        )  # each start has attempts of its own
+        # Each start has attempts of its own.
+        standing.earlier[:] = standing.refusals, standing.failures
         return standing
 
     def read_answer(self, phase: str) -> Iterator[tuple[Items, dict[str, Array]]]:

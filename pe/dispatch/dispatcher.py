@@ -63,7 +63,9 @@ class StartupGuard:
         self._chunks = max(CHUNKS, workers)
         self._started_chunks = 0
         self._started_items = 0
-        self._proven, self._reasons, self._last = proven, set[str](), ""
+        self._proven = proven
+        self._reasons = set[str]()
+        self._last = ""
         self._cost_of_failures = Totals()
         self._failed_chunks = 0
         self._failed_items = 0
@@ -91,14 +93,13 @@ class StartupGuard:
             self._reasons |= {
                 _OWN_WORDS.sub("#", miss.reason) for miss in one.misses if not miss.rejected
             }
+            # Two reasons show a server that answers, so it is not wrong in one setting.
             self._proven |= len(self._reasons) > 1
             if one.row.answers or any(miss.outcome == "refused" for miss in one.misses):
-                self._proven, self._cost_of_failures, self._failed_chunks, self._failed_items = (
-                    True,
-                    Totals(),
-                    0,
-                    0,
-                )
+                self._proven = True
+                self._cost_of_failures = Totals()
+                self._failed_chunks = 0
+                self._failed_items = 0
                 continue
             if (self._proven or are_variations) and any(miss.rejected for miss in one.misses):
                 self._proven = True
@@ -109,28 +110,21 @@ class StartupGuard:
             self._last = one.misses[-1].reason
 
     def error(self, name: str, phase: str, meter: Meter) -> APIError:
-        """Return the error, which says that the generator `name` fails, at what cost, and what to
-        do.
-        """
+        """Return the error that says how the generator `name` fails and what to do."""
         cost = meter.spending(self._cost_of_failures)
         took = f"{self._cost_of_failures.usage.calls} calls" + (f" and {cost}" if cost else "")
-        what = (
-            f"the last {self._failed_items} samples asked for"
-            if self._proven
-            else "all that it began with"
-        )
-        why = "" if self._proven else "for one reason "
+        what = "all that it began with failed for one reason"
+        if self._proven:
+            what = f"the last {self._failed_items} samples asked for failed"
         return APIError(
-            f"{name}, {phase}: {what} failed {why}({self._last.rstrip('.')}), which took {took}: "
+            f"{name}, {phase}: {what} ({self._last.rstrip('.')}), which took {took}: "
             "set the server right; or change `api`, try it with `pe probe`, and begin a new run."
         )
 
 
 @dataclass
 class Waits:
-    """Shows what the generator waits for while requests are under way, in the bar and for `pe
-    view`.
-    """
+    """Shows in the progress bar and in `pe view` what the generator waits for."""
 
     api: Generator
     task: Task
@@ -188,7 +182,10 @@ class Dispatcher:
         """Return S_0: a new sample for each of `labels`, int32 (n,), ascending.
 
         With k `variations`, each new sample is followed by k variations of it, of this `degree`.
-        APIError: an item failed in every attempt, or was refused however often it was drawn anew.
+
+        Raises:
+            APIError: an item failed in every attempt, or was refused however often it was drawn
+                anew.
         """
         if not variations:
             return self.draw("population/0", population_place(0), labels, "RANDOM_API")
@@ -199,34 +196,52 @@ class Dispatcher:
         return self._make(population_place(0), replace(work, survives=new), "VARIATION_API 0")
 
     def draw(
-        self, phase: str, place: str, labels: Int32Array, description: str, alike: bool = False
+        self,
+        phase: str,
+        place: str,
+        labels: Int32Array,
+        description: str,
+        alike: bool = False,
     ) -> Population:
-        """Return new samples as a durable population in the run's folder `place`, all of one
-        condition if `alike`.
+        """Return new samples as a durable population in the run's folder `place`.
+
+        With `alike`, all of them have one condition.
         """
         founders = np.full(len(labels), NO_PARENT, np.int64)
         return self._make(
-            place, replace(self._work(phase, labels, founders), alike=alike), description
+            place,
+            replace(self._work(phase, labels, founders), alike=alike),
+            description,
         )
 
     def variations(
-        self, t: int, population: Population, members: Members, degree: float, reuse: int = 0
+        self,
+        t: int,
+        population: Population,
+        members: Members,
+        degree: float,
+        reuse: int = 0,
     ) -> Population:
-        """Return S_t: for each of `members`, a variation of its parent in S_{t-1}, or the parent
-        itself if it is kept.
+        """Return S_t: a variation of each member's parent in S_{t-1}, or the parent if it is kept.
 
-        The parent also stands in for a variation that is always refused; APIError: an item failed
-        in every attempt. With `reuse` = k, the lookahead's k variations of each candidate become
-        its first k offspring; with 0, all are asked for. The lookahead's variations are deleted:
-        with 0 at once, else when S_t is durable.
+        The parent also takes the place of a variation that is always refused. With `reuse` = k, the
+        lookahead's k variations of each candidate become its first k offspring; with 0, all are
+        asked for. The lookahead's variations are deleted: with 0 at once, otherwise when S_t is
+        durable.
+
+        Raises:
+            APIError: an item failed in every attempt.
         """
         place = population_place(t)
         ahead = self._lookahead_work(t, population, reuse, degree)
         offspring = self._find_finished(place)
+        # A population that is there takes no request, and its lookahead may be gone.
         if offspring is None:
             work = self._variation_work(f"population/{t}", population, members.parents, degree, t)
             work = replace(
-                work, explores=True, survives=members.survives if degree else work.survives
+                work,
+                explores=True,
+                survives=members.survives if degree else work.survives,
             )
             if reuse:
                 available = self._fulfil(ahead, f"lookahead {t}").has_sample
@@ -234,7 +249,9 @@ class Dispatcher:
             else:
                 self.forget(ahead.phase)
             offspring = self._make(
-                place, work, f"VARIATION_API {t}" if degree else f"copies of the chosen {t}"
+                place,
+                work,
+                f"VARIATION_API {t}" if degree else f"copies of the chosen {t}",
             )
         self.forget(ahead.phase)
         return offspring
@@ -249,24 +266,34 @@ class Dispatcher:
         t: int,
         description: str,
     ) -> Population:
-        """Return variations of the members `parents`, as in iteration t, made durable in `place`;
-        see `variations`.
+        """Return variations of the members `parents`, as in iteration t, made durable in `place`.
+
+        See `variations`.
         """
         return self._make(
-            place, self._variation_work(phase, population, parents, degree, t), description
+            place,
+            self._variation_work(phase, population, parents, degree, t),
+            description,
         )
 
     def lookahead(self, t: int, population: Population, k: int, degree: float) -> ByChunk:
-        """Yield variations of every member, k each, by chunk: (their parents, samples), without
-        refused ones.
+        """Yield k variations of every member, by chunk: (their parents, samples).
+
+        Refused variations are left out.
         """
         return self._by_chunk(self._lookahead_work(t, population, k, degree), f"lookahead {t}")
 
     def vary_each(
-        self, phase: str, population: Population, degree: float, t: int, description: str
+        self,
+        phase: str,
+        population: Population,
+        degree: float,
+        t: int,
+        description: str,
     ) -> ByChunk:
-        """Yield one variation of every member, as in iteration t, by chunk, without refused
-        ones.
+        """Yield one variation of every member, as in iteration t, by chunk.
+
+        Refused variations are left out.
         """
         work = self._variation_work(phase, population, np.arange(len(population)), degree, t)
         return self._by_chunk(work, description)
@@ -291,7 +318,12 @@ class Dispatcher:
         )
 
     def _variation_work(
-        self, phase: str, population: Population, parents: Items, degree: float, t: int = 1
+        self,
+        phase: str,
+        population: Population,
+        parents: Items,
+        degree: float,
+        t: int = 1,
     ) -> Work:
         work = self._work(phase, population.labels[parents], parents)
         copies = None if degree else np.ones(len(parents), np.bool_)  # nobody is asked
@@ -300,11 +332,15 @@ class Dispatcher:
     def _lookahead_work(self, t: int, population: Population, k: int, degree: float) -> Work:
         """Return the lookahead's work, in which variation j of member i is item i·k + j."""
         return self._variation_work(
-            f"lookahead/{t}", population, np.repeat(np.arange(len(population)), k), degree, t
+            f"lookahead/{t}",
+            population,
+            np.repeat(np.arange(len(population)), k),
+            degree,
+            t,
         )
 
     def _find_finished(self, place: str) -> Population | None:
-        """Return the population in the run's folder `place`. None when it is still to be made.
+        """Return the population in the run's folder `place`, or None if it is still to be made.
 
         A damaged one counts as still to be made if making it anew costs nothing and gives equal
         samples.
@@ -322,8 +358,9 @@ class Dispatcher:
 
         If it is not there yet, make it, store it, and delete the phase's chunks.
         """
-        if (samples := self._find_finished(place)) is not None:
-            return samples
+        finished = self._find_finished(place)
+        if finished is not None:
+            return finished
         self._fulfil(work, description)
         population = self.run.add_population(place, work.labels, work.parents, self._columns(work))
         self._answers.forget(work.phase)
@@ -333,13 +370,10 @@ class Dispatcher:
         return population
 
     def _columns(self, work: Work) -> Iterator[tuple[Items, dict[str, Array]]]:
-        """Yield the members of a finished phase: answered, lent by the lookahead, and copied from
-        parents.
-        """
+        """Yield a finished phase's members: answered, lent by the lookahead, or copies."""
         missing = np.ones(len(work), dtype=bool)
-        for items, columns in chain(
-            self._answers.read_answer(work.phase), self._from_lookahead(work)
-        ):
+        given = self._from_lookahead(work)
+        for items, columns in chain(self._answers.read_answer(work.phase), given):
             missing[items] = False
             yield items, columns
         rows = np.flatnonzero(missing)
@@ -357,15 +391,12 @@ class Dispatcher:
                 yield children[rows], {name: column[rows] for name, column in columns.items()}
 
     def _by_chunk(self, work: Work, description: str) -> ByChunk:
-        """Yield the answers of a phase, chunk by chunk, each as soon as it is committed: (parents,
-        samples).
-        """
+        """Yield the answers of a phase, (parents, samples), each as soon as it is committed."""
         standing = self._answers.standing(work.phase, len(work))
         with closing(self._ask_for(work, standing, description)) as answers:
             new = (self._answers.read(one.row) for one in answers)
-            for items, columns in chain(
-                self._answers.read_answer(work.phase), chain.from_iterable(new)
-            ):
+            before = self._answers.read_answer(work.phase)
+            for items, columns in chain(before, chain.from_iterable(new)):
                 yield work.parents[items], parse_columns(columns)[0]
 
     def _fulfil(self, work: Work, description: str) -> ItemState:
@@ -388,17 +419,15 @@ class Dispatcher:
         standing.has_sample[work.is_given] = True
         with self.progress.task(description, len(work)) as task:
             task.advance(int(standing.has_sample.sum()))
-            while (open_items := work.open_items(standing)).size:
+            while work.open_items(standing).size:
                 try:
                     with self.meter.asking():
-                        yield from self._ask_all(work, open_items, standing, task, guard)
+                        yield from self._ask_all(work, standing, task, guard)
                 except APIError as stopped:
-                    state = (
-                        f"{standing.has_sample.sum()} of {len(work)} samples of {work.phase} are "
-                        "there"
-                    )
                     command = self.command(stopped.key if isinstance(stopped, LimitToRaise) else "")
-                    stopped.args = (f"{str(stopped).rstrip('.')}. {state}; `{command}` goes on.",)
+                    there = f"{standing.has_sample.sum()} of {len(work)} samples of {work.phase}"
+                    why = str(stopped).rstrip(".")
+                    stopped.args = (f"{why}. {there} are there; `{command}` goes on.",)
                     raise
         self._check_given_up(work, standing)
 
@@ -408,17 +437,27 @@ class Dispatcher:
         return min(concurrency, self.meter.limits.max_concurrency or concurrency)
 
     def _ask_all(
-        self, work: Work, open_items: Items, standing: ItemState, task: Task, guard: StartupGuard
+        self,
+        work: Work,
+        standing: ItemState,
+        task: Task,
+        guard: StartupGuard,
     ) -> abc.Generator[Stored]:
-        """Ask for `open_items` in chunks, keep each answer, then yield it; raise an error once no
-        request is in flight.
+        """Ask for the open items in chunks, and yield each answer once it is kept.
+
+        An error is raised only when no request is under way.
 
         Each worker makes its answer's file durable; answers that are ready together share one
         journal transaction.
         """
         workers = self._workers
         waiting: dict[Future[Stored], Items] = {}
-        chunks = work.chunks(open_items, standing, self.api, self._answers.jobs(work.phase))
+        chunks = work.chunks(
+            work.open_items(standing),
+            standing,
+            self.api,
+            self._answers.jobs(work.phase),
+        )
         answers: list[Stored] = []
         error: Exception | GeneratorExit | None = None
         halt = Event()
@@ -433,7 +472,9 @@ class Dispatcher:
                         break
                     under_way = sum(map(len, waiting.values())) + len(items)
                     error = self.meter.refusal(
-                        self.run.journal.totals(), len(waiting) + 1, under_way
+                        self.run.journal.totals(),
+                        len(waiting) + 1,
+                        under_way,
                     )
                     if error is None:
                         guard.start(len(items))
@@ -467,9 +508,9 @@ class Dispatcher:
             raise self._translate(error) from error
 
     def _ask(self, work: Work, items: Items, standing: ItemState, halt: Event) -> Stored:
-        """Ask for `items`.
+        """Ask for `items`, and make the answer's file durable.
 
-        Make the answer's file durable. A waiting request ends if another fails or the run stops.
+        A waiting request ends if another fails or the run stops.
         """
 
         def check_stop() -> None:
@@ -484,8 +525,9 @@ class Dispatcher:
         return self._answers.store(work.phase, items, answer, time.monotonic() - start, job)
 
     def _check_form(self, samples: Samples) -> None:
-        """Raise ContractError for samples of an undeclared modality or shape, before they are
-        stored.
+        """Raise ContractError for samples of an undeclared modality or shape.
+
+        This happens before they are stored.
         """
         if self.expected is None or not len(samples):
             return
@@ -501,20 +543,23 @@ class Dispatcher:
         else:
             return
         raise ContractError(
-            f"{type(self.api).__name__} made {came} where {noun} are declared: have it make these "
-            "(by `image_size`, where it has that), declare others in its PluginInfo.shape, or "
-            "change `private`."
+            f"{type(self.api).__name__} made {came}, but {noun} are declared. Have it make these "
+            "(by `image_size`, if it has that key), change its PluginInfo.shape, or change "
+            "`private`."
         )
 
     def _keep(self, answers: list[Stored], standing: ItemState, task: Task) -> None:
-        """Commit answers, and enter them in `standing` and `task`; raise APIError for a failure
-        that no retry mends.
+        """Commit answers, and enter them in `standing` and `task`.
+
+        Raises:
+            APIError: an item failed in a way that no retry mends.
         """
         self._answers.commit(answers)
         for one in answers:
             standing.note(one.items, one.misses)
             task.advance(
-                len(one.items) - len(one.misses), self.meter.spending(self.run.journal.totals())
+                len(one.items) - len(one.misses),
+                self.meter.spending(self.run.journal.totals()),
             )
         for miss in chain.from_iterable(one.misses for one in answers):
             if miss.outcome == "failed" and not miss.retryable:
@@ -539,11 +584,9 @@ class Dispatcher:
         is_fatal = ~standing.has_sample & (work.has_failed(standing) | (work.source is None))
         rejected = np.flatnonzero(is_fatal & (standing.rejections > 0))
         reasons = self._answers.last_reasons(work.phase)
-        if (
-            rejected.size
-            and work.source is not None
-            and (work.explores or standing.has_sample.any())
-        ):
+        has_parents = work.source is not None and (work.explores or standing.has_sample.any())
+        if rejected.size and has_parents:
+            # After a vote ε is spent, so the run goes on with the parents in their place.
             is_fatal[rejected] = False
             self.progress.warn(
                 f"Samples of {work.phase} that failed in all attempts, so that their parents take "

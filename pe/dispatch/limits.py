@@ -50,12 +50,10 @@ class Meter:
 
     limits: Limits = field(default_factory=Limits)  # of the run
     price: Price = field(default_factory=Price)  # of requests and samples
-    stop: Event = field(
-        default_factory=Event
-    )  # set from outside (a signal) to stop at the next chunk's boundary
-    expected: Usage = (
-        NOTHING  # the tokens and pixels of a sample, where they are known before the first answer
-    )
+    # set from outside (a signal) to stop at the next chunk's boundary
+    stop: Event = field(default_factory=Event)
+    # the tokens and pixels of a sample, where they are known before the first answer
+    expected: Usage = NOTHING
     _before: float = 0.0
     _since: float | None = None
 
@@ -73,7 +71,7 @@ class Meter:
         return self._before + (0.0 if self._since is None else time.monotonic() - self._since)
 
     def stop_reason(self) -> PEError | None:
-        """Return why nothing more may be asked or waited for. None: work goes on."""
+        """Return why nothing more may be asked or waited for, or None if work goes on."""
         if self.stop.is_set():
             return Interrupted("Stopped as asked, with everything that was answered committed.")
         limit = self.limits.max_seconds
@@ -82,7 +80,7 @@ class Meter:
         return None
 
     def refusal(self, totals: Totals, calls: int, images: int) -> PEError | None:
-        """Return why the next request may not be made. None when it may.
+        """Return why the next request may not be made, or None if it may.
 
         Args:
             totals: committed so far.
@@ -91,7 +89,8 @@ class Meter:
         """
         limits = self.limits
         items = totals.answers + totals.refusals
-        if (reason := self.stop_reason()) is not None:
+        reason = self.stop_reason()
+        if reason is not None:
             return reason
         images_made = totals.usage.images
         if limits.max_images is not None and images_made + images > limits.max_images:
@@ -101,21 +100,19 @@ class Meter:
                 f"{images_made + images}.",
                 "limits.max_images",
             )
-        if limits.max_refused is not None and totals.refusals > limits.max_refused * max(
-            items, MEANINGFUL
-        ):
+        share = totals.refusals / max(items, MEANINGFUL)
+        if limits.max_refused is not None and share > limits.max_refused:
             return LimitToRaise(
                 f"refusals.max_share = {limits.max_refused:g} is reached ({totals.refusals} of "
                 f"{items} samples asked for were refused): change the prompts in a new run, or "
                 "raise the share.",
                 "refusals.max_share",
             )
+        # An answer may not state its pixels: its images then count as expected.
         pixels = max(totals.usage.megapixels, images_made * self.expected.megapixels)
-        before = (
-            replace(totals.usage, megapixels=pixels)
-            if images_made
-            else replace(self.expected, images=1)
-        )
+        before = replace(self.expected, images=1)
+        if images_made:
+            before = replace(totals.usage, megapixels=pixels)
         cost = self.price.of(totals.usage) + self.price.of_next(before, calls, images)
         if limits.max_cost is not None and cost > limits.max_cost:
             limit = f"{limits.max_cost:g} {self.price.currency}"
@@ -127,7 +124,7 @@ class Meter:
         return None
 
     def spending(self, totals: Totals) -> str:
-        """Return the cost of `totals` as text. Empty when everything is free."""
+        """Return the cost of `totals` as text, or "" if everything is free."""
         if self.price.free:
             return ""
         return f"{self.price.of(totals.usage):.2f} {self.price.currency}"

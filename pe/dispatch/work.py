@@ -1,6 +1,4 @@
-"""A phase of API work: the items it asks for, the requests that ask for them, and the check of each
-answer.
-"""
+"""A phase of API work: its items, the requests that ask for them, and the check of answers."""
 
 from __future__ import annotations
 
@@ -32,8 +30,9 @@ NOBODY = -1
 
 @dataclass(frozen=True, eq=False)
 class ReusedVariations:
-    """The lookahead's m variations lent as offspring: variation i becomes item child[i], int64
-    (m,). None if NOBODY.
+    """The lookahead's m variations, lent to the next population as offspring.
+
+    Variation i becomes item child[i], int64 (m,), or none if that is NOBODY.
     """
 
     phase: str
@@ -47,8 +46,7 @@ class ReusedVariations:
 
 
 def lend(phase: str, available: BoolArray, k: int, members: Members) -> ReusedVariations:
-    """Return a loan: the r-th offspring of each parent gets the parent's r-th variation that is
-    there.
+    """Lend the lookahead's variations: each parent's r-th offspring is its r-th variation.
 
     If a parent has more offspring than variations, the last of its offspring get none.
 
@@ -113,9 +111,7 @@ class Work:
 
     @property
     def is_given(self) -> BoolArray:
-        """The items that the generator is not asked for, bool (n,): kept, or lent by the
-        lookahead.
-        """
+        """Items that the generator is not asked for, bool (n,): kept, or lent by the lookahead."""
         mask = np.zeros(len(self), np.bool_) if self.survives is None else self.survives.copy()
         if self.loan is not None:
             mask[self.loan.children] = True
@@ -136,11 +132,8 @@ class Work:
         jobs for them.
         """
         for request, items in (jobs or {}).items():
-            if (
-                items.size
-                and np.isin(items, open_items).all()
-                and self.name_request(items, standing) == request
-            ):
+            is_open = items.size and np.isin(items, open_items).all()
+            if is_open and self.name_request(items, standing) == request:
                 yield items
                 open_items = np.setdiff1d(open_items, items)
         again = standing.tries(open_items) > 0
@@ -162,26 +155,32 @@ class Work:
         Several generators get them in turn, so that none waits for another.
         """
         if items.size:
-            ways = api.ways_of(
-                self._conditions(api, items, standing), self._seeds(items, standing), self.explores
-            )
+            conditions = self._conditions(api, items, standing)
+            ways = api.ways_of(conditions, self._seeds(items, standing), self.explores)
             of_each = [
                 self._cut_for(can, items[ways == way], standing, api)
                 for way, can in enumerate(api.ways)
             ]
-            yield from (
-                chunk for turn in zip_longest(*of_each) for chunk in turn if chunk is not None
-            )
+            for turn in zip_longest(*of_each):
+                yield from (chunk for chunk in turn if chunk is not None)
 
     def _cut_for(
-        self, can: Capabilities, items: Items, standing: ItemState, api: Generator
+        self,
+        can: Capabilities,
+        items: Items,
+        standing: ItemState,
+        api: Generator,
     ) -> Iterator[Items]:
         for group in self._groups(can.shares, items, standing, api):
             for start in range(0, len(group), can.max_chunk):
                 yield group[start : start + can.max_chunk]
 
     def _groups(
-        self, shares: str, items: Items, standing: ItemState, api: Generator
+        self,
+        shares: str,
+        items: Items,
+        standing: ItemState,
+        api: Generator,
     ) -> list[Items]:
         """Split `items` by what the items of a request must share."""
         if shares == "nothing" or not items.size:
@@ -195,14 +194,13 @@ class Work:
         return np.split(items[order], boundaries)
 
     def _conditions(self, api: Generator, items: Items, standing: ItemState) -> Conditions:
-        """Return the parents' conditions without DRAWN; for new samples the generator's.
+        """Return the parents' conditions without DRAWN, or for new samples those that are drawn.
 
-        They are drawn anew after `retries` refusals, and after each rejection.
+        Conditions are drawn anew after `retries` refusals, and after each rejection.
         """
         if self.source is not None:
-            columns = {
-                name: column for name, column in self.source.conditions.items() if name != DRAWN
-            }
+            columns = dict(self.source.conditions)
+            columns.pop(DRAWN, None)
             return Conditions(columns).take(self.parents[items])
         draws = standing.refusals[items] // (self.retries + 1) + standing.rejections[items]
         rows = {draw: np.flatnonzero(draws == draw) for draw in np.unique(draws).tolist()}
@@ -214,9 +212,8 @@ class Work:
         """Return the conditions of all n items in the draw of this number, from 0 on."""
         if draw not in self._draws:
             items = np.arange(len(self))
-            seeds = item_seeds(
-                self.seed, f"{self.phase}/condition", items, np.full(len(self), draw)
-            )
+            tries = np.full(len(self), draw)
+            seeds = item_seeds(self.seed, f"{self.phase}/condition", items, tries)
             conditions = draw_conditions(api, self._names(items), seeds)
             self._draws[draw] = conditions.take(np.zeros_like(items)) if self.alike else conditions
         return self._draws[draw]
@@ -236,10 +233,15 @@ class Work:
         return f"{self.phase} {sha256(self._seeds(items, standing).tobytes()).hexdigest()[:32]}"
 
     def ask(
-        self, api: Generator, items: Items, standing: ItemState, job: JobNote | None = None
+        self,
+        api: Generator,
+        items: Items,
+        standing: ItemState,
+        job: JobNote | None = None,
     ) -> Answer:
-        """Ask the generator for `items`, each with the seed of its next try; without a `job` no
-        note of one is kept.
+        """Ask the generator for `items`, each with the seed of its next try.
+
+        `job` keeps a note of the host's job. Without it, no note is kept.
         """
         seeds = self._seeds(items, standing)
         job = job or JobNote()
@@ -249,7 +251,8 @@ class Work:
             conditions = self._conditions(api, items, standing)
             answer = api.random_api(RandomRequest(labels, seeds, conditions, job))
             return _with_conditions(
-                check_answer(f"{name}.random_api", answer, len(items)), conditions
+                check_answer(f"{name}.random_api", answer, len(items)),
+                conditions,
             )
         parents = self.source.take(self.parents[items])
         request = VariationRequest(
@@ -267,9 +270,7 @@ class Work:
 
 
 def draw_conditions(api: Generator, labels: tuple[str, ...], seeds: Seeds) -> Conditions:
-    """Return the conditions that the generator draws for these labels and seeds, one row
-    for each.
-    """
+    """Return the conditions that the generator draws, a row for each label and its seed."""
     conditions = api.draw_conditions(labels, seeds)
     if not isinstance(conditions, Conditions) or conditions.rows not in (None, len(labels)):
         where = f"{type(api).__name__}.draw_conditions"
@@ -280,9 +281,12 @@ def draw_conditions(api: Generator, labels: tuple[str, ...], seeds: Seeds) -> Co
 
 
 def check_answer(where: str, answer: object, count: int) -> Answer:
-    """Return `answer` if it is a whole answer to `count` items; else raise ContractError about the
-    method `where`.
+    """Return `answer` if it is a whole answer to `count` items of the method `where`.
+
+    Raises:
+        ContractError: it is not.
     """
+    # Whatever a third party's generator returns, the run ends in a sentence for its author.
     if not isinstance(answer, Answer):
         raise ContractError(f"{where} returned {type(answer).__name__}: return pe.Answer(samples).")
     if not hasattr(answer.samples, "kind"):

@@ -69,11 +69,12 @@ def write_audit_record(
 
 
 def _recipients(
-    recipe: Recipe, api: Generator, embedding: Embedding, workers: Sequence[str]
+    recipe: Recipe,
+    api: Generator,
+    embedding: Embedding,
+    workers: Sequence[str],
 ) -> list[dict[str, Any]]:
-    """Return who receives what: the generator, the embedding, and the workers of a cluster if there
-    are some.
-    """
+    """Return who receives what: the generator, the embedding, and the workers of a cluster."""
     data = "requests that are post-processing of the releases below"
     if isinstance(api, Trainer) and not info_of(api).fitted_before:
         data = f"the private records themselves, while it is fitted; then {data}"

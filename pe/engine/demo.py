@@ -1,5 +1,6 @@
-"""Private Evolution on MNIST digits with a generator that ships with us, and classifiers trained on
-the result.
+"""Private Evolution on MNIST digits, and classifiers trained on the result.
+
+The generator ships with the toolkit.
 """
 
 from __future__ import annotations
@@ -61,19 +62,20 @@ def run_demo(
 
     Returns:
         The values of `summary`, with accuracy (by classifier, then by training set), seconds, and
-            the path of the
-        picture with a row of digits for each training set. It shows private ones, so it lies in
-            confidential/.
+        the path of the picture that has a row of digits for each training set. The picture shows
+        private digits, so it lies in confidential/.
 
     Raises:
         MissingDependency: a library that any step of the demo needs is not installed; nothing is
             written.
     """
+    # Checked first: a library that only the last step needs would else be missed after minutes.
     require_extras(DISTRIBUTION, ["demo"], "The demo")
     start = time.monotonic()
     changes = {"privacy.epsilon": epsilon, "seed": seed}
     recipe = Recipe.load(
-        RECIPES[api], tuple(f"{key}={value}" for key, value in changes.items() if value is not None)
+        RECIPES[api],
+        tuple(f"{key}={value}" for key, value in changes.items() if value is not None),
     )
     run = run_recipe(recipe, out, context)
     training_sets = _training_sets(run, recipe, one_vote=api in QUICK, context=context)
@@ -85,11 +87,12 @@ def run_demo(
 
 
 def _training_sets(
-    run: Run, recipe: Recipe, one_vote: bool, context: RunContext
+    run: Run,
+    recipe: Recipe,
+    one_vote: bool,
+    context: RunContext,
 ) -> dict[str, Digits]:
-    """Return the run's synthetic digits, its controls and the private ones, by the name of
-    the set.
-    """
+    """Return the synthetic digits, their controls and the private digits, by the set's name."""
     synthetic = run.synthetic
     assert isinstance(synthetic.samples, Images)
     api = build_generator(recipe)
@@ -101,6 +104,7 @@ def _training_sets(
             synthetic.labels,
         ),
     }
+    # This control embeds and searches anew for each iteration, too slowly for a diffusion model.
     if one_vote:
         plan = plan_of(run, recipe)
         dataset = recipe.private.open()
@@ -113,9 +117,7 @@ def _training_sets(
 
 
 def _picture(sets: dict[str, Digits]) -> bytes:
-    """Return a PNG file: a row for the private digits, for un-evolved and for evolved ones, a
-    column for each label.
-    """
+    """Return a PNG file with a row for each kind of digits and a column for each label."""
     rows = {"private": REAL, "un-evolved": UNEVOLVED, "evolved": SYNTHETIC_DATA}
     populations = [
         Population(images, labels, Conditions(), np.full(len(labels), NO_PARENT))
@@ -125,7 +127,9 @@ def _picture(sets: dict[str, Digits]) -> bytes:
 
 
 def _accuracy(
-    sets: dict[str, Digits], seed: int, context: RunContext
+    sets: dict[str, Digits],
+    seed: int,
+    context: RunContext,
 ) -> dict[str, dict[str, float]]:
     """Return the accuracy on held-out real digits, by classifier, then by training set."""
     test, test_labels = _digits("test")

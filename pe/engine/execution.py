@@ -16,7 +16,6 @@ import numpy as np
 
 from pe import evolution
 from pe.data.samples import suspicions
-from pe.dispatch.dispatcher import Dispatcher
 from pe.engine.audit_record import write_audit_record
 from pe.engine.ladder import check_parents
 from pe.engine.loggers import Logging
@@ -32,7 +31,7 @@ from pe.planning.choice import choose_evolution
 from pe.planning.deadlines import clock_terms, held_back
 from pe.planning.forecast import differences
 from pe.planning.named import check_named
-from pe.planning.notices import Notice, notices, sentences
+from pe.planning.notices import Kind, Notice, notices, sentences
 from pe.planning.other_runs import check_other_runs
 from pe.planning.parts import build_dispatcher, build_embedding, build_generator, price_of
 from pe.planning.releases import budget_of, fit_dry_runs, fit_terms, lay_out, plan_of
@@ -59,50 +58,38 @@ from pe.version import __version__
 log = logging.getLogger(__name__)
 
 
+_OPTIONS = {"count": "-n", "degree": "--degree", "examples": "--examples"}
+
+
 @dataclass(frozen=True)
 class RunContext:
     """A run's context: everything that it needs besides its recipe."""
 
-    # the generator, if it is an object of the user's own; None: the recipe names it. `embedding`
-    # likewise
+    # objects of the user's own, in place of those that the recipe names
     api: GenerationAPI | None = None
     embedding: Embedding | None = None
     progress: Progress = field(default_factory=Progress)  # is told what happens
     stop: Event = field(default_factory=Event)  # set it to stop at the next chunk's boundary
-    noise: Noise | None = (
-        None  # UNSAFE unless None: noise for tests, which the certificate names as "no guarantee"
-    )
-    python: bool = (
-        False  # True if the user is in Python, so that messages name calls in place of commands
-    )
-    work: PrivateWork = field(
-        default_factory=InThisProcess
-    )  # embeds the private records and counts their votes
+    # UNSAFE unless None: noise for tests, which the certificate names as "no guarantee"
+    noise: Noise | None = None
+    python: bool = False  # True if messages name Python calls in place of commands
+    # embeds the private records and counts their votes
+    work: PrivateWork = field(default_factory=InThisProcess)
     loggers: Sequence[Logger] = ()  # get the shareable values of each population
 
-    def hint(
-        self,
-        verb: str,
-        folder: Path,
-        key: str,
-        count: int = 0,
-        degree: float = 0.0,
-        examples: int = 0,
-    ) -> str:
+    def hint(self, verb: str, folder: Path, key: str, **numbers: float) -> str:
         """Return the command or Python call that goes on with the run in `folder`.
 
-        `key`: the key to raise in it.
+        `numbers` are the options of `pe extend`. `key`, if given, is the recipe's key to raise.
         """
         if self.python:
-            more = f", {count}, degree={degree:g}" if count else ""
-            more += f", examples={examples}" if examples else ""
-            return f"pe.{verb}({str(folder)!r}{more}" + (
-                f", changes={{'{key}': …}})" if key else ")"
-            )
-        more = f" -n {count} --degree {degree:g}" if count else ""
-        more += f" --examples {examples}" if examples else ""
-        command = "run" if verb == "resume" else verb
-        return f"pe {command} {quoted(folder)}{more}" + (f" --set {key}=…" if key else "")
+            arguments = [repr(str(folder)), *(f"{name}={n}" for name, n in numbers.items())]
+            arguments += [f"changes={{'{key}': …}}"] if key else []
+            return f"pe.{verb}({', '.join(arguments)})"
+        words = ["pe", "run" if verb == "resume" else verb, quoted(folder)]
+        words += [f"{_OPTIONS[name]} {number}" for name, number in numbers.items()]
+        words += [f"--set {key}=…"] if key else []
+        return " ".join(words)
 
 
 @dataclass
@@ -126,16 +113,15 @@ class Execution:
         """Lay out the plan and construct what the recipe names."""
         if isinstance(context.api, Trainer):
             raise PluginError(
-                f"{type(context.api).__name__} is fitted on the private records, and its fit is "
-                "planned by name: register the class as an entry point of pe.adapters, and name it "
-                "in api.kind."
+                f"{type(context.api).__name__} is fitted on the private records, so it cannot be "
+                "handed over as an object. Register the class as an entry point of pe.adapters, "
+                "and set `api.kind` to its name."
             )
         if context.embedding is None and not recipe.embedding.kind.startswith(OBJECT):
             check_name("pe.embeddings", recipe.embedding.kind)
         api = build_generator(recipe, context.api)
-        with context.progress.task(
-            "planning the noise", None
-        ):  # a sampled fit's takes many seconds
+        # The noise of a sampled fit takes many seconds.
+        with context.progress.task("planning the noise", None):
             recipe = choose_evolution(recipe, api).recipe
             plan = lay_out(recipe)
         embedding = build_embedding(recipe, context.embedding)
@@ -149,8 +135,9 @@ class Execution:
         return self.context.progress
 
     def check_start(self) -> None:
-        """Refuse a recipe that the generator cannot serve, or cannot serve on this machine, before
-        there is a run.
+        """Refuse a recipe that the generator or this machine cannot serve.
+
+        There is no run yet.
         """
         checks.check_degrees(self.plan, self.api)
         for check in checks.start_checks(self.recipe, self.api, self.embedding):
@@ -188,10 +175,10 @@ class Execution:
     def _pool(self, api: Generator | None) -> PublicPool | None:
         """Return the public samples that the embedding and `api` read.
 
-        `api` is None if it is fitted already.
+        A generator that is fitted already reads none, so `api` is None.
         """
-        plugins: dict[str, object] = {} if api is None else {"api": api}
-        return PublicPool.of(self.recipe, plugins | {"embedding": self.embedding}, self.progress)
+        plugins = {"api": api, "embedding": self.embedding}
+        return PublicPool.of(self.recipe, plugins, self.progress)
 
     def carry_out(self, run: RunWriter, event: str) -> Run:
         """Evolve from where the journal stands to the end, and write the result."""
@@ -209,9 +196,10 @@ class Execution:
                 JournalReleases(run, lambda: self.private.note_draw(run)),
                 self.context.noise,
             )
-            if not all(map(self.ledger.has_drawn, self.plan.releases)):
+            is_drawn = all(map(self.ledger.has_drawn, self.plan.releases))
+            if not is_drawn:
                 self.ledger.clock = self.private.clock = self._clock()
-            if all(map(self.ledger.has_drawn, self.plan.releases)) and run.run.is_finished:
+            if is_drawn and run.run.is_finished:
                 data_set = run.run.guarantee["data_set"]  # all is drawn and certified
             else:
                 data_set = self.private.enter(run, self.plan.releases, recipe.privacy.delta)
@@ -225,14 +213,16 @@ class Execution:
         return run.run
 
     def _clock(self) -> PublicClock:
-        """Return the public clock, with deadlines from tries on this machine, or without any if the
-        clock is off.
+        """Return the public clock, with deadlines from tries on this machine.
+
+        It has no deadline if the clock is off.
         """
         terms = clock_terms(self.recipe, self.api)
         if terms.warning:
             self.progress.warn(terms.warning)
         if not terms.on:
             return PublicClock()
+        # A deadline depends on this machine's own speed, so work is tried here on made-up samples.
         with self.progress.task("setting the public clock", None):
             dry_runs = fit_dry_runs(self.recipe) if self.plan.fit else ()
             held = held_back(self.recipe, self.plan, self.api, self.embedding, dry_runs)
@@ -253,27 +243,32 @@ class Execution:
         return PublicClock(held.seconds, overran, self.context.stop)
 
     def _evolve(self, data_set: dict[str, Any] | None) -> None:
-        """Carry out what is left of a run that is entered in the data set's ledger, whose total is
-        `data_set`.
+        """Carry out what is left of the run.
+
+        The run is entered in the data set's ledger, whose total is `data_set`.
         """
         run = self.run
         ledger = self.ledger
         recipe = self.recipe
         warn = self.progress.warn
         self._write_audit_record()
-        for sentence in sentences(
-            self._notices(), "guarantee", "votes", "overlap", "shape", "network"
-        ):
+        kinds: tuple[Kind, ...] = ("guarantee", "votes", "overlap", "shape", "network")
+        for sentence in sentences(self._notices(), *kinds):
             warn(sentence)
         if not all(ledger.has_drawn(step.release) for step in self.plan.steps):
-            self.private.embeddings(
-                run
-            )  # before anything is charged or asked: nobody sees how long it takes
-        dispatcher = self._dispatcher()
+            # Before anything is charged or asked: nobody sees how long it takes.
+            self.private.embeddings(run)
+        dispatcher = build_dispatcher(
+            recipe,
+            self.api,
+            run,
+            progress=self.progress,
+            stop=self.context.stop,
+            command=partial(self.context.hint, "resume", run.folder),
+        )
         trial = partial(check_parents, recipe, self.plan, dispatcher, self.embedding)
-        if not isinstance(
-            self.api, Trainer
-        ):  # before anything is charged; else there is nothing to ask yet
+        # Tried before anything is charged, but a generator that is to be fitted cannot answer yet.
+        if not isinstance(self.api, Trainer):
             trial()
         plan = self._size_plan()
         if isinstance(self.api, Trainer):
@@ -297,17 +292,17 @@ class Execution:
             self.check_pool(run)  # as it was read by the generator
             run.write(places.EVOLUTION, contact_sheet(run.run.populations(), plan.classes))
             publish(run.folder)
-            run.write_samples(
-                places.SYNTHETIC, population, plan.classes
-            )  # after `publish`: it is new already
+            # After `publish`, which replaces files by fresh copies: this one is new already.
+            run.write_samples(places.SYNTHETIC, population, plan.classes)
             self._certify(data_set)
             level_times(run.folder)
             run.journal.add_event("finished")
             self._write_audit_record()
 
     def _keep_weights(self, t: int, compute: Callable[[], LabelWeights]) -> LabelWeights:
-        """Return iteration t's label weights, which are stored before they are used: see
-        `pe.evolution.evolve`.
+        """Return iteration t's label weights, which are stored before they are used.
+
+        `pe.evolution.evolve` says why.
         """
         place = places.claims_place(t)
         file = self.run.folder / places.claims_file(t)
@@ -319,20 +314,8 @@ class Execution:
         weights: LabelWeights = np.load(file)
         return weights
 
-    def _dispatcher(self) -> Dispatcher:
-        return build_dispatcher(
-            self.recipe,
-            self.api,
-            self.run,
-            progress=self.progress,
-            stop=self.context.stop,
-            command=partial(self.context.hint, "resume", self.run.folder),
-        )
-
     def _size_plan(self) -> Plan:
-        """Return the plan, with label sizes from noisy counts where the recipe has them
-        estimated.
-        """
+        """Return the plan, with label sizes from noisy counts if the recipe has them estimated."""
         release = self.plan.class_counts
         if release is None:
             return self.plan
@@ -340,13 +323,10 @@ class Execution:
         return lay_out(self.recipe, counts.tolist(), self.plan.releases)
 
     def _fit(self, api: Trainer) -> None:
-        """Fit the generator on the private records, if that is not done already, and load its
-        model.
-        """
+        """Load the generator's model, after fitting it on the private records if that is left."""
         run = self.run
-        if not run.journal.files(
-            f"{MODEL}/"
-        ):  # a folder that the journal does not know of is made again
+        # A folder that the journal does not know of is made again.
+        if not run.journal.files(f"{MODEL}/"):
             state = run.run.confidential / "fit"
             with run.new_folder(MODEL) as folder:
                 fitting = Fitting(
@@ -360,9 +340,8 @@ class Execution:
                 )
                 api.fit(fitting)
                 self.check_pool(run)  # as it was read by the fit
-                if not (
-                    folder / FITTED
-                ).exists():  # else it is another run's model, with its description
+                # Otherwise it is another run's model, with its description.
+                if not (folder / FITTED).exists():
                     self._describe_fit().write(folder)
             if state.exists():
                 shutil.rmtree(state)
@@ -385,42 +364,45 @@ class Execution:
         )
 
     def _logging(self, plan: Plan) -> Logging:
-        """Return the object that logs populations: at once, or at the end if times of private work
-        would show.
+        """Return the object that logs populations.
+
+        It logs at once, or at the end if the times of private work would show.
         """
         run = self.run
         recipe = self.recipe
-        delta = self.recipe.privacy.delta
         held = self.ledger.clock.deadlines.keys()
-        live = (
-            recipe.privacy.noiseless or {kind_of(release.name) for release in plan.releases} <= held
-        )
+        works = {kind_of(release.name) for release in plan.releases}
         loggers = self.context.loggers
         epsilon = finite(self.ledger.total()) if loggers else None
         folders = map(places.population_place, range(len(plan.steps) + 1))
         before = sum(bool(run.journal.files(f"{one}/")) for one in folders)
 
         def measure(t: int) -> Logged:
-            usage = run.journal.totals().usage if t >= before else None
-            images, cost = (
-                (None, None) if usage is None else (usage.images, price_of(recipe).of(usage))
-            )
-            return make_entry(run.run, plan, t, epsilon, delta, images, cost)
+            images = cost = None
+            if t >= before:  # what earlier populations took is not known any more
+                usage = run.journal.totals().usage
+                images = usage.images
+                cost = price_of(recipe).of(usage)
+            return make_entry(run.run, plan, t, epsilon, recipe.privacy.delta, images, cost)
 
+        live = recipe.privacy.noiseless or works <= held
         return Logging(loggers, measure, live, self.progress.warn)
 
     def _notices(self) -> list[Notice]:
-        return list(notices(self.recipe, self.plan, self.ledger.total(), self.api, self.embedding))
+        return notices(self.recipe, self.plan, self.ledger.total(), self.api, self.embedding)
 
     def _certify(self, data_set: dict[str, Any] | None) -> None:
-        """Write the certificate of all shareable files, last of all: a run that has one is
-        finished.
+        """Write the certificate of all shareable files.
+
+        This comes last: a run with a certificate is finished.
         """
         recipe = self.recipe
+        # Other runs may have entered the ledger or left it meanwhile: the greater total is told.
         if data_set is not None:
             totals = data_set, self.private.total(recipe.privacy.delta) or data_set
             data_set = max(
-                totals, key=lambda one: math.inf if one["epsilon"] is None else one["epsilon"]
+                totals,
+                key=lambda one: math.inf if one["epsilon"] is None else one["epsilon"],
             )
         hosts = info_of(self.embedding).hosts
         told = self._notices()
@@ -480,30 +462,33 @@ def resume_run(folder: Path, context: RunContext, recipe: Recipe | None = None) 
     if not recipe.evolution.is_complete:
         recipe = recipe.chosen_as(recipe_of_run)
     with RunWriter.reopen(folder) as run:
-        if changes := differences(recipe_of_run, recipe):
+        changes = differences(recipe_of_run, recipe)
+        if changes:
             raise RunError(
                 f"{folder} cannot go on with another recipe: {'; '.join(changes)}. Start a new run "
                 "for it."
             )
         if run.journal.has_event("finished"):
-            if problems := examine(folder)[1]:
+            problems = examine(folder)[1]
+            if problems:
                 raise DamagedFile(
                     f"{folder} is finished, and not as it was certified: {problems[0]}"
                 )
             return run.run
         execution = Execution.of(recipe, context)
-        releases = [JournalReleases(run).find(release.name) for release in execution.plan.releases]
-        if not all(
-            one is not None and one.array is not None for one in releases
-        ):  # else no record is needed any more
+        stored = [JournalReleases(run).find(release.name) for release in execution.plan.releases]
+        # Once all is drawn, no record is needed any more.
+        if not all(one and one.array is not None for one in stored):
             execution.private.recognise(run)
         execution.check_pool(run)
         return execution.carry_out(run, "resumed")
 
 
 def stored_recipe(folder: Path, changes: tuple[str, ...] | None = None) -> Recipe:
-    """Return the whole recipe of the run in `folder`; with `changes` of the form `a.b=value`, to go
-    on with the run.
+    """Return the whole recipe of the run in `folder`.
+
+    With `changes` of the form `a.b=value`, perhaps none, the recipe is meant for going on with the
+    run. If they are None, it is only read.
 
     Raises:
         RecipeError: it is to be gone on with a run that was made elsewhere, and the recipe reaches
@@ -512,8 +497,8 @@ def stored_recipe(folder: Path, changes: tuple[str, ...] | None = None) -> Recip
     path = Run.open(folder).folder / places.FULL_RECIPE
     if is_export(folder):
         raise RunError(
-            f"{folder} is an export (it has no {places.CONFIDENTIAL}/), so it cannot be resumed: "
-            f"resume the run that it was made from; `pe verify {quoted(folder)}` checks an export."
+            f"{folder} is an export (it has no {places.CONFIDENTIAL}/), so it cannot be resumed. "
+            f"Resume the run that it was made from; `pe verify {quoted(folder)}` checks an export."
         )
     if not path.is_file():
         raise RunError(

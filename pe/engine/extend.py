@@ -1,6 +1,4 @@
-"""More samples from a finished run (§4.2 of the paper): variations of its last population, at no
-further ε.
-"""
+"""More samples from a finished run, at no further ε (§4.2 of the paper)."""
 
 from __future__ import annotations
 
@@ -76,8 +74,8 @@ def extend_run(
     """
     if not (1 <= count <= MAX_SAMPLES and 0 <= degree <= 1):
         raise RecipeError(
-            f"An extension has 1 to {MAX_SAMPLES:,} samples and a degree in [0, 1], not {count:,} "
-            f"and {degree:g}."
+            f"An extension has 1 to {MAX_SAMPLES:,} samples and a degree from 0 to 1, not "
+            f"{count:,} samples and degree {degree:g}."
         )
     check_has_samples(Run.open_own(folder, "pe extend").folder)
     recipe = load_changed(folder / RECIPE, changes, "extended")
@@ -86,9 +84,9 @@ def extend_run(
     with RunWriter.reopen(folder) as run, logging_to(folder / CONFIDENTIAL / "log.txt"):
         if run.journal.has_event("started") and not run.journal.has_event("finished"):
             raise RunError(f"{folder} is not finished: `pe run {quoted(folder)}` finishes it.")
-        numbers: dict[str, Any] = {"count": count, "degree": degree} | (
-            {"examples": examples} if examples else {}
-        )
+        numbers: dict[str, Any] = {"count": count, "degree": degree}
+        if examples:
+            numbers["examples"] = examples
         noted = pending_extension(run.run) or {"index": 0}
         path = folder / f"extension-{noted['index']:03d}.npz"
         if noted == {"index": noted["index"], **numbers, "finished": True} and path.is_file():
@@ -100,31 +98,34 @@ def extend_run(
         if (folder / REPORT).is_file():
             write_report(folder)
         tell(path)
-        (folder / EXTENSION).unlink(
-            missing_ok=True
-        )  # last of all: if the command is repeated, it is a new extension
+        # Last of all: the same command now makes a new extension.
+        (folder / EXTENSION).unlink(missing_ok=True)
     return path
 
 
 def _make(
-    run: RunWriter, recipe: Recipe, api: Generator, numbers: dict[str, Any], context: RunContext
+    run: RunWriter,
+    recipe: Recipe,
+    api: Generator,
+    numbers: dict[str, Any],
+    context: RunContext,
 ) -> Path:
     """Make an extension with these numbers, or go on with it, and certify it. Return its file."""
     folder = run.folder
     last = run.run.synthetic
     count = numbers["count"]
     degree = numbers["degree"]
-    pool = (
-        None if isinstance(api, Trainer) else PublicPool.of(recipe, {"api": api}, context.progress)
-    )
+    pool = None
+    if not isinstance(api, Trainer):
+        pool = PublicPool.of(recipe, {"api": api}, context.progress)
     if pool is not None:
         pool.check_same(folder)
     if "examples" in numbers:
         last = with_examples(last, numbers["examples"], degree, api, recipe.seed)
-    ranks = continues_ranking(recipe, degree)
-    source, parents = (
-        next_best(run.run, recipe, count) if ranks else (last, spread(len(last), count))
-    )
+    if continues_ranking(recipe, degree):
+        source, parents = next_best(run.run, recipe, count)
+    else:
+        source, parents = last, spread(len(last), count)
     index = _index(run, numbers)
     _load_certified_model(api, run.run)
     dispatcher = build_dispatcher(
@@ -139,16 +140,21 @@ def _make(
     t = max(recipe.evolution.iterations, 1)
     with report_answers(api, context.progress):
         more = dispatcher.vary(
-            f"extension/{index}", place, source, parents, degree, t, f"extension {index}"
+            f"extension/{index}",
+            place,
+            source,
+            parents,
+            degree,
+            t,
+            f"extension {index}",
         )
     if pool is not None:
         pool.check_same(folder)  # as the generator read it
     name = f"extension-{index:03d}.npz"
     run.write_samples(name, more, recipe.private.labels)
     run.journal.add_event(f"extended by {count}")
-    reissue(
-        folder, [name, *(f"{place}/{path.name}" for path in sorted((folder / place).iterdir()))]
-    )
+    columns = [f"{place}/{path.name}" for path in sorted((folder / place).iterdir())]
+    reissue(folder, [name, *columns])
     run.write(EXTENSION, json.dumps({"index": index, **numbers, "finished": True}))
     return folder / name
 
@@ -161,13 +167,12 @@ def _load_certified_model(api: object, run: Run) -> None:
 
 
 def last_degree(folder: Path) -> float:
-    """Return the degree of the run's last iteration; at another degree an extension's samples are
-    of another kind.
+    """Return the degree of the run's last iteration.
+
+    At another degree an extension's samples are of another kind.
     """
-    degree: float = last_of(
-        Recipe.load(Run.open_own(folder, "pe extend").folder / RECIPE).evolution.degree
-    )
-    return degree
+    recipe = Recipe.load(Run.open_own(folder, "pe extend").folder / RECIPE)
+    return float(last_of(recipe.evolution.degree))
 
 
 def continues_ranking(recipe: Recipe, degree: float) -> bool:
@@ -178,10 +183,9 @@ def continues_ranking(recipe: Recipe, degree: float) -> bool:
 
 
 def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, Int64Array]:
-    """Return S_{T-1}, and `count` of its members: those of the highest weights that no sample of
-    the run is a copy of.
+    """Return S_{T-1}, and those `count` of its unused members that have the highest weights.
 
-    Labels have shares as in S_T.
+    A member is used if a sample of the run is a copy of it. Labels have shares as in S_T.
 
     Raises:
         RunError: a label has too few candidates left whose weight is positive.
@@ -196,6 +200,7 @@ def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, Int64Ar
     votes = _certified_array(run, release_file(step.release.name))
     label_weights = _certified_array(run, claims_file(step.t))
     votes = votes / step.release.grid
+    # Earlier extensions may have taken members, and no copy may be shared twice.
     used = np.concatenate(
         [last.parents, *(one.parents for one in run.extensions() if _are_copies(one, before))]
     )
@@ -205,11 +210,12 @@ def next_best(run: Run, recipe: Recipe, count: int) -> tuple[Population, Int64Ar
         wanted = int((last.labels[turns] == label).sum())
         weights, _ = parent_weights(votes[rows], step.threshold, label_weights[rows])
         weights[np.isin(rows, used)] = 0
-        if (left := np.count_nonzero(weights)) < wanted:
+        left = np.count_nonzero(weights)
+        if left < wanted:
             raise RunError(
                 f"Label '{name}' has {left:,} candidates left that were voted for, and {wanted:,} "
-                "are to follow: ask for fewer samples, or take a --degree above 0, which varies "
-                "those that the run has."
+                "are to follow. Ask for fewer samples, or set `--degree` above 0, which varies the "
+                "samples that the run has."
             )
         best.append(rows[np.sort(np.argsort(-weights, kind="stable")[:wanted])])
     return before, np.concatenate(best)
@@ -245,10 +251,10 @@ def last_of(schedule: Any) -> Any:
 
 
 def spread(members: int, count: int) -> Int64Array:
-    """Return the parents of `count` samples, int64 (count,): each member in turn, and the rest
-    spread evenly over all.
+    """Return the parents of `count` samples, int64 (count,): each member in turn.
 
-    Members stand in the order of their labels, so labels keep their shares to within one sample.
+    What is left after whole rounds is spread evenly over all members. They stand in the order of
+    their labels, so labels keep their shares to within one sample.
     """
     rounds, left = divmod(count, members)
     return np.concatenate(
@@ -257,25 +263,30 @@ def spread(members: int, count: int) -> Int64Array:
 
 
 def with_examples(
-    last: Population, count: int, degree: float, api: Generator, seed: int
+    last: Population,
+    count: int,
+    degree: float,
+    api: Generator,
+    seed: int,
 ) -> Population:
-    """Return a population of texts with the condition EXAMPLES: each one's text, and others of its
-    label.
+    """Return a population of texts with the condition EXAMPLES.
+
+    Each text's examples are the text itself and others of its label.
 
     Raises:
         RecipeError: the generator shows no examples, or degree 0 asks it for nothing.
     """
     if not degree:
         raise RecipeError(
-            "--degree is 0, which copies texts, and --examples asks for new ones: leave one of "
-            "them out."
+            "`--degree 0` copies texts, and `--examples` asks for new ones. Use one of them."
         )
     if not api.shows_examples or not last.samples.is_text:
         raise RecipeError(
-            "--examples is for generators that ask a language model (chat, causal_lm): leave it "
-            "out."
+            "`--examples` is for generators that ask a language model (chat, causal_lm). Leave it "
+            "out here."
         )
     texts = last.samples.strings
+    # Seeded, so that an extension that was interrupted shows the same texts again.
     rng = generator(seed, EXAMPLES)
     shown = []
     for place, label in enumerate(last.labels):
@@ -283,13 +294,15 @@ def with_examples(
         some = rng.choice(others, min(count - 1, len(others)), replace=False)
         shown.append(BETWEEN.join(texts[i] for i in (place, *some)))
     return replace(
-        last, conditions=Conditions({**last.conditions, EXAMPLES: np.array(shown, np.str_)})
+        last,
+        conditions=Conditions({**last.conditions, EXAMPLES: np.array(shown, np.str_)}),
     )
 
 
 def novelty(extension: Path) -> float:
-    """Return the share of the runs of eight words in an extension's texts that no text of the run's
-    result has.
+    """Return the share of new runs of eight words in an extension's texts.
+
+    A run of words is new if no text of the run's result has it.
     """
     run = Run.open_own(extension.parent, "pe extend")
     place = extension_place(int(extension.stem.removeprefix("extension-")))
@@ -301,16 +314,14 @@ def novelty(extension: Path) -> float:
 
 
 def _index(run: RunWriter, numbers: dict[str, Any]) -> int:
-    """Return the number of this extension: the number of the one that was interrupted, or a new
-    number.
-    """
+    """Return the number of this extension: that of the interrupted one, or a new number."""
     pending = pending_extension(run.run)
     if pending and not pending.get("finished"):
-        if {key: each for key, each in pending.items() if key != "index"} != numbers:
+        if pending != {"index": pending["index"], **numbers}:
             examples = f", with examples: {pending['examples']}" if "examples" in pending else ""
             raise RunError(
                 f"An extension by {pending['count']} at degree {pending['degree']}{examples} was "
-                "interrupted: finish it first, with these numbers, or delete "
+                "interrupted. Finish it first, with these numbers, or delete "
                 f"{run.folder / EXTENSION} to give it up."
             )
         return int(pending["index"])
@@ -322,8 +333,7 @@ def _index(run: RunWriter, numbers: dict[str, Any]) -> int:
         *run.journal.phases(),
         *(path.name for path in on_disk),
     ]
-    index = (
-        max(extension_numbers(names), default=0) + 1
-    )  # a deleted extension's number would give its samples again
+    # The number of a deleted extension would give its samples again.
+    index = max(extension_numbers(names), default=0) + 1
     run.write(EXTENSION, json.dumps({"index": index, **numbers}))
     return index

@@ -87,17 +87,21 @@ def _import_names() -> Iterator[Finding]:
             )
         elif find_spec(name) is None:
             yield Finding(
-                "problem", f"package '{name}' cannot be imported", f"pip install {DISTRIBUTION}"
+                "problem",
+                f"package '{name}' cannot be imported",
+                f"pip install {DISTRIBUTION}",
             )
 
 
 def _accelerators() -> Iterator[Finding]:
-    """Yield each GPU of NVIDIA or Apple, or the processor if there is none; and say if torch does
-    not see a GPU.
+    """Yield each GPU of NVIDIA or Apple, or the processor if there is none.
+
+    Also say if torch does not see a GPU.
     """
     names = listed_cards()
     gpus = []
-    if command := shutil.which("nvidia-smi"):
+    command = shutil.which("nvidia-smi")
+    if command:
         query = [command, "--query-gpu=index,name,memory.total", "--format=csv,noheader"]
         answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603
         gpus = [f"cuda:{line.strip()}" for line in answer.stdout.splitlines() if line.strip()]
@@ -109,12 +113,10 @@ def _accelerators() -> Iterator[Finding]:
         yield Finding("ok", "accelerator: Apple GPU (mps)")
     elif not gpus:
         yield Finding("ok", "accelerator: none; everything runs on the processor")
-    if find_spec("torch") and (unseen := unseen_cards()):
-        yield Finding(
-            "problem",
-            f"accelerator: {unseen}",
-            f"{FITTING_TORCH}, or set device: cpu in the recipe",
-        )
+    unseen = unseen_cards() if find_spec("torch") else ""
+    if unseen:
+        remedy = f"{FITTING_TORCH}, or set device: cpu in the recipe"
+        yield Finding("problem", f"accelerator: {unseen}", remedy)
 
 
 def _faiss_wheels() -> list[str]:
@@ -124,16 +126,14 @@ def _faiss_wheels() -> list[str]:
 
 def _two_wheels() -> Iterator[Finding]:
     """Say if two wheels, which overwrite each other's files, bring the module faiss."""
-    if len(wheels := _faiss_wheels()) > 1:
+    wheels = _faiss_wheels()
+    if len(wheels) > 1:
         remedy = (
             f"pip uninstall {' '.join(wheels)}, then {pip_install('gpu')} for NVIDIA's GPUs, or "
             f"{pip_install('cpu')}"
         )
-        yield Finding(
-            "problem",
-            f"{' and '.join(wheels)} are both installed, and overwrite each other's files",
-            remedy,
-        )
+        what = f"{' and '.join(wheels)} are both installed, and overwrite each other's files"
+        yield Finding("problem", what, remedy)
 
 
 def _neighbors() -> Finding:
@@ -150,12 +150,11 @@ def _neighbors() -> Finding:
 
 
 def _plugins(group: Group) -> Iterator[Finding]:
-    """Yield a finding for each plug-in of a group that lacks a library, and one for all the others
-    together.
-    """
+    """Yield a finding for each plug-in that lacks a library, and one for all the others."""
     ready = []
     for name, point in plugins(group).items():
-        if point.dist and (missing := missing_libraries(point.dist.name, point.extras)):
+        missing = missing_libraries(point.dist.name, point.extras) if point.dist else ()
+        if point.dist and missing:
             remedy = f"pip install '{point.dist.name}[{','.join(point.extras)}]'"
             yield Finding("missing", f"{group}: {name} lacks {', '.join(missing)}", remedy)
         else:
@@ -167,7 +166,8 @@ def recipe_findings(recipe: Recipe) -> Iterator[Finding]:
     """Check the recipe's endpoint, or, without one, this machine. Ask for no sample."""
     kind = recipe.api.kind
     settings = recipe.api.settings
-    if found := _look(kind, settings):
+    found = _look(kind, settings)
+    if found:
         yield from found
         return
     api, why = set_up("pe.adapters", recipe.api)

@@ -1,5 +1,4 @@
-"""Vary the same parents at one degree or several, to see if a generator heeds its parents and the
-degree.
+"""Vary the same parents at several degrees, to see if a generator heeds them.
 
 `pe probe --ladder` shows it; a run tries it once, at one degree, before its first samples.
 """
@@ -10,7 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -40,7 +39,7 @@ at the lower."""
 FEWEST = 5
 """Fewest parents from which anything is judged."""
 STRAYED = 1 / 4
-"""Least share of variations astray (`Rung.astray`) with which parents count as mixed up."""
+"""Least share of variations that are `astray` with which parents count as mixed up."""
 NEAREST = 1 / 2
 """Parents count as heeded only if at least this share of variations lie nearest to their own; by
 chance 1 of 8 do."""
@@ -50,7 +49,7 @@ vectors."""
 
 
 @dataclass(frozen=True, eq=False)
-class Rung:
+class DegreeVariations:
     """The variations of one degree.
 
     A variation without a finite vector has the distance NaN in the embedding.
@@ -59,9 +58,8 @@ class Rung:
     degree: float  # in [0, 1]
     parents: Items  # int64 (m,), the parent of each variation that was made, ascending
     samples: Samples  # the m variations
-    apart: dict[
-        str, Floats
-    ]  # for each of SPACES, float64 (m,): the distance of each from its parent
+    # for each of SPACES, float64 (m,): the distance of each from its parent
+    apart: dict[str, Floats]
     # for each of SPACES, the number of variations that lie no nearer to another parent than to
     # their own
     nearest: dict[str, int]
@@ -77,9 +75,7 @@ class Rung:
 
     @property
     def mixed_up(self) -> bool:
-        """True if these do not follow their own parents, and at least a share STRAYED lie with
-        another's.
-        """
+        """True if these do not follow their own parents, and a share STRAYED lies with another."""
         return not self.follows and any(
             self.astray[space] >= STRAYED * len(self.parents) for space in SPACES
         )
@@ -87,7 +83,7 @@ class Rung:
     def means(self) -> dict[str, float | None]:
         """Return the mean distance from the parent in each of SPACES.
 
-        None where no distance is finite.
+        A mean is None if no distance is finite.
         """
         return {space: _mean(self.apart[space]) for space in SPACES}
 
@@ -100,7 +96,7 @@ class Rung:
             f"to their own parents, and {astray} lie with another's"
         )
 
-    def count_equal(self, other: Rung) -> int:
+    def count_equal(self, other: DegreeVariations) -> int:
         """Return the number of parents whose variations on both rungs are equal."""
         _, mine, theirs = np.intersect1d(self.parents, other.parents, return_indices=True)
         return int((self.samples.take(mine).distances(other.samples.take(theirs)) == 0).sum())
@@ -120,7 +116,7 @@ def measure(
     founders: Samples,
     answers: Iterable[tuple[Items, Samples]],
     embedding: Embedding | None,
-) -> Rung:
+) -> DegreeVariations:
     """Measure how far variations of `founders`, all of one degree, are from their parents.
 
     `answers` hold, for each request, the parents of the variations that were made, and these
@@ -128,16 +124,17 @@ def measure(
     """
     parts = [(np.empty(0, np.int64), founders.take(slice(0))), *answers]
     whole = np.concatenate([items for items, _ in parts])
+    # Requests may be answered in any order, and parents must ascend.
     order = np.argsort(whole)
     variations = type(founders)(np.concatenate([samples.array for _, samples in parts])[order])
     if embedding is None:
-        return Rung(degree, whole[order], variations, {}, {}, {})
+        return DegreeVariations(degree, whole[order], variations, {}, {}, {})
     parents = founders.take(whole[order])
     at = embed(embedding, founders).astype(np.float64)[whole[order]]
     vectors = embed(embedding, variations).astype(np.float64) if len(variations) else at
     tables = {"samples": _table(variations, parents), "embedding": _norms(vectors, at)}
     between = {"samples": _table(parents, parents), "embedding": _norms(at, at)}
-    return Rung(
+    return DegreeVariations(
         degree=degree,
         parents=whole[order],
         samples=variations,
@@ -152,9 +149,8 @@ def measure(
     )
 
 
-def judge(low: Rung, high: Rung, unit: str) -> DegreeVerdict:
-    """Judge if variations of the low degree are of their own parents, and variations of the high
-    one lie farther away.
+def judge(low: DegreeVariations, high: DegreeVariations, unit: str) -> DegreeVerdict:
+    """Judge whether variations follow their parents, and lie farther at the higher degree.
 
     They lie farther if, between samples (in the `unit`) or in the embedding, distances grow by more
     than random signs of the differences explain (CHANCE), and at least by GROWTH. Of 8 parents,
@@ -162,6 +158,7 @@ def judge(low: Rung, high: Rung, unit: str) -> DegreeVerdict:
     variations that do not depend on the degree pass once in ten times, and never if equal seeds
     make them equal.
     """
+    # Either degree may lack variations, so only parents that have both are compared.
     _, mine, theirs = np.intersect1d(low.parents, high.parents, return_indices=True)
     count = len(mine)
     least = f"{low.degree:g}"
@@ -187,16 +184,15 @@ def judge(low: Rung, high: Rung, unit: str) -> DegreeVerdict:
 
 
 def _grows(near: Floats, far: Floats) -> bool:
-    """Return True if distances from parents grow from `near` to `far` by more than chance, and at
-    least by GROWTH.
-    """
+    """Return True if distances from parents grow by more than chance, and at least by GROWTH."""
     finite = np.isfinite(near) & np.isfinite(far)
     return chance(far - near) <= CHANCE and bool(far[finite].sum() >= GROWTH * near[finite].sum())
 
 
 def chance(differences: Floats) -> float:
-    """Return how often random signs give as large a sum (Fisher's exact test of pairs), without
-    NaN. 1 below FEWEST.
+    """Return how often random signs give as large a sum (Fisher's exact test of pairs).
+
+    NaN are left out. Below FEWEST differences the result is 1.
     """
     finite = differences[np.isfinite(differences)]
     if len(finite) < FEWEST:
@@ -205,19 +201,18 @@ def chance(differences: Floats) -> float:
     return float(np.mean(sums >= finite.sum() - 1e-9 * np.abs(finite).sum()))
 
 
-def rises(rungs: Sequence[Rung]) -> dict[str, bool]:
+def rises(rungs: Sequence[DegreeVariations]) -> dict[str, bool]:
     """Return for each of SPACES True if the mean distance grows from each degree to the next."""
-    means = {space: [_mean(rung.apart[space]) for rung in rungs] for space in SPACES}
+    means = [rung.means() for rung in rungs]
     return {
-        space: all(a is not None and b is not None and a < b for a, b in pairwise(of))
-        for space, of in means.items()
+        # A mean of no distances becomes NaN, which is not above any other.
+        space: bool((np.diff(np.array([one[space] for one in means], np.float64)) > 0).all())
+        for space in SPACES
     }
 
 
 def _table(samples: Samples, others: Samples) -> Floats:
-    """Return a matrix: (i, j) is the distance of sample i from sample j of `others`, which are as
-    many.
-    """
+    """Return a matrix: (i, j) is the distance of sample i from sample j of as many `others`."""
     rows = [samples.take([i] * len(samples)).distances(others) for i in range(len(samples))]
     return np.stack(rows).astype(np.float64) if rows else np.empty((0, 0))
 
@@ -243,8 +238,9 @@ degree/0.4."""
 
 
 def check_parents(recipe: Recipe, plan: Plan, dispatcher: Dispatcher, embedding: Embedding) -> None:
-    """Try once whether the generator varies the parents it is handed, unless the plan needs no
-    trial, or S_1 is there.
+    """Try once whether the generator varies the parents it is handed.
+
+    Nothing is tried if the plan needs no trial, or if S_1 is there.
 
     Guarantee: it reads no private record, and its requests follow from public seeds.
     """
@@ -261,9 +257,8 @@ def check_parents(recipe: Recipe, plan: Plan, dispatcher: Dispatcher, embedding:
     dispatcher.forget(f"{PHASE}/{step.degree:g}")
     result = read_json_file(run.folder / DEGREE)
     name = type(dispatcher.api).__name__
-    follows = result.get(
-        "follows", result.get("degree") not in ("ignored", "mixed up")
-    )  # as versions before wrote it
+    # Earlier versions wrote the degree's verdict instead.
+    follows = result.get("follows", result.get("degree") not in ("ignored", "mixed up"))
     if follows is None:
         dispatcher.progress.warn(
             f"Whether {name} varies the parents it is handed is not known: {result['told']}."
@@ -278,12 +273,15 @@ def check_parents(recipe: Recipe, plan: Plan, dispatcher: Dispatcher, embedding:
 
 def _try(dispatcher: Dispatcher, embedding: Embedding, step: Step) -> dict[str, Any]:
     """Make the trial, and return its result: the content of the file DEGREE."""
-    alike = (
-        dispatcher.api.capabilities.shares != "nothing"
-    )  # so that they come in one request, if they ever do
+    # With one condition they come in one request, if they ever do.
+    alike = dispatcher.api.capabilities.shares != "nothing"
     labels = np.zeros(PARENTS, np.int32)
     parents = dispatcher.draw(
-        f"{PHASE}/parents", f"{CONFIDENTIAL}/{PHASE}", labels, "trying the parents", alike
+        f"{PHASE}/parents",
+        f"{CONFIDENTIAL}/{PHASE}",
+        labels,
+        "trying the parents",
+        alike,
     )
     phase = f"{PHASE}/{step.degree:g}"
     description = f"trying the degree: {step.degree:g}"

@@ -27,12 +27,11 @@ def logger(spec: str | Logger) -> Logger:
     An object with a logger's methods is returned as it is.
     """
     if not isinstance(spec, str):
-        if lacking := [
-            method for method in ("log", "close") if not callable(getattr(spec, method, None))
-        ]:
-            raise PluginError(
-                f"The logger {type(spec).__name__} has no method '{lacking[0]}': see pe.Logger."
-            )
+        for method in ("log", "close"):
+            if not callable(getattr(spec, method, None)):
+                raise PluginError(
+                    f"The logger {type(spec).__name__} has no method '{method}': see pe.Logger."
+                )
         return spec
     name, _, where = spec.partition("=")
     if not name or not where:
@@ -48,9 +47,7 @@ def logger(spec: str | Logger) -> Logger:
 
 @dataclass
 class Logging:
-    """Sends the numbers of each population to the loggers of a run, and closes them when the block
-    ends.
-    """
+    """Sends each population's numbers to the loggers, and closes them when the block ends."""
 
     loggers: Sequence[Logger]  # a logger that fails gets nothing more
     measure: Callable[[int], Logged]  # returns the shareable numbers of S_t
@@ -103,8 +100,9 @@ _SHARE = 0.1
 
 
 class Bars(Progress):
-    """Bars while stderr is a terminal, or in a notebook with ipywidgets; else a plain line per
-    finished phase.
+    """Progress bars on a terminal, or in a notebook with ipywidgets.
+
+    Elsewhere a plain line is printed for each finished phase.
     """
 
     def __init__(
@@ -113,8 +111,9 @@ class Bars(Progress):
         console: Console | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Draw on `console`, stderr by default; with a `clock`, redraw only when something
-        advances.
+        """Draw on `console`, stderr by default.
+
+        With a `clock`, bars are redrawn only when something advances.
         """
         self._console = console or Console(stderr=True, highlight=False)
         self._quiet = quiet
@@ -123,9 +122,8 @@ class Bars(Progress):
     @contextmanager
     def task(self, description: str, total: int | None) -> Iterator[Task]:
         """Show a phase of `total` items."""
-        has_widgets = (
-            self._console.is_jupyter and find_spec("ipywidgets") is not None
-        )  # else rich draws no bar there
+        # Without ipywidgets, rich draws no bar in a notebook.
+        has_widgets = self._console.is_jupyter and find_spec("ipywidgets") is not None
         if self._quiet:
             yield Task()
         elif self._console.is_terminal or has_widgets:
@@ -139,16 +137,16 @@ class Bars(Progress):
                 bars.refresh()  # rich leaves a notebook's bar as it was last drawn
         else:
             yield _Line(description)
-            print(
-                f"{description}: {'done' if total is None else f'{total} done'}",
-                file=sys.stderr,
-                flush=True,
-            )
+            done = "done" if total is None else f"{total} done"
+            print(f"{description}: {done}", file=sys.stderr, flush=True)
 
     def warn(self, message: str) -> None:
         """Show a warning, as a line of its own."""
         self._console.print(
-            f"warning: {printable(message)}", style="yellow", markup=False, soft_wrap=True
+            f"warning: {printable(message)}",
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
         )
 
     def tell(self, message: str) -> None:
@@ -177,8 +175,9 @@ def _columns(total: int | None) -> list[rich.ProgressColumn]:
 
 
 class _TimeLeft(rich.TimeRemainingColumn):
-    """The time left, once the rate is known: at first a generator loads what it needs, and answers
-    come in bursts.
+    """The time left, once the rate is known.
+
+    At first a generator loads what it needs, and answers come in bursts.
     """
 
     def render(self, task: rich.Task) -> Text:
@@ -194,13 +193,13 @@ class _Bar(Task):
         self._task = task
 
     def advance(self, count: int, cost: str = "") -> None:
-        self._bars.update(
-            self._task, advance=count, spent=cost, refresh=not self._bars.live.auto_refresh
-        )
+        self._update(advance=count, spent=cost)
 
     def wait(self, words: str) -> None:
-        waits = escape(printable(words))
-        self._bars.update(self._task, waits=waits, refresh=not self._bars.live.auto_refresh)
+        self._update(waits=escape(printable(words)))
+
+    def _update(self, **values: Any) -> None:
+        self._bars.update(self._task, refresh=not self._bars.live.auto_refresh, **values)
 
 
 class _Line(Task):

@@ -47,16 +47,13 @@ class Identity:
 
     key: str  # the key of the fingerprint, hexadecimal
     fingerprint: str  # the private records' fingerprint under the key
-    run: str = (
-        ""  # the run's own random name in the data set's ledger file; "" before it is entered there
-    )
+    # the run's own random name in the data set's ledger file; empty before it is entered there
+    run: str = ""
     # of the run's directory when the run was entered; a copy of the directory has another
     inode: int = _UNKNOWN
 
     def is_of(self, folder: Path) -> bool:
-        """True if `folder` is the directory that was entered and no copy of it, or if none was
-        entered yet.
-        """
+        """True if `folder` is the directory that was entered, not a copy, or if none was."""
         return self.inode in (folder.stat().st_ino, _UNKNOWN)
 
     def dump(self) -> bytes:
@@ -72,11 +69,6 @@ class Identity:
                 f"{run.folder} has lost {IDENTITY}, and noise is still to be drawn: start a new "
                 "run."
             )
-        return cls.load(path)
-
-    @classmethod
-    def load(cls, path: Path) -> Identity:
-        """Read the file `path`."""
         try:
             return cls(**json_object(read_bytes(path).decode()))
         except (ValueError, TypeError) as error:
@@ -116,12 +108,15 @@ class PrivateSide:
         return self._preflight.fingerprint
 
     def log_bad_records(self) -> None:
-        """Name the records that cast no vote in the run's confidential log, and nowhere else: the
-        run goes on.
+        """Name the records that cast no vote, in the run's confidential log alone.
+
+        The run goes on without them.
         """
-        for record in self._preflight.bad if self._preflight else ():
+        if self._preflight is None:
+            return
+        for record in self._preflight.bad:
             log.warning("Record %d casts no vote: %s", record.index, record.reason)
-        for remark in self._preflight.remarks if self._preflight else ():
+        for remark in self._preflight.remarks:
             log.warning("%s", remark)
 
     def recognise(self, run: RunWriter) -> None:
@@ -140,8 +135,9 @@ class PrivateSide:
         return self._preflight.digests
 
     def try_embedding(self, shape: Shape | None) -> None:
-        """Try the embedding on made-up samples, also of the generator's `shape`, before anything is
-        asked for.
+        """Try the embedding on made-up samples, before anything is asked for.
+
+        It is also tried on the generator's `shape`.
         """
         with self.progress.task("trying the embedding", None):
             try_embedding(self.embedding, self.source.modality, self.source.shape)
@@ -160,7 +156,10 @@ class PrivateSide:
                 until = self.clock.hold(EMBEDDING)
                 with self.progress.task("embedding private records", None), until, writing(path):
                     self._vectors = embed_private(
-                        dataset, self.embedding, path.parent, self.work.embed
+                        dataset,
+                        self.embedding,
+                        path.parent,
+                        self.work.embed,
                     )
                     run.journal.add_files({name: sha256(path)})
         return self._vectors
@@ -173,11 +172,15 @@ class PrivateSide:
 
     def check_cap(self, releases: Sequence[Release]) -> None:
         """Refuse a new run that the data set's cap forbids, before the run exists."""
-        if (data_set := self._data_set) is not None:
+        data_set = self._data_set
+        if data_set is not None:
             data_set.check(releases)
 
     def enter(
-        self, run: RunWriter, releases: Sequence[Release], delta: float
+        self,
+        run: RunWriter,
+        releases: Sequence[Release],
+        delta: float,
     ) -> dict[str, Any] | None:
         """Enter the run into the data set's ledger file before anything is released.
 
@@ -207,10 +210,9 @@ class PrivateSide:
         return total
 
     def note_draw(self, run: RunWriter) -> None:
-        """Note in the data set's ledger file that the run begins to draw, or has kept one more
-        release.
-        """
-        if (data_set := self._data_set) is not None:
+        """Note in the data set's ledger file that a draw begins, or one more release is kept."""
+        data_set = self._data_set
+        if data_set is not None:
             data_set.drew(Identity.of(run).run, len(run.journal.releases()))
 
     def leave(self, run: RunWriter) -> None:
@@ -221,11 +223,13 @@ class PrivateSide:
         Where that cannot be done, the entry stays: the total is too high, and never too low.
         """
         try:
-            if (data_set := self._data_set) is not None:
+            data_set = self._data_set
+            if data_set is not None:
                 data_set.strike(Identity.of(run).run)
         except PEError as error:
             log.warning(
-                "The run stays in the data set's ledger, though it has drawn nothing: %s", error
+                "The run stays in the data set's ledger, though it has drawn nothing: %s",
+                error,
             )
 
     def total(self, delta: float) -> dict[str, Any] | None:
@@ -251,12 +255,14 @@ def forget_run(folder: Path, ledger: DataSetLedger) -> None:
         )
     with RunWriter.reopen(folder) as writer:
         identity = Identity.of(writer)
+        # A journal that was begun later cannot tell what was drawn before it.
         if not writer.journal.has_event("started"):
             raise RunError(
                 f"{folder} has lost its first journal, so what was drawn is unknown: its entry "
                 "stays."
             )
-        if names := [one.release.name for one in JournalReleases(writer).charges()]:
+        names = [one.release.name for one in JournalReleases(writer).charges()]
+        if names:
             raise RunError(
                 f"{folder} has drawn noise for {', '.join(names)}, which counts for good: its "
                 "entry stays."
@@ -271,8 +277,9 @@ def forget_run(folder: Path, ledger: DataSetLedger) -> None:
 
 @dataclass(frozen=True)
 class PublicPool:
-    """The public samples that plug-ins read: kept unchanged during the run, and no copies of
-    private images.
+    """The public samples that plug-ins read.
+
+    They must not change during the run, and images must not be copies of private ones.
     """
 
     readers: Mapping[str, ReadsPublicSamples]  # section of the recipe → the plug-in that reads them
@@ -282,14 +289,15 @@ class PublicPool:
 
     @classmethod
     def of(
-        cls, recipe: Recipe, plugins: Mapping[str, object], progress: Progress
+        cls,
+        recipe: Recipe,
+        plugins: Mapping[str, object],
+        progress: Progress,
     ) -> PublicPool | None:
         """Return the pool of `plugins`, by recipe section.
 
-        None if none reads samples, or all their files are gone.
-
-        Files may be gone where a model that another run fitted with them needs them no more; a
-        warning names them.
+        There is none if no plug-in reads samples, or all their files are gone. Files may be gone
+        where a model that another run fitted with them needs them no more; a warning names them.
         """
         readers: dict[str, ReadsPublicSamples] = {}
         for section, plugin in plugins.items():
@@ -320,15 +328,11 @@ class PublicPool:
                     "from another source. If the private records are published, set "
                     "`privacy.pool_overlaps: declared`."
                 )
-        return (
-            json.dumps({section: content for section, (content, _) in found.items()}).encode()
-            + b"\n"
-        )
+        contents = {section: content for section, (content, _) in found.items()}
+        return f"{json.dumps(contents)}\n".encode()
 
     def check_same(self, folder: Path) -> None:
-        """Refuse to go on with the run in `folder` if the samples are not those that it
-        began with.
-        """
+        """Refuse to go on with the run in `folder` if its public samples have changed."""
         path = folder / PUBLIC_SAMPLES
         if not path.is_file():
             raise DamagedFile(f"{path} is gone: restore it from a copy.")
@@ -342,18 +346,17 @@ class PublicPool:
                 )
 
     def _read(self, private: Digests | tuple[()]) -> dict[str, tuple[dict[str, object], list[str]]]:
-        """Return `find_copies` of each section's public samples, among the records with the
-        `private` digests.
-        """
+        """Return `find_copies` of each section's public samples, among the `private` digests."""
         shape = self.source.shape
         with self.progress.task(f"reading public {self._noun}", None):
-            samples = {
-                name: one.public_samples(shape, self.source.rule)
-                for name, one in self.readers.items()
-            }
             return {
-                name: find_copies(private, one, self.source.modality, shape)
-                for name, one in samples.items()
+                name: find_copies(
+                    private,
+                    one.public_samples(shape, self.source.rule),
+                    self.source.modality,
+                    shape,
+                )
+                for name, one in self.readers.items()
             }
 
     @property

@@ -1,13 +1,12 @@
-"""Ask a generator for a few samples and variations, or for variations at several degrees: `pe
-probe`.
-"""
+"""`pe probe`: ask a generator for a few samples and variations, at one degree or several."""
 
 from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from pe.data.population import NO_PARENT, Population
 from pe.data.samples import CAPTION, Conditions, Samples
 from pe.dispatch.answers import Items, ItemState
 from pe.dispatch.work import Work
-from pe.engine.ladder import FEWEST, SPACES, DegreeVerdict, Rung, judge, measure, rises
+from pe.engine.ladder import FEWEST, DegreeVariations, DegreeVerdict, judge, measure, rises
 from pe.errors import APIError, RecipeError, nearest_name
 from pe.planning.checks import check_public_place
 from pe.planning.parts import build_embedding, build_generator, price_of
@@ -34,6 +33,7 @@ from pe.plugins.protocols import (
     Usage,
     info_of,
 )
+from pe.recipe.page import page
 from pe.recipe.schema import Recipe
 
 DEGREES = (0.0, 0.1, 0.3, 0.6, 1.0)
@@ -43,21 +43,13 @@ _HEIGHT = 128
 _LETTER = 13
 _LINES = 3
 _NUMBERS = 4  # of a condition that are shown one by one
-_SPACES = {"samples": "between samples", "embedding": "in the embedding"}
-_VERDICTS = {
-    "heeded": "heeded",
-    "ignored": "not heeded",
-    "mixed up": "unknown, because parents are mixed up",
-    "unknown": "unknown",
-}
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call, or all calls for one degree, retries included: samples as they came, and a reason
-    for each missing one.
+    """One call, or all calls for one degree: the samples, and a reason for each missing one.
 
-    `api` is RANDOM_API or VARIATION_API, or the degree.
+    Retries are included. `api` is RANDOM_API or VARIATION_API, or the degree.
     """
 
     api: str
@@ -66,16 +58,6 @@ class Call:
     missing: tuple[str, ...]
     usage: Usage
     cost: float
-
-    def lines(self, currency: str) -> list[str]:
-        """Return a line for a person, and one for each missing sample."""
-        shape = f"{'×'.join(map(str, self.samples.shape))} ({self.samples.axes})"
-        cost = f", {self.cost:.4g} {currency}" if self.cost else ""
-        tokens = f", {self.usage.tokens:,} tokens" if self.usage.tokens else ""
-        calls = f" in {self.usage.calls} calls" if self.usage.calls != 1 else ""
-        samples = f"{len(self.samples)} {self.samples.noun} of {shape}"
-        line = f"{self.api:<14}{samples}{calls}, {self.seconds:.2f} s{tokens}{cost}"
-        return [line, *(f"  missing: {reason}" for reason in self.missing)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -100,15 +82,11 @@ def _check_label(recipe: Recipe, label: str | None) -> str:
     return labels[0] if label is None else label
 
 
-def _check_degrees(*degrees: float) -> None:
-    for degree in degrees:
-        if not 0 <= degree <= 1:
-            raise RecipeError(f"A degree lies from 0 to 1, not at {degree:g}.")
-
-
 def _degree(recipe: Recipe, api: Generator) -> float:
-    """Return the first degree above 0: the recipe's, or the generator's if the planner is to
-    choose. 0.5 if none.
+    """Return the recipe's first degree above 0.
+
+    If the planner is to choose the degrees, it is the generator's first. It is 0.5 if there is
+    none.
     """
     evolution = recipe.evolution
     has_degree = evolution.is_complete or "degree" in evolution.own_values
@@ -118,16 +96,14 @@ def _degree(recipe: Recipe, api: Generator) -> float:
 
 def _captions(founders: Population, label: str) -> tuple[str, ...]:
     """Return what each sample was asked to show: its caption or prompt, or else the label."""
-    condition = next((name for name in (CAPTION, "prompt") if name in founders.conditions), None)
-    return (
-        (label,) * len(founders)
-        if condition is None
-        else tuple(map(str, founders.conditions[condition]))
-    )
+    for name in (CAPTION, "prompt"):
+        if name in founders.conditions:
+            return tuple(map(str, founders.conditions[name]))
+    return (label,) * len(founders)
 
 
 def _in_words(value: Any) -> str:
-    """Return a condition as text; of many numbers, their count and range."""
+    """Return a condition as text, or the count and range of many numbers."""
     if np.size(value) <= _NUMBERS:
         return str(value)
     return f"{np.size(value)} numbers from {np.min(value):.3g} to {np.max(value):.3g}"
@@ -151,7 +127,7 @@ def _page_of(rows: Iterable[tuple[Sequence[Image.Image], Sequence[str]]]) -> byt
 def _row(pictures: Sequence[Image.Image], captions: Sequence[str]) -> Image.Image:
     """Return pictures side by side, small ones enlarged, each above its caption.
 
-    A white line if there are none.
+    If there are none, the row is a white line.
     """
     if not pictures:
         return Image.new("RGB", (1, _HEIGHT), "white")
@@ -161,6 +137,7 @@ def _row(pictures: Sequence[Image.Image], captions: Sequence[str]) -> Image.Imag
         for one in pictures
     ]
     height = large[0].height
+    # A letter is about half as wide as it is high.
     wide = max(large[0].width * 2 // _LETTER, 1)
     below = [
         textwrap.wrap(caption, wide, max_lines=_LINES, placeholder="…") for caption in captions
@@ -196,77 +173,34 @@ class Probe:
     conditions: dict[str, str]
     captions: tuple[str, ...]
     parents: Samples
-    rungs: tuple[Rung, ...]
+    rungs: tuple[DegreeVariations, ...]
     calls: tuple[Call, ...]
     meanings: tuple[str, ...]
     currency: str
     verdict: DegreeVerdict | None
 
     def __str__(self) -> str:
-        lines = [f"Label '{self.label}'"]
-        lines += [
-            f"Condition of the first sample: {name} = {value}"
-            for name, value in self.conditions.items()
-        ]
-        for call in self.calls:
-            lines += call.lines(self.currency)
-        lines += [
-            f"At {one.degree:g}: {words}"
-            for one, words in zip(self.rungs, self.meanings, strict=True)
-            if words
-        ]
-        return "\n".join(lines if self.verdict is None else [*lines, *self._measured(self.verdict)])
-
-    def _measured(self, verdict: DegreeVerdict) -> Iterator[str]:
-        """Yield the table of distances and what follows from it."""
-        rows: list[tuple[str, ...]] = [("degree", "distance", "embedding", "equal")]
-        for one, same in zip(self.rungs, self.equal, strict=True):
-            means = (one.means()[space] for space in SPACES)
-            rows.append(
-                (
-                    f"{one.degree:g}",
-                    *("–" if mean is None else f"{mean:.3g}" for mean in means),
-                    f"{same}",
-                )
-            )
-        yield ""
-        yield from ("".join(cell.rjust(11) for cell in row) for row in rows)
-        yield ""
-        grows = ", ".join(
-            f"{_SPACES[space]} {'yes' if yes else 'no'}" for space, yes in self.rises.items()
-        )
-        yield f"distance: mean from the parent; {self.parents.unit}"
-        yield (
-            "equal: variations that equal those of the row above, or in the first row their parents"
-        )
-        yield f"Does the distance grow with the degree? {grows}"
-        yield f"The degree is {_VERDICTS[verdict.degree]}, as measured: {verdict.why}"
+        return page("pe.engine", "probe.txt.jinja", probe=self).rstrip("\n")
 
     def _repr_html_(self) -> str:
         return Page(self)._repr_html_() + picture(
-            self.picture(), "new samples, and below each its variations"
+            self.picture(),
+            "new samples, and below each its variations",
         )
 
     @property
     def rises(self) -> dict[str, bool]:
-        """For each of SPACES, True if the mean distance from the parent grows from each degree to
-        the next.
-        """
+        """For each of SPACES, True if the mean distance grows from each degree to the next."""
         return rises(self.rungs)
 
     @property
     def equal(self) -> tuple[int, ...]:
-        """For each rung, the number of variations equal to those of the rung before; for the first,
-        to the parents.
+        """For each degree, how many variations equal those of the degree before.
+
+        For the first degree, how many equal their parents.
         """
         first = int((self.rungs[0].apart["samples"] == 0).sum())
-        return (
-            first,
-            *(
-                one.count_equal(other)
-                for one, other in zip(self.rungs[1:], self.rungs[:-1], strict=True)
-            ),
-        )
+        return (first, *(one.count_equal(before) for before, one in pairwise(self.rungs)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values.
@@ -283,7 +217,10 @@ class Probe:
             "rungs": [
                 {"degree": one.degree, "degree_means": meaning or None} | call.to_dict()
                 for one, call, meaning in zip(
-                    self.rungs, self.calls[1:], self.meanings, strict=True
+                    self.rungs,
+                    self.calls[1:],
+                    self.meanings,
+                    strict=True,
                 )
             ],
         }
@@ -294,9 +231,7 @@ class Probe:
         return values
 
     def picture(self) -> bytes:
-        """Return a PNG file: the new samples with their captions, and below each its variation at
-        each degree.
-        """
+        """Return a PNG file: the new samples, and below each its variation at each degree."""
         rows = [(self.parents.pictures(), self.captions)]
         for one in self.rungs:
             made = dict(zip(one.parents.tolist(), one.samples.pictures(), strict=True))
@@ -315,23 +250,24 @@ def probe(
 ) -> Probe:
     """Ask the recipe's generator for a few samples, and for variations of them at each degree.
 
-    No record is read.
-
-    By default for the first label, at the first degree above 0 that the run would ask for, or 0.5
-    if there is none. For one degree there are two requests, if the generator takes so many samples
-    in one. For several degrees, distances are measured, which loads the embedding. `api` and
-    `embedding` are objects of the user's own, in place of the recipe's.
+    No record is read. The defaults are the first label, and the first degree above 0 that the run
+    would ask for, or 0.5 if there is none. For one degree there are two requests, if the generator
+    takes so many samples in one. For several degrees, distances are measured, which loads the
+    embedding. `api` and `embedding` are objects of the user's own, in place of the recipe's.
     """
     label = _check_label(recipe, label)
     generator = build_generator(recipe, api)
     steps = sorted(set(degrees)) or [_degree(recipe, generator)]
-    _check_degrees(*steps)
+    for degree in steps:
+        if not 0 <= degree <= 1:
+            raise RecipeError(f"A degree is a number from 0 to 1, not {degree:g}.")
     is_ladder = len(steps) > 1
     measures = build_embedding(recipe, embedding) if is_ladder else None
     check_public_place(recipe, generator)
     price = price_of(recipe)
     can = generator.capabilities
     meanings = tuple(generator.describe_degree(degree) for degree in steps)
+    # A verdict takes FEWEST parents. A single degree is only looked at, so one request will do.
     count = FEWEST if is_ladder else min(can.max_chunk, 4)
     alike = not is_ladder or can.shares != "nothing"
     founders, first = _founders(generator, label, recipe.seed, price, count, alike)
@@ -340,15 +276,7 @@ def probe(
     calls = [first]
     for degree in steps:
         labels = founders.labels[: len(parents)]
-        work = Work(
-            "probe/variation",
-            labels,
-            (label,),
-            recipe.seed,
-            parents,
-            source=founders,
-            degree=degree,
-        )
+        work = Work("probe/variation", labels, (label,), recipe.seed, parents, founders, degree)
         answers, call = _ask(work, f"Degree {degree:g}", generator, price)
         variations = [(items, one.samples) for items, one in answers if items.size]
         rungs.append(measure(degree, founders.samples, variations, measures))
@@ -372,11 +300,17 @@ def probe(
 
 
 def _founders(
-    api: Generator, label: str, seed: int, price: Price, count: int, alike: bool
+    api: Generator,
+    label: str,
+    seed: int,
+    price: Price,
+    count: int,
+    alike: bool,
 ) -> tuple[Population, Call]:
-    """Draw `count` new samples, all of one condition if `alike`.
+    """Draw `count` new samples, all of one condition if `alike`. Return them and the call.
 
-    Return them and the call. APIError if none came.
+    Raises:
+        APIError: no sample came.
     """
     labels = np.zeros(count, np.int32)
     none = np.full(count, NO_PARENT)
@@ -390,7 +324,10 @@ def _founders(
 
 
 def _ask(
-    work: Work, name: str, api: Generator, price: Price
+    work: Work,
+    name: str,
+    api: Generator,
+    price: Price,
 ) -> tuple[list[tuple[Items, Answer]], Call]:
     """Ask for the work.
 
@@ -402,6 +339,7 @@ def _ask(
     for items in work.chunks(np.arange(len(work)), standing, api):
         answer = work.ask(api, items, standing)
         answers.append((np.delete(items, sorted(answer.missing)), answer))
+    # Even an answer without a sample tells their kind and shape.
     samples = [answer.samples for items, answer in answers if items.size] or [answers[0][1].samples]
     usage = sum((answer.bill for _, answer in answers), NOTHING)
     call = Call(

@@ -50,8 +50,9 @@ def stop_on_signals(
     tell: Callable[[str], None],
     at_once: Callable[[int], NoReturn],
 ) -> Iterator[Stop]:
-    """Yield an event that the first signal sets: work then stops at the next chunk's boundary; at a
-    second one at once.
+    """Yield an event that the first signal sets, so that work stops at the next chunk's end.
+
+    At a second signal, work stops at once.
 
     `tell` is told that the work will stop; `at_once` is called with the second signal's number.
     """
@@ -74,8 +75,9 @@ def stop_on_signals(
 
 @contextmanager
 def stop_from_python(progress: Progress) -> Iterator[Stop]:
-    """Yield an event that Ctrl-C and SIGTERM set in a program of the user's, unless it has handlers
-    of its own.
+    """Yield an event that Ctrl-C and SIGTERM set in a program of the user's.
+
+    The program's own handlers stay.
 
     After Ctrl-C the work ends with a KeyboardInterrupt whose one sentence says how to go on; after
     SIGTERM with that sentence on stderr and the exit status 143.
@@ -106,9 +108,7 @@ def _end(number: int, sentence: str) -> NoReturn:
 
 @contextmanager
 def logging_to(path: Path) -> Iterator[None]:
-    """Send the toolkit's log to the confidential file `path`, an error that ends the run
-    included.
-    """
+    """Send the toolkit's log, and an error that ends the run, to the confidential file `path`."""
     from pe.data.quiet import LOGGERS  # it imports Pillow, which `pe --help` need not wait for
 
     handler = logging.FileHandler(path, encoding="utf-8")
@@ -117,9 +117,8 @@ def logging_to(path: Path) -> Iterator[None]:
     before = [(logger.propagate, logger.level) for logger in loggers]
     for logger in loggers:
         logger.propagate = False
-        logger.setLevel(
-            logger.level or logging.INFO
-        )  # the command line sets one; from Python there is none
+        # The command line sets a level; from Python there is none.
+        logger.setLevel(logger.level or logging.INFO)
         logger.addHandler(handler)
     try:
         yield
@@ -135,16 +134,15 @@ def logging_to(path: Path) -> Iterator[None]:
 
 
 def software_versions() -> dict[str, str]:
-    """Return distribution → version, for this toolkit, Python, and the libraries that results rest
-    on.
-    """
-    versions = {"private-evolution-toolkit": __version__, "python": platform.python_version()}
-    return versions | {name: number for name in _SOFTWARE if (number := installed_version(name))}
+    """Return distribution → version, of the toolkit, Python, and libraries that results rest on."""
+    own = {"private-evolution-toolkit": __version__, "python": platform.python_version()}
+    versions = {name: installed_version(name) for name in _SOFTWARE}
+    return own | {name: number for name, number in versions.items() if number}
 
 
 @cache
 def installed_version(distribution: str) -> str:
-    """Return the version of an installed distribution. Empty when it is not installed."""
+    """Return the version of an installed distribution, or "" if it is not there."""
     try:
         return version(distribution)
     except PackageNotFoundError:

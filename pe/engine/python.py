@@ -92,44 +92,36 @@ def read_arguments(
     `top` are keys of the recipe that lie in no section, `settings` those of `privacy`, `evolution`
     and `limits`, and of the source, if `private` is none; `where` begins messages.
     """
-    fields_of_all = [field for model in _SECTIONS.values() for field in model.model_fields]
+    homes = {key: name for name, model in _SECTIONS.items() for key in model.model_fields}
+    arguments = [*homes, *inspect.signature(evolve).parameters]
     if not isinstance(private, PrivateSource):
-        own = {key: value for key, value in settings.items() if key not in fields_of_all}
-        private = source_of(
-            private, own, where, [*fields_of_all, *inspect.signature(evolve).parameters]
-        )
-        settings = {key: value for key, value in settings.items() if key not in own}
+        # A source that is made from records takes the settings that no section has.
+        own = {key: value for key, value in settings.items() if key not in homes}
+        private = source_of(private, own, where, arguments)
+        settings = {key: value for key, value in settings.items() if key in homes}
     spec = PluginSpec(kind=embedding) if isinstance(embedding, str) else embedding
-    content = {
-        **top,
-        "private": private,
-        "api": _spec_of(api, f"{where}: api", 'pe.api("…")', _GENERATOR),
-    }
+    generator = _spec_of(api, f"{where}: api", 'pe.api("…")', _GENERATOR)
+    content = {**top, "private": private, "api": generator}
     if spec is not None:
-        content["embedding"] = _spec_of(
-            spec, f"{where}: embedding", 'a name, pe.embedding("…")', _EMBEDDING
-        )
+        otherwise = 'a name, pe.embedding("…")'
+        content["embedding"] = _spec_of(spec, f"{where}: embedding", otherwise, _EMBEDDING)
     sections: dict[str, dict[str, Any]] = {name: {} for name in _SECTIONS}
     for key, value in settings.items():
-        section = next(
-            (name for name, model in _SECTIONS.items() if key in model.model_fields), None
-        )
-        if section is None:
-            arguments = inspect.signature(evolve).parameters if where == "pe.evolve" else ()
-            raise RecipeError(
-                f"{where}: unknown setting '{key}'; "
-                f"{nearest_name(key, [*fields_of_all, *arguments])}"
-            )
-        sections[section][key] = value
+        if key not in homes:
+            known = arguments if where == "pe.evolve" else homes
+            raise RecipeError(f"{where}: unknown setting '{key}'; {nearest_name(key, known)}")
+        sections[homes[key]][key] = value
     return Recipe.parse(content | sections, where)
 
 
 def _recipe_or_file(
-    where: str, private: object, api: object, embedding: object, settings: dict[str, Any]
+    where: str,
+    private: object,
+    api: object,
+    embedding: object,
+    settings: dict[str, Any],
 ) -> Recipe:
-    """Return the recipe in the file `private`, or the one that arguments like those of `pe.evolve`
-    describe.
-    """
+    """Return the recipe in the file `private`, or the one that arguments describe."""
     if not isinstance(private, str | Path) or (
         api is not None and Path(private).suffix not in (".yaml", ".yml")
     ):
@@ -142,24 +134,26 @@ def _recipe_or_file(
 
 
 def _own_objects(api: object, embedding: object) -> tuple[Any, Any]:
-    """Return the generator and the embedding, each if it is an object of the user's own, or None in
-    its place.
-    """
+    """Return the generator and the embedding, each None unless it is the user's own object."""
     own = None if isinstance(api, PluginSpec) else api
     return own, None if isinstance(embedding, PluginSpec | str) else embedding
 
 
 def _set_options(changes: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return changes in the form of `--set`: `key=value`, with keys of the recipe and JSON
-    values.
-    """
+    """Return changes as `--set` takes them: `key=value`, with JSON values."""
     return tuple(f"{key}={json.dumps(value)}" for key, value in (changes or {}).items())
 
 
 def _spec_of(
-    plugin: object, where: str, otherwise: str, members: tuple[str, ...]
+    plugin: object,
+    where: str,
+    otherwise: str,
+    members: tuple[str, ...],
 ) -> dict[str, Any]:
-    """Return a plug-in as the recipe records it; an object of the user's own by its class."""
+    """Return a plug-in as the recipe records it.
+
+    An object of the user's own is recorded by its class.
+    """
     if isinstance(plugin, PluginSpec):
         return plugin.model_dump()
     if inspect.isclass(plugin):
@@ -168,11 +162,9 @@ def _spec_of(
         )
     lacking = [name for name in members if not has(plugin, name)]
     if lacking:
-        what = (
-            f"'{plugin}', a text"
-            if isinstance(plugin, str)
-            else f"an object of the class {type(plugin).__name__}"
-        )
+        what = f"an object of the class {type(plugin).__name__}"
+        if isinstance(plugin, str):
+            what = f"'{plugin}', a text"
         raise PluginError(
             f"{where} is {what}, which lacks {', '.join(lacking)}: give {otherwise}, or an object "
             f"with {', '.join(members)}."
@@ -230,7 +222,12 @@ def evolve(
         check_named(existing, stored, (), "embedding")
         embedding = stored.embedding
     recipe = read_arguments(
-        "pe.evolve", private, api, embedding, {"name": name, "seed": seed}, settings
+        "pe.evolve",
+        private,
+        api,
+        embedding,
+        {"name": name, "seed": seed},
+        settings,
     )
     with _context(api, embedding, progress, loggers) as context:
         if existing is not None:
@@ -390,7 +387,11 @@ class Evaluation(dict[str, Any]):
 
 
 def evaluate(
-    run: Run | str | Path, test: str | Path, *, progress: Progress | None = None, **settings: Any
+    run: Run | str | Path,
+    test: str | Path,
+    *,
+    progress: Progress | None = None,
+    **settings: Any,
 ) -> Evaluation:
     """Measure a run's data against real ones, beside controls, as `pe evaluate` does.
 
@@ -418,7 +419,8 @@ def evaluate(
     for key in settings:
         if key not in names:
             raise RecipeError(f"pe.evaluate: unknown setting '{key}'; {nearest_name(key, names)}")
-    check_list("pe.evaluate: embeddings", embeddings := settings.get("embeddings", ()))
+    embeddings = settings.get("embeddings", ())
+    check_list("pe.evaluate: embeddings", embeddings)
     specs = (PluginSpec(kind=one) if isinstance(one, str) else one for one in embeddings)
     changes = _set_options(settings.get("changes"))
     request = Request(test=str(test), **settings | {"embeddings": tuple(specs), "changes": changes})
@@ -449,10 +451,14 @@ def write_report(run: Run | str | Path, *, confidential: bool = False) -> Path:
 
 @contextmanager
 def _context(
-    api: object, embedding: object, progress: Progress | None, loggers: Sequence[str | Logger] = ()
+    api: object,
+    embedding: object,
+    progress: Progress | None,
+    loggers: Sequence[str | Logger] = (),
 ) -> Iterator[RunContext]:
-    """Yield what a run gets besides its recipe: the user's own objects, progress, loggers, a stop
-    that signals set.
+    """Yield what a run gets besides its recipe.
+
+    These are the user's own objects, progress, loggers, and a stop that signals set.
     """
     check_list("loggers", loggers)
     own, embeds = _own_objects(api, embedding)
@@ -460,7 +466,12 @@ def _context(
     others = tuple(map(logger, loggers))
     with stop_from_python(progress) as stop:
         yield RunContext(
-            api=own, embedding=embeds, progress=progress, stop=stop, python=True, loggers=others
+            api=own,
+            embedding=embeds,
+            progress=progress,
+            stop=stop,
+            python=True,
+            loggers=others,
         )
 
 

@@ -40,24 +40,30 @@ def write_report(folder: Path, *, confidential: bool = False) -> Path:
 
 @contextmanager
 def report_answers(api: Generator, progress: Progress) -> Iterator[None]:
-    """Warn, when the block ends or fails, of model answers that the generator has changed or passed
-    over.
-    """
+    """Warn, when the block ends or fails, of answers that the generator changed or passed over."""
     try:
         yield
     finally:
-        if message := api.describe_answers():
+        message = api.describe_answers()
+        if message:
             log.warning("%s", message)
             progress.warn(message)
 
 
 def warn_of_markup(samples: Samples, progress: Progress) -> None:
-    """Warn of synthetic texts that hold a chat template's markup, as those from a pool or a user's
-    object may.
+    """Warn of synthetic texts that hold a chat template's markup.
+
+    Texts from a pool or from a user's object may hold some.
     """
     texts = samples.strings if samples.is_text else []
-    if with_markup := [text for text in texts if (result := unwrap(text)).marks or result.fault]:
+    with_markup = [text for text in texts if _has_markup(text)]
+    if with_markup:
         progress.warn(
             f"{len(with_markup):,} of {len(texts):,} texts hold a chat template's markup, as the "
             f"one that begins {with_markup[0][:60]!r}: take it off where they are made (pe.unwrap)."
         )
+
+
+def _has_markup(text: str) -> bool:
+    result = unwrap(text)
+    return bool(result.marks or result.fault)

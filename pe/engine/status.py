@@ -41,9 +41,8 @@ class PhaseProgress:
     name: str
     iteration: int  # t
     done: int | None = None  # samples answered; None for a release, which has none
-    total: int | None = (
-        None  # samples wanted, at most: what the votes keep is not asked for; None for a release
-    )
+    # samples wanted, at most: what the votes keep is not asked for; None for a release
+    total: int | None = None
 
     @property
     def extends(self) -> bool:
@@ -57,30 +56,29 @@ class PhaseProgress:
 
 
 def phases(
-    run: Run, plan: Plan, journal: Journal, is_purged: bool
+    run: Run,
+    plan: Plan,
+    journal: Journal,
+    is_purged: bool,
 ) -> Iterator[tuple[PhaseProgress, bool]]:
     """Yield each phase of a run, in order, with True if it is over.
 
-    After a purge only phases begun since.
+    After a purge, only phases that have begun since are known.
     """
+    # The trial's phases are over once it has a result.
     if run.degree is None:
         names = [name for name in journal.phases() if name.startswith("degree/")]
-        yield from (
-            (PhaseProgress(name, 0, _count_answered(journal, name), PARENTS), name != names[-1])
-            for name in names
-        )
+        for name in names:
+            done = _count_answered(journal, name)
+            yield PhaseProgress(name, 0, done, PARENTS), name != names[-1]
     if not is_purged:
         yield from _phases_to_the_end(plan, journal)
         yield PhaseProgress("results", len(plan.steps)), journal.has_event("finished")
     extension = pending_extension(run)
     if extension and not extension.get("finished"):
         name = f"extension/{extension['index']}"
-        yield (
-            PhaseProgress(
-                name, len(plan.steps), _count_answered(journal, name), extension["count"]
-            ),
-            False,
-        )
+        done = _count_answered(journal, name)
+        yield PhaseProgress(name, len(plan.steps), done, extension["count"]), False
 
 
 def _phases_to_the_end(plan: Plan, journal: Journal) -> Iterator[tuple[PhaseProgress, bool]]:
@@ -109,18 +107,16 @@ def _count_answered(journal: Journal, phase: str) -> int:
 
 
 def pending_extension(run: Run) -> dict[str, Any] | None:
-    """Return the index, count and degree of the extension under way, or finished and not told of.
+    """Return the index, count and degree of the extension under way, or None.
 
-    None: none is.
+    An extension that is finished, but was not told of, counts as under way.
     """
     path = run.folder / EXTENSION
     if not path.is_file():
         return None
     pending = read_json_file(path)
-    if [type(pending.get(name)) for name in ("index", "count")] != [
-        int,
-        int,
-    ] or "degree" not in pending:
+    types = [type(pending.get(name)) for name in ("index", "count")]
+    if types != [int, int] or "degree" not in pending:
         raise DamagedFile(f"{path} is damaged: delete it, and a new extension begins.")
     return pending
 
@@ -133,9 +129,8 @@ class Progressed:
     totals: Totals
     epsilon_charged: float  # ε of everything charged, at the recipe's δ
     events: list[tuple[str, str]]  # (time in UTC, event), in order
-    since_purge: bool = (
-        False  # True if the journal was begun after the run's first one was purged, or not copied
-    )
+    # True if the journal was begun after the run's first one was purged, or not copied
+    since_purge: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,9 +140,8 @@ class Status:
     # running, stopped (it can be resumed), finished, or purged: there is no journal, because the
     # confidential side was deleted (a later evaluation may have made a new one), or this is a copy
     state: State
-    pid: (
-        int | None
-    )  # of the process that writes the run; None: there is none, or it has not noted its pid yet
+    # of the process that writes the run; None: there is none, or it has not noted its pid yet
+    pid: int | None
     iterations: int  # T
     # ε of everything planned, which the certificate states of a run that stops early, too; infinite
     # where no ε holds
@@ -168,7 +162,7 @@ class Status:
 
     @property
     def promises(self) -> bool:
-        """True if an ε holds; not for a run without noise."""
+        """True if an ε holds, as it does not for a run without noise."""
         return finite(self.epsilon_planned) is not None
 
     @property
@@ -179,12 +173,12 @@ class Status:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values. Null for what a purge has deleted."""
         journal = self.journal
-        usage = (
-            asdict(journal.totals.usage)
-            if journal
-            else dict.fromkeys(field.name for field in fields(Usage))
-        )
-        at, event = journal.events[-1] if journal and journal.events else (None, None)
+        # After a purge the keys stay, with null, so that a reader finds the same ones.
+        usage: dict[str, Any] = dict.fromkeys(field.name for field in fields(Usage))
+        events: list[tuple[Any, Any]] = [(None, None)]
+        if journal:
+            usage = asdict(journal.totals.usage)
+            events = journal.events or events
         return {
             "state": self.state,
             "waits": self.waits or None,
@@ -203,9 +197,9 @@ class Status:
             "epsilon_planned": finite(self.epsilon_planned),
             "delta": self.delta if self.promises else None,
             "degree": self.degree,
-            "started": journal.events[0][0] if journal and journal.events else None,
-            "last_event": event,
-            "last_event_at": at,
+            "started": events[0][0],
+            "last_event": events[-1][1],
+            "last_event_at": events[-1][0],
         }
 
 
@@ -236,7 +230,7 @@ def status_of(run: Run, plan: Plan, price: Price, delta: float) -> Status:
 
 
 def waits_of(run: Run) -> str:
-    """Return what a running run waits for. Empty if it waits for nothing."""
+    """Return what a running run waits for, or "" if it waits for nothing."""
     try:
         return printable(read_bytes(run.folder / WAITING).decode(errors="replace"))
     except FileNotFoundError:
@@ -257,21 +251,21 @@ def _read_progress(run: Run, plan: Plan, delta: float) -> Progressed | None:
         if epsilon_charged is None:
             epsilon_charged = epsilon([release for release, _ in stored_charges(journal)], delta)
         phase = next(
-            (phase for phase, over in phases(run, plan, journal, is_purged) if not over), None
+            (phase for phase, over in phases(run, plan, journal, is_purged) if not over),
+            None,
         )
         return Progressed(phase, journal.totals(), epsilon_charged, journal.events(), is_purged)
 
 
 def writer_of(run: Run) -> tuple[bool, int | None]:
-    """Return True if a process writes the run, and the id of this process, None if it is unknown.
+    """Return whether a process writes the run, and the id of this process if it is known.
 
     The test is a shared lock, so that two readers do not take each other for a writer; it is
     released at once, and not tried at all while nobody has ever written.
     """
     try:
-        descriptor = os.open(
-            run.confidential / "lock", os.O_RDONLY | os.O_NONBLOCK
-        )  # a pipe is not waited for
+        # Without O_NONBLOCK, a pipe in the lock's place would be waited for.
+        descriptor = os.open(run.confidential / "lock", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:  # another user's, or no run's
         return False, None
     holder = ""
@@ -287,11 +281,10 @@ def writer_of(run: Run) -> tuple[bool, int | None]:
 
 
 def is_writer(run: Run, pid: int) -> bool:
-    """True if process `pid` of this machine has the run's lock open, or the system does not tell
-    (no /proc).
+    """True if process `pid` of this machine has the run's lock open.
 
-    A lock on a shared folder may be held in another container, where the number is another
-    process's.
+    Also true if the system does not tell (no /proc). A lock on a shared folder may be held in
+    another container, where the number is another process's.
     """
     if not Path("/proc/self/fd").is_dir():
         return True

@@ -1,5 +1,6 @@
-"""The server of `pe view`: for this machine alone, behind a secret address, read-only but for one
-button.
+"""The server of `pe view`.
+
+It serves this machine alone, behind a secret address, and is read-only but for one button.
 """
 
 from __future__ import annotations
@@ -76,14 +77,17 @@ def _runs_in(place: Path) -> list[Path]:
 
 
 def runs_at(places: Sequence[Path]) -> dict[str, Run]:
-    """Return the runs at `places`, each a run or a folder of runs, by their names; of equal names,
-    later ones counted.
+    """Return the runs at `places` by their names.
 
-    RunError if a place neither is a run nor holds one.
+    A place is a run or a folder of runs. The later ones of equal names are numbered.
+
+    Raises:
+        RunError: a place neither is a run nor holds one.
     """
     runs: dict[str, Run] = {}
     for place in places:
-        if not (folders := _runs_in(place)):
+        folders = _runs_in(place)
+        if not folders:
             raise RunError(
                 f"{place} is not a run, and holds none: name a run, or a folder of runs."
             )
@@ -101,10 +105,8 @@ def _state(run: Run) -> str:
 
 
 @dataclass
-class Feed:
-    """The pieces of the page, read no more often than every EVERY seconds, however many pages
-    follow the run.
-    """
+class LivePieces:
+    """The pieces of a run's page, read at most once in EVERY seconds for all pages together."""
 
     page: LivePage  # makes the pieces
     _lock: Lock = field(default_factory=Lock, init=False)
@@ -112,15 +114,14 @@ class Feed:
     _has_failed: bool = field(default=False, init=False)
     _pieces: Pieces = field(default_factory=dict, init=False)
     _version: int = field(default=0, init=False)  # raised by every change of a piece
-    _changed: dict[str, int] = field(
-        default_factory=dict, init=False
-    )  # piece → the version with its last change
+    # piece → the version with its last change
+    _changed: dict[str, int] = field(default_factory=dict, init=False)
     _stopping: set[int] = field(default_factory=set, init=False)
 
     def pieces(self, fresh: bool = False) -> Pieces:
         """Return the pieces, read now if `fresh`, else perhaps a moment ago.
 
-        Earlier ones if the run cannot be read.
+        If the run cannot be read, they are earlier ones.
         """
         with self._lock:
             began = time.monotonic()
@@ -130,9 +131,7 @@ class Feed:
             return self._pieces
 
     def news(self, since: int, fresh: bool = False) -> dict[str, Any]:
-        """Return the current version, and the pieces that have changed after the version
-        `since`.
-        """
+        """Return the current version, and the pieces that have changed after version `since`."""
         pieces = self.pieces(fresh)
         with self._lock:
             changed = {
@@ -155,22 +154,17 @@ class Feed:
             status = None
             waits = waits_of(run) if state == "running" else ""
             if page.confidential:
-                status = status_of(
-                    run, page.plan, price_of(page.recipe), page.recipe.privacy.delta
-                ).to_dict()
+                recipe = page.recipe
+                found = status_of(run, page.plan, price_of(recipe), recipe.privacy.delta)
+                status = found.to_dict()
             self._show({"fault": ""} | page.pieces(state, waits, status))
             self._has_failed = False
-        except (
-            Exception
-        ) as error:  # whatever is wrong with one run, the pages of the others are served
+        # Whatever is wrong with one run, the pages of the others are served.
+        except Exception as error:
             if self._has_failed:  # else a file was just being replaced
                 reason = f" ({escape(str(error))})" if page.confidential else ""
-                self._show(
-                    {
-                        "fault": f"The run cannot be read just now{reason}: `pe view RUN --text` "
-                        f"says why."
-                    }
-                )
+                fault = f"The run cannot be read just now{reason}: `pe view RUN --text` says why."
+                self._show({"fault": fault})
             self._has_failed = True
 
     def stop(self) -> str:
@@ -195,8 +189,9 @@ class Feed:
 
 
 class ViewServer(ThreadingHTTPServer):
-    """Serves the pages of the runs at `places` below `address`, in threads of its own, until it is
-    closed.
+    """Serves the pages of the runs at `places`, in threads of its own, until it is closed.
+
+    The pages lie below `address`.
 
     `confidential` pages hold times and internal numbers, too; port 0 means any free port.
     """
@@ -210,18 +205,20 @@ class ViewServer(ThreadingHTTPServer):
             raise RunError(
                 f"Port {port} cannot be used ({error.strerror}): name another with --port."
             ) from error
-        self.places, self.confidential, self.token = places, confidential, secrets.token_urlsafe(24)
-        self._feeds = dict[Path, Feed]()
+        self.places = places
+        self.confidential = confidential
+        self.token = secrets.token_urlsafe(24)
+        self._feeds = dict[Path, LivePieces]()
         self._lock = Lock()
         self._is_closing = False
         self._asked = -WATCHED  # when a page last asked for news
         Thread(target=self.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
 
-    def feed(self, run: Run) -> Feed:
+    def feed(self, run: Run) -> LivePieces:
         """Return the feed of a run's live page."""
         with self._lock:
             if run.folder not in self._feeds:
-                self._feeds[run.folder] = Feed(LivePage(run, self.confidential))
+                self._feeds[run.folder] = LivePieces(LivePage(run, self.confidential))
             return self._feeds[run.folder]
 
     @property
@@ -248,8 +245,9 @@ class ViewServer(ThreadingHTTPServer):
         return f"{root}{quote(name, safe='')}/{'report' if run.is_finished else ''}"
 
     def news(self, run: Run, since: int) -> dict[str, Any]:
-        """Return what is new on a run's live page; while the server ends, the run is read once
-        more.
+        """Return what is new on a run's live page.
+
+        While the server ends, the run is read once more.
         """
         self._asked = time.monotonic()
         return self.feed(run).news(since, fresh=self._is_closing)
@@ -301,7 +299,8 @@ class _Handler(BaseHTTPRequestHandler):
         except Exception as error:
             reason = f" ({error})" if self.server.confidential else ""
             self._answer(
-                500, f"This page cannot be made{reason}: `pe view RUN --text` may say why."
+                500,
+                f"This page cannot be made{reason}: `pe view RUN --text` may say why.",
             )
 
     def _get(self, place: list[str], runs: dict[str, Run]) -> None:
@@ -333,22 +332,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(400, "A comparison takes at least two runs: go back and mark them.")
             return
         page = comparison_page(compare([runs[name] for name in names]), self.server.confidential)
-        links = [
-            Link("./", "All runs"),
-            *(Link(f"{quote(name, safe='')}/", name) for name in names),
-        ]
-        self._send(page, links)
+        links = [Link(f"{quote(name, safe='')}/", name) for name in names]
+        self._send(page, [Link("./", "All runs"), *links])
 
     def _query(self, name: str) -> list[str]:
         return parse_qs(self.path.partition("?")[2]).get(name, [])
 
     def _post(self, place: list[str], runs: dict[str, Run]) -> None:
         run = runs.get(place[0])
-        if (
-            run
-            and place[1:] == ["stop"]
-            and self.headers.get("Origin") == f"http://{self.headers['Host']}"
-        ):
+        is_ours = self.headers.get("Origin") == f"http://{self.headers['Host']}"
+        if run and place[1:] == ["stop"] and is_ours:
             self._answer(200, self.server.feed(run).stop())
         else:
             self._answer(403, "Refused.")
@@ -358,17 +351,14 @@ class _Handler(BaseHTTPRequestHandler):
 
         The report's is shown once there is one.
         """
-        owner = self.server.confidential and run.confidential.is_dir()
-        return [
+        links = [
             Link("../", "All runs"),
             Link("./", "Live", here == "./"),
             Link("report", "Report", here == "report", is_hidden=not run.is_finished),
-            *(
-                [Link("confidential", "Confidential report", here == "confidential")]
-                if owner
-                else []
-            ),
         ]
+        if self.server.confidential and run.confidential.is_dir():
+            links.append(Link("confidential", "Confidential report", here == "confidential"))
+        return links
 
     def _place(self) -> list[str] | None:
         """Return the parts of the path below the token. None: the request was refused."""
@@ -389,14 +379,19 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def _send(self, page: str, links: Sequence[Link] = (), forms: str = "'none'") -> None:
-        """Send a page with links to others above it; of its scripts, the browser may run ours
-        alone.
+        """Send a page with links to others above it.
+
+        The browser may run no scripts in it but ours.
         """
         nonce = secrets.token_urlsafe(16)
         self._answer(200, link_page(page, nonce, links), "text/html", _POLICY.format(nonce, forms))
 
     def _answer(
-        self, status: int, text: str, kind: str = "text/plain", policy: str = "default-src 'none'"
+        self,
+        status: int,
+        text: str,
+        kind: str = "text/plain",
+        policy: str = "default-src 'none'",
     ) -> None:
         self.send_response(status)
         headers = {
@@ -424,9 +419,8 @@ def serve(
 ) -> None:
     """Serve the pages of the runs at `places` until `end` is set.
 
-    One that is not there yet is waited for.
-
-    `tell` gets the address. The rest is as ViewServer has it.
+    A run that is not there yet is waited for. `tell` gets the address. The other arguments are
+    those of ViewServer.
     """
     while not all(map(_runs_in, places)):
         if end.wait(EVERY):

@@ -1,5 +1,6 @@
-"""Advice on what to do next about a run: a table of rules by the range of usefulness, the most
-probable cause first.
+"""Advice on what to do next about a run: a table of rules by the range of usefulness.
+
+The most probable cause comes first.
 """
 
 from __future__ import annotations
@@ -72,8 +73,9 @@ class Evidence:
 
     @property
     def value(self) -> float:
-        """The usefulness, in [0, 10]; without the private records 10 or 0, as the votes helped or
-        not.
+        """The usefulness, in [0, 10].
+
+        Without the private records it is 10 or 0, as the votes helped or not.
         """
         if self.grade.usefulness is None:
             return BEST if self.outcome == HELPED else 0.0
@@ -81,9 +83,9 @@ class Evidence:
 
 
 def advise(evidence: Evidence) -> list[str]:
-    """Return what to do next, a sentence each, the most probable cause first; at most MOST.
+    """Return what to do next, at most MOST sentences, the most probable cause first.
 
-    Empty: share it.
+    It is empty if the data can be shared.
     """
     sentences = [one for bound, rule in RULES if evidence.value < bound and (one := rule(evidence))]
     return (
@@ -150,14 +152,15 @@ def _pool_labels(e: Evidence) -> str:
 def _records_needed(e: Evidence) -> float:
     """Return how many records (of as many units) a label needs for ENOUGH times the noise.
 
-    0 without noise.
+    The result is 0 without noise.
     """
     return ENOUGH * whole_noise(e.signals)
 
 
 def _noise(e: Evidence) -> str:
-    """Say how much more ε, or how many more records, bring the votes of a label to ENOUGH times the
-    noise.
+    """Say how much more ε, or how many more records, bring a label's votes to ENOUGH.
+
+    ENOUGH is a multiple of the noise.
     """
     records = e.sets.recipe.private.declared_size
     units = e.sets.recipe.private.declared_units
@@ -168,6 +171,7 @@ def _noise(e: Evidence) -> str:
     )
     if factor <= 1 or (e.value >= GOOD and not e.lost):
         return ""
+    # a smaller step would hardly be seen
     factor = max(factor, LEAST_STEP)
     releases = [
         replace(one, noise_multiplier=one.noise_multiplier / factor) for one in e.plan.releases

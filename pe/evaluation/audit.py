@@ -1,5 +1,4 @@
-"""Audit: the shipped histogram, run many times on neighbouring data sets, shows a lower bound on
-its ε.
+"""Audit: runs of the shipped histogram on neighbouring data sets bound its ε from below.
 
 A canary is one privacy unit that is in the data of one world, and absent, replaced or blanked in
 the data of the other. A test that says "the canary was there" does so with probability TPR when it
@@ -71,9 +70,7 @@ _TAIL = 3.5
 
 @dataclass(frozen=True)
 class Rates:
-    """Bounds on the true and the false positive rate of one test, each on the side that lowers the
-    ε found.
-    """
+    """Bounds on the rates of one test, each on the side that lowers the ε found."""
 
     true_positive: float  # lower bound of the TPR
     false_positive: float  # upper bound of the FPR
@@ -90,14 +87,14 @@ class Rates:
     def mu(self) -> float:
         """The least μ of μ-GDP that allows these error rates.
 
-        0 if even a mechanism that reveals nothing does.
+        The result is 0 if even a mechanism that reveals nothing does.
         """
         return max(0.0, float(ndtri(self.true_positive) - ndtri(self.false_positive)))
 
     def epsilon(self, delta: float) -> float:
         """Return the least ε that allows these error rates, by the likelihood ratio.
 
-        0 if even ε = 0 allows them.
+        The result is 0 if even ε = 0 allows them.
         """
         return max(0.0, float(_log_ratio(self.true_positive, self.false_positive, delta)))
 
@@ -108,26 +105,27 @@ class Rates:
 
 
 def lower(hits: npt.ArrayLike, runs: int, error: float) -> Float64Array:
-    """Return Clopper and Pearson's lower bound of a probability: too high in at most a share
-    `error` of experiments.
+    """Return Clopper and Pearson's lower bound of a probability.
+
+    It is too high in at most a share `error` of experiments.
     """
     k = np.asarray(hits, dtype=np.float64)
     return np.where(k > 0, betaincinv(np.maximum(k, 1e-12), runs - k + 1, error), 0.0)
 
 
 def upper(hits: npt.ArrayLike, runs: int, error: float) -> Float64Array:
-    """Return Clopper and Pearson's upper bound of a probability: too low in at most a share `error`
-    of experiments.
+    """Return Clopper and Pearson's upper bound of a probability.
+
+    It is too low in at most a share `error` of experiments.
     """
     return 1 - lower(runs - np.asarray(hits, dtype=np.float64), runs, error)
 
 
 def tail_threshold(mu: float, delta: float, runs: int, error: float) -> float:
-    """Return the threshold at which the likelihood ratio is expected to give the largest bound on
-    ε, if μ is `mu`.
+    """Return the threshold that is expected to give the largest bound on ε, if μ is `mu`.
 
-    It is given in standard deviations above the middle between the two worlds, and depends on
-    public numbers alone.
+    It is a threshold of the likelihood ratio, in standard deviations above the middle between the
+    two worlds, and depends on public numbers alone.
     """
     thresholds = np.linspace(0, mu / 2 + 8, _THRESHOLDS)
     hits, alarms = (runs * ndtr(sign * mu / 2 - thresholds) for sign in (1, -1))
@@ -136,9 +134,7 @@ def tail_threshold(mu: float, delta: float, runs: int, error: float) -> float:
 
 
 def chance_to_flag(mu: float, actual: float, runs: int, error: float) -> float:
-    """Return the probability, simulated, that the test in the middle refutes the claim `mu` if μ is
-    `actual`.
-    """
+    """Return the chance, simulated, that the test in the middle refutes `mu` if μ is `actual`."""
     rng = np.random.default_rng(0)
     hits, alarms = (rng.binomial(runs, ndtr(sign * actual / 2), _REPLAYS) for sign in (1, -1))
     return float(np.mean(ndtri(lower(hits, runs, error)) - ndtri(upper(alarms, runs, error)) > mu))
@@ -239,15 +235,17 @@ def clean_votes(claim: Claim) -> tuple[Int64Array, Int64Array]:
 
 
 def _bins(claim: Claim) -> int:
-    """Return how many bins a block has under each label: for a canary, its replacement, and others
-    between them.
+    """Return how many bins a block has under each label.
+
+    They are for a canary, its replacement, and others between them.
     """
     return max(10, 3 * claim.neighbors + 4)
 
 
 def candidates(claim: Claim, blocks: int) -> tuple[Vectors, Int32Array]:
-    """Return vectors and labels of all bins: in each block, under each label, a row of points at
-    distance 1.
+    """Return vectors and labels of all bins.
+
+    In each block there is, under each label, a row of points at distance 1.
     """
     m = _bins(claim)
     place = np.tile(np.arange(m, dtype=np.float32), blocks * LABELS)
@@ -256,8 +254,7 @@ def candidates(claim: Claim, blocks: int) -> tuple[Vectors, Int32Array]:
 
 
 def records(claim: Claim, present: BoolArray) -> PrivateEmbeddings:
-    """Return the records of all blocks: those of both worlds, and the canary where `present`, else
-    any replacement.
+    """Return the records of all blocks, with the canary where `present`, else any replacement.
 
     In both worlds: two records at one bin, one half-way between two bins, one that is not finite,
     one under the other label. They vote for other bins than the canary, so that their votes hide no
@@ -345,9 +342,7 @@ class Audit:
 
     @property
     def chance_to_flag(self) -> float:
-        """The probability that an audit with as many runs finds noise of two thirds of the claimed
-        size.
-        """
+        """The probability that an audit with as many runs finds two thirds of the claimed noise."""
         return chance_to_flag(
             self.claim.mu, 1.5 * self.claim.mu, self.runs, _errors(self.confidence)[0]
         )
@@ -378,8 +373,7 @@ def audit(
     noise: Noise | None = None,
     progress: Progress | None = None,
 ) -> Audit:
-    """Run the shipped histogram `runs` times in each of two neighbouring worlds and bound ε from
-    below.
+    """Run the shipped histogram `runs` times in each of two neighbouring worlds and bound its ε.
 
     A mechanism that keeps its claim is flagged with probability at most 1 − confidence, of which
     each bound of Clopper and Pearson gets a share; if noise is exactly as claimed, two bounds must
@@ -398,6 +392,7 @@ def audit(
         raise PrivacyError(f"A confidence lies strictly between 0 and 1, not {confidence!r}.")
     middle_error, tail_error = _errors(confidence)
     tail = tail_threshold(claim.mu, claim.delta, runs, tail_error)
+    # in random order, so that nothing that drifts during the audit goes with one world
     worlds = np.random.default_rng(_SEED).permutation(np.repeat([True, False], runs))
     statistics, fingerprints = _sample(
         claim, worlds, noise or SystemNoise(), progress or Progress()
@@ -407,6 +402,7 @@ def audit(
         guesses = statistics > threshold
         return Rates.of(int((guesses & worlds).sum()), int((guesses & ~worlds).sum()), runs, error)
 
+    # all three thresholds were fixed before any outcome was seen
     middle = rates(0.0, middle_error)
     high = rates(tail, tail_error)
     low = rates(-tail, tail_error)
@@ -424,8 +420,9 @@ def audit(
 
 
 def _errors(confidence: float) -> tuple[float, float]:
-    """Return the error of each of two middle and of each of four tail bounds: each group has half
-    of 1 − confidence.
+    """Return the error of each of two middle and of each of four tail bounds.
+
+    Each group has half of 1 − confidence.
     """
     return (1 - confidence) / 4, (1 - confidence) / 8
 
@@ -433,9 +430,7 @@ def _errors(confidence: float) -> tuple[float, float]:
 def _sample(
     claim: Claim, worlds: BoolArray, noise: Noise, progress: Progress
 ) -> tuple[Float64Array, Int64Array]:
-    """Return the test statistic of a run in each of `worlds`, and a fingerprint of each block of
-    noise.
-    """
+    """Return a run's test statistic in each of `worlds`, and a fingerprint of each noise block."""
     statistics = np.zeros(len(worlds))
     noises = []
     with progress.task("auditing", len(worlds)) as task:

@@ -65,8 +65,9 @@ def _libraries(_modules: int) -> Any:
 
 @contextmanager
 def on_one_thread(extra: str = "evaluation") -> Iterator[None]:
-    """Run scikit-learn on one thread, where products this small are fastest, and without its
-    ConvergenceWarning.
+    """Run scikit-learn on one thread, where products this small are fastest.
+
+    Its ConvergenceWarning is off.
 
     Several threads may enter it at once only while the thread that began them is in it, and so
     restores settings last.
@@ -86,8 +87,9 @@ def on_one_thread(extra: str = "evaluation") -> Iterator[None]:
 
 
 def at_once(jobs: int, features: int) -> int:
-    """Return how many of `jobs` trainings to run in parallel, ≥ 1: as many as BLAS has threads,
-    within MEMORY.
+    """Return how many of `jobs` trainings to run in parallel, ≥ 1.
+
+    They are as many as BLAS has threads, within MEMORY.
 
     `features` is the number of float64 values that the largest training holds.
     """
@@ -118,8 +120,9 @@ def side_by_side(
 def fit_logistic_regression(
     train: Labelled, validation: Labelled, classes: int, seed: int
 ) -> Predict:
-    """Fit logistic regression on pixels, or on a `few` rows' vectors: scikit-learn's defaults, at
-    most 100 steps.
+    """Fit logistic regression on pixels, or on a `few` rows' vectors.
+
+    It has scikit-learn's defaults, and at most 100 steps.
 
     Vectors are centred and divided by the training part's deviations, none below LEAST_DEVIATION;
     `validation` is not used.
@@ -181,8 +184,7 @@ class LinearProbe:
 
 
 def fit_linear_probe(train: Labelled, validation: Labelled, classes: int, seed: int) -> LinearProbe:
-    """Fit logistic regression on the samples' vectors, with the one of STRENGTHS that is best on
-    `validation`.
+    """Fit logistic regression on vectors, with the one of STRENGTHS that is best on `validation`.
 
     Best is the least mean cross-entropy; ties go to the stronger penalty. All dimensions are
     centred and divided by one number, the root mean square of the training part's deviations times
@@ -262,6 +264,7 @@ def fit_mlp(train: Labelled, validation: Labelled, classes: int, seed: int) -> P
             passes_since += 1
             if score > best:
                 best = score
+                # the model goes on learning, so the best pass is kept as a copy
                 best_model = copy.deepcopy(model)
                 passes_since = 0
             if passes_since == _PATIENCE:
@@ -285,7 +288,7 @@ def log_probabilities(model: Any, features: Any, classes: int) -> Logits:
 
 
 def words(text: str) -> list[str]:
-    """Return the text's words, case-folded; in scripts without spaces each letter is a word."""
+    """Return the text's words, case-folded. In scripts without spaces each letter is a word."""
     return _WORD.findall(text.casefold())
 
 

@@ -52,8 +52,9 @@ candidates."""
 
 
 def make_unevolved(api: Generator, labels: Labels, classes: tuple[str, ...], seed: int) -> Labelled:
-    """Return one sample from RANDOM_API for each of `labels`, int32 (n,): the generator's data
-    without votes.
+    """Return one sample from RANDOM_API for each of `labels`, int32 (n,).
+
+    These are the generator's data without votes.
     """
     work = Work(
         "control/unevolved", labels, classes, seed, np.full(len(labels), NO_PARENT, np.int64)
@@ -77,8 +78,8 @@ def make_unevolved(api: Generator, labels: Labels, classes: tuple[str, ...], see
 def label_pool(recipe: Recipe, labels: Labels) -> Labelled | None:
     """Return a sample of the run's pool by the pool's own labels for each of `labels`, int32 (n,).
 
-    None if the generator is no pool, draws by these labels already, or has none that match the
-    run's.
+    Returns None if the generator is no pool, draws by these labels already, or has none that match
+    the run's.
     """
     kind = recipe.api.kind
     settings = recipe.api.settings
@@ -214,6 +215,7 @@ def one_vote_run(
     """
     t = len(populations) - 1
     labels = populations[-1].labels
+    # with one vote the control would be the run itself
     if t == 1:
         raise RecipeError("The run has voted once, as this control would.")
     vote = plan_vote(recipe, plan, t, images_asked_for(run, t), labels, info_of(api))
@@ -233,6 +235,7 @@ def one_vote_run(
             steps = noisy_votes(
                 private, vectors, candidates.labels, vote.release, SystemNoise(), vote.voting
             )
+            # the embeddings serve this control alone
             (folder / FILE).unlink()
             rng = generator(recipe.seed, "control/one-vote")
             parents = _select(
@@ -249,8 +252,9 @@ def one_vote_run(
 
 
 def images_asked_for(run: Run, t: int) -> int:
-    """Count the images that a run has asked for up to its S_t, refused images and the lookahead's
-    included.
+    """Count the images that a run has asked for up to its S_t.
+
+    Refused images and those of the lookahead count, too.
     """
     with read_journal(run) as journal:
         images = 0
@@ -265,8 +269,9 @@ def images_asked_for(run: Run, t: int) -> int:
 def plan_vote(
     recipe: Recipe, plan: Plan, t: int, images: int, labels: Labels, info: PluginInfo
 ) -> Vote:
-    """Plan one vote as `evolution: auto` would, with the budget of a run's first t votes, from
-    public numbers.
+    """Plan one vote as `evolution: auto` would, with the budget of a run's first t votes.
+
+    The plan follows from public numbers.
 
     t Gaussian histograms with noise multipliers z_i are worth one with 1/z² = Σ 1/z_i². Without a
     declared size q is the run's. The threshold is the planner's for a generator that may ignore
@@ -366,9 +371,7 @@ def random_selection_run(
 def choose_without_votes(
     candidates: Labels, labels: Labels, selection_rule: SelectionRule, rng: np.random.Generator
 ) -> Members:
-    """Return the members of S_t, derived from S_{t-1} as if all candidates of a label had equal
-    votes.
-    """
+    """Return the members of S_t as if all candidates of a label in S_{t-1} had equal votes."""
     parts = []
     for label, size in zip(*np.unique(labels, return_counts=True), strict=True):
         rows = rng.permutation(np.flatnonzero(candidates == label))

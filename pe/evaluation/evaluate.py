@@ -86,6 +86,7 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
     notes = Notes(progress)
     if run.noiseless:
         notes.add(NO_NOISE)
+    # before any sample is read, so that none is sent to a host which the user has not allowed
     embeddings = _embeddings(run, request, notes)
     sets = gather(run, request, notes, stop, embeddings)
     progress = _Stoppable(progress, stop)
@@ -110,7 +111,8 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
         values |= result
     values |= _grade(sets, results, values, lost, embeddings[0])
     values["notes"] = sets.notes.sentences
-    if message := store_evaluation(run.folder, values, pairs):
+    message = store_evaluation(run.folder, values, pairs)
+    if message:
         notes.progress.warn(message)
     return values
 
@@ -182,7 +184,8 @@ def _embeddings(run: Run, request: Request, notes: Notes) -> list[CachedEmbeddin
         pairs = ((spec, construct("pe.embeddings", spec.kind, spec.settings)) for spec in specs)
         embeddings = [CachedEmbedding(embedding_name(spec), embedding) for spec, embedding in pairs]
     for each in embeddings:
-        if hosts := info_of(each.embedding).hosts:
+        hosts = info_of(each.embedding).hosts
+        if hosts:
             if not is_explicit and not is_own(run.folder):
                 raise RecipeError(
                     f"The recipe that came with {run.folder} embeds by '{each.name}', which would "
@@ -268,6 +271,7 @@ def _grade(
     if results:
         judge = judge_of(results, values["chosen_classifier"])
         records = recipe.private.declared_size or (0 if sets.private is None else len(sets.private))
+        # without noise the votes are the same in every run, as at an infinite ε
         spent = (
             math.inf
             if sets.run.noiseless
@@ -294,6 +298,7 @@ def _grade(
         outcome=judgement.get("outcome"),
         evolving=judgement.get("evolving"),
     )
+    # without a classifier, a verdict or a warning there is nothing to advise about
     advice = advise(evidence) if useful is not None or judgement or warnings else []
     following = next(iter(advice), "" if useful is None else SHARE)
     graded = {"grade": grade.to_dict(following)}
@@ -303,8 +308,9 @@ def _grade(
 def _memorisation(
     sets: Sets, request: Request, embedding: CachedEmbedding, progress: Progress
 ) -> tuple[Values, File | None]:
-    """Return the values of memorisation and the file of the nearest pairs. {} and None without the
-    private records.
+    """Return the values of memorisation and the file of the nearest pairs.
+
+    They are {} and None without the private records.
     """
     if sets.private is None:
         if request.metrics is not None:

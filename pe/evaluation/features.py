@@ -54,9 +54,7 @@ class CachedEmbedding:
         return np.stack([self._vectors[digest] for digest in digests])
 
     def blocks(self, samples: Samples) -> Iterator[Vectors]:
-        """Yield the vectors of all samples in their order, in batches, each float32 (≤ batch_size,
-        d).
-        """
+        """Yield the vectors of all samples in order, in batches, each float32 (≤ batch_size, d)."""
         for vectors in (
             self._once(samples) if len(samples) <= KEPT else embed_batches(self.embedding, samples)
         ):
@@ -72,8 +70,9 @@ class CachedEmbedding:
         return np.concatenate(list(self.blocks(samples)))
 
     def _once(self, samples: Samples) -> Iterator[Vectors]:
-        """Yield vectors block by block; of equal new samples only the first is embedded, and only
-        when it is needed.
+        """Yield vectors block by block.
+
+        Of equal new samples only the first is embedded, and only when it is needed.
         """
         digests = _digests(samples)
         size = self.batch_size
@@ -103,8 +102,9 @@ class CachedEmbedding:
 
 
 def embedding_name(spec: PluginSpec) -> str:
-    """Return an embedding's kind with the settings that a recipe gives it, but mappings; of a path
-    the last part.
+    """Return an embedding's kind with the settings that a recipe gives it.
+
+    Mappings are left out, and a path is cut to its last part.
     """
     values = {
         key: value

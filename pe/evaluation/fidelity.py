@@ -104,8 +104,9 @@ class StreamedMoments:
 
 
 def frechet_distance(first: Moments, second: Moments) -> float:
-    """Return ‖μ₁ − μ₂‖² + tr Σ₁ + tr Σ₂ − 2 tr (Σ₁Σ₂)^½, ≥ 0 (Dowson & Landau 1982; FID: Heusel et
-    al. 2017).
+    """Return ‖μ₁ − μ₂‖² + tr Σ₁ + tr Σ₂ − 2 tr (Σ₁Σ₂)^½, ≥ 0.
+
+    Sources: Dowson & Landau 1982; FID: Heusel et al. 2017.
 
     With Σᵢ = AᵢAᵢᵀ the last trace is the sum of the singular values of A₁ᵀA₂: the eigenvalues of
     Σ₁Σ₂ are their squares. So no square root of a matrix is taken, and rounding errors stay of the
@@ -153,8 +154,9 @@ class KernelDistance:
 
 
 def kernel_distance(first: Vectors, second: Vectors) -> KernelDistance:
-    """Estimate MMD² with a cubic kernel (Bińkowski et al. 2018) from rows in random order, (n, d)
-    and (m, d).
+    """Estimate MMD² with a cubic kernel from rows in random order, (n, d) and (m, d).
+
+    Source: Bińkowski et al. 2018.
 
     The smaller set is cut into subsets of at most LARGEST rows, FEWEST or more if each can have two
     rows. They are disjoint, so their estimates are independent and the standard error is honest.
@@ -192,8 +194,9 @@ def _kernel(x: Float64Array, y: Float64Array) -> Float64Array:
 
 @dataclass(frozen=True)
 class Manifold:
-    """Precision, recall, density and coverage: how real and generated vectors lie in each other's
-    balls.
+    """Precision, recall, density and coverage of real and generated vectors.
+
+    They tell how the vectors lie in each other's balls.
 
     A vector's ball reaches to its k-th neighbour in its own set. Precision and recall: Kynkäänniemi
     et al. (2019); density and coverage: Naeem et al. (2020).
@@ -217,6 +220,7 @@ def manifold(real: Vectors, synthetic: Vectors, k: int = NEIGHBORS) -> Manifold:
     """
     if min(len(real), len(synthetic)) <= k:
         raise ValueError(f"{k} neighbours need {k + 1} vectors or more of each set.")
+    # near the origin, squared distances computed by products lose the fewest digits
     centre = real.mean(axis=0, dtype=np.float64)
     both = (vectors.astype(np.float64) - centre for vectors in (real, synthetic))
     r, g = ((vectors, np.square(vectors).sum(axis=1)) for vectors in both)
@@ -238,9 +242,7 @@ def manifold(real: Vectors, synthetic: Vectors, k: int = NEIGHBORS) -> Manifold:
 
 
 def _radii(vectors: tuple[Float64Array, Float64Array], k: int) -> Float64Array:
-    """Return the squared distance of each vector to its k-th nearest among the other vectors of the
-    set.
-    """
+    """Return the squared distance of each vector to its k-th nearest other vector of the set."""
     radii = np.empty(len(vectors[0]))
     for rows, distances in _blocks(vectors, vectors):
         distances[np.arange(len(distances)), rows] = np.inf
@@ -251,9 +253,7 @@ def _radii(vectors: tuple[Float64Array, Float64Array], k: int) -> Float64Array:
 def _blocks(
     x: tuple[Float64Array, Float64Array], y: tuple[Float64Array, Float64Array]
 ) -> Iterator[tuple[Int64Array, Float64Array]]:
-    """Yield, block by block, indices of rows of x and the squared distances of these rows to all
-    rows of y.
-    """
+    """Yield blocks of rows of x, as indices, with their squared distances to all rows of y."""
     for part in slices(len(x[0]), _ROWS):
         distances = x[1][part, None] + y[1] - 2 * (x[0][part] @ y[0].T)
         yield np.arange(len(x[0]))[part], np.maximum(distances, 0)
@@ -298,8 +298,9 @@ def fidelity(
     seed: int,
     progress: Progress,
 ) -> tuple[Values, list[str]]:
-    """Compare each of `sets`, first the evaluated one, then its controls, with a reference set,
-    under an embedding.
+    """Compare each of `sets` with a reference set, under an embedding.
+
+    The evaluated set comes first, then its controls.
 
     Guarantee: none. With a private reference the numbers are confidential.
 
@@ -353,6 +354,7 @@ def _notes(name: str, synthetic: Features, real: Features, standard: bool, noun:
     dimensions = len(real.moments.mean)
     counts = {f"{noun} evaluated": synthetic.moments.count, f"reference {noun}": real.moments.count}
     for what, count in counts.items():
+        # of as few vectors as dimensions the covariance is singular
         if count <= dimensions:
             notes.append(
                 f"The Fréchet distance under '{name}' is biased upward: {count:,} {what} cannot "

@@ -48,8 +48,9 @@ CONTROLS = (UNEVOLVED, RANDOM_SELECTION, POOL_LABELS, CHANCE)
 
 
 def between_runs(records: int, labels: int, epsilon: float) -> float:
-    """Return the standard deviation of a probe's accuracy between runs of one recipe, in [0,
-    MOST_BETWEEN_RUNS].
+    """Return the standard deviation of a probe's accuracy between runs of one recipe.
+
+    It is in [0, MOST_BETWEEN_RUNS].
 
     A curve over records · ε / labels, drawn through what was measured (docs/evaluation.md,
     benchmarks/between_runs.py); 0 if ε is 0 (no votes) or infinite (no noise).
@@ -61,9 +62,7 @@ def between_runs(records: int, labels: int, epsilon: float) -> float:
 
 @dataclass(frozen=True)
 class Usefulness:
-    """Place of the synthetic data between the best trivial control and the private records, in
-    accuracy.
-    """
+    """The synthetic data's place, in accuracy, between the best control and the private records."""
 
     control: str  # the best one, of CONTROLS
     accuracies: dict[
@@ -100,7 +99,7 @@ class Usefulness:
 def usefulness(by_set: BySet, labels: Labels, between: float) -> Usefulness | None:
     """Grade the synthetic data by one classifier's results.
 
-    None if it was not trained on the private records.
+    Returns None if it was not trained on the private records.
 
     `between` is the standard deviation between runs. The interval is that of the linearised ratio,
     as in `compare_with_controls`.
@@ -124,6 +123,7 @@ def usefulness(by_set: BySet, labels: Labels, between: float) -> Usefulness | No
     value = None
     low = 0.0
     high = BEST
+    # only if the private records are shown to be better does a place between the two mean anything
     if compare_with_controls(real, control).low > 0:
         share = (accuracies[SYNTHETIC_DATA] - accuracies[best]) / span
         error = compare_with_controls(
@@ -137,8 +137,9 @@ def usefulness(by_set: BySet, labels: Labels, between: float) -> Usefulness | No
 
 @dataclass(frozen=True)
 class Beside:
-    """A share of the synthetic data beside that of the private records and of un-evolved samples,
-    in [0, 1].
+    """A share of the synthetic data beside those of private records and un-evolved samples.
+
+    Shares are in [0, 1].
     """
 
     synthetic: float
@@ -147,14 +148,14 @@ class Beside:
 
     @property
     def value(self) -> float | None:
-        """The share by that of the private records, in [0, BEST]. None without them."""
+        """The share by that of the private records, in [0, BEST], or None without them."""
         return BEST * min(self.synthetic / self.real, 1.0) if self.real else None
 
 
 def fidelity_of(measures: Values) -> Beside | None:
     """Return the coverages among one embedding's measures in metrics.json.
 
-    None if there are too few samples.
+    Returns None if there are too few samples.
     """
     if "coverage" not in measures:
         return None
@@ -165,8 +166,9 @@ def fidelity_of(measures: Values) -> Beside | None:
 
 
 def variety_of(synthetic: Vectors, private: Vectors, seed: int) -> Beside:
-    """Return the shares of different samples among equally many, at most COMPARED, of both sets,
-    (n, d) and (r, d).
+    """Return the shares of different samples among equally many of both sets, (n, d) and (r, d).
+
+    At most COMPARED are taken.
 
     A sample is different if none that was counted before it lies nearer than NEAR times the median
     distance of pairs of private records.
@@ -198,8 +200,9 @@ def _share_apart(vectors: Vectors, near: float) -> float:
 
 @dataclass(frozen=True)
 class Nearer:
-    """The share of different synthetic samples nearer to a private record than to any of as many
-    held-out samples.
+    """The share of different synthetic samples that are nearest to a private record.
+
+    They are nearer to it than to any of as many held-out samples.
     """
 
     share: float  # in [0, 1]; a half tells nothing
@@ -209,8 +212,9 @@ class Nearer:
 
 
 def nearer_private(synthetic: Vectors, private: Vectors, heldout: Vectors, seed: int) -> Nearer:
-    """Compare the synthetic vectors (n, d) with equally many private (r, d) and held-out ones (m,
-    d), drawn at random.
+    """Compare synthetic vectors (n, d) with as many private (r, d) and held-out ones (m, d).
+
+    They are drawn at random.
 
     The interval is Wilson's, with as many trials as there are records that are nearest to a sample,
     weighed by how many they are nearest to (Kish's effective number): samples near one record are
@@ -251,7 +255,8 @@ class Grade:
         texts = {"next": advice}
         if self.usefulness is not None:
             texts["usefulness"] = self.usefulness.sentence(self.classifier, noun)
-        if (one := self.fidelity) is not None:
+        one = self.fidelity
+        if one is not None:
             others = {"un-evolved ones": one.unevolved, "private records": one.real}
             beside = "".join(
                 f", {words} to {100 * share:.0f} %"
@@ -260,7 +265,8 @@ class Grade:
             )
             near = f"synthetic {noun} come near to {100 * one.synthetic:.0f} % of the real {noun}"
             texts["fidelity"] = f"{_of_ten(one)}{near}{beside} (coverage)."
-        if (one := self.variety) is not None:
+        one = self.variety
+        if one is not None:
             differ = (
                 f"{100 * one.synthetic:.0f} % of the synthetic {noun} differ clearly from all "
                 "others"
@@ -268,7 +274,8 @@ class Grade:
             texts["variety"] = f"{_of_ten(one)}{differ}" + (
                 "." if one.real is None else f", of as many private records {100 * one.real:.0f} %."
             )
-        if (nearer := self.privacy) is not None:
+        nearer = self.privacy
+        if nearer is not None:
             interval = (
                 f"{100 * SURE:g} % interval {100 * nearer.low:.0f} to {100 * nearer.high:.0f}"
             )

@@ -53,8 +53,9 @@ class Labelled:
 
 
 def label_samples(samples: Samples, labels: Labels, conditions: Conditions) -> Labelled:
-    """Return generated samples with the soft labels in their conditions, or, if there are none,
-    with `labels`.
+    """Return generated samples with the soft labels in their conditions.
+
+    If there are none, return them with `labels`.
     """
     if SOFT_LABEL not in conditions:
         return Labelled(samples, labels)

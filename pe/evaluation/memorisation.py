@@ -1,5 +1,4 @@
-"""Memorisation: whether generated samples, or a fitted model, tell private records from held-out
-samples.
+"""Memorisation: do generated samples, or a fitted model, tell private from held-out records?
 
 Everything here is computed from private records without noise: it is confidential.
 """
@@ -114,8 +113,9 @@ def count_copies(
     to_private: Float64Array,
     heldout_to_private: Float64Array,
 ) -> Copies:
-    """Count exact and near copies of r ≥ 1 records among n generated samples, beside near copies
-    among m held-out ones.
+    """Count exact and near copies of r ≥ 1 records among n generated samples.
+
+    Near copies are counted among m held-out samples, too.
 
     Distances are to each sample's nearest records, ascending: (n, min(r, NEIGHBOURS)), (m, min(r,
     NEIGHBOURS)).
@@ -126,6 +126,7 @@ def count_copies(
     near = _near(to_private) & methods.shows(synthetic) & ~exact
     unseen = _near(heldout_to_private) & methods.shows(heldout) & ~unseen_exact
     first, _ = distinct(synthetic)
+    # equal samples count once, else one record copied often would look like many trials
     others = first[~exact[first]]
     return Copies(
         noun=synthetic.noun,
@@ -166,8 +167,9 @@ class Membership:
 
 
 def membership(members: Float64Array, others: Float64Array, level: float = LEVEL) -> Membership:
-    """Return the area under the ROC curve of the test 'near, hence a member', from distances of n,
-    m ≥ 1 samples.
+    """Return the area under the ROC curve of the test 'near, hence a member'.
+
+    It uses distances of n, m ≥ 1 samples.
 
     The interval is method 5 of Newcombe (2006): Hanley and McNeil's variance taken at the unknown
     area itself, which keeps its level near 0 and 1 too, where the usual interval shrinks to
@@ -273,8 +275,9 @@ def memorisation(
 
 
 def _nearest(queries: Vectors, candidates: Vectors, count: int = 1) -> tuple[Indices, Float64Array]:
-    """Return each query's nearest candidate, and distances to its `count` nearest, float64 (n,
-    count), ascending.
+    """Return each query's nearest candidate, and distances to its `count` nearest.
+
+    Distances are ascending, float64 (n, count).
     """
     indices = nearest(queries, candidates, count)
     distances = np.empty(indices.shape)
@@ -314,8 +317,9 @@ class LossAttack:
 
     @property
     def most_alarms(self) -> float:
-        """Clopper and Pearson's upper bound of the rate of false alarms that the threshold has in
-        the long run.
+        """Clopper and Pearson's upper bound of the long-run rate of false alarms.
+
+        It is for the threshold of the attack.
         """
         return float(upper(self.alarms, self.each, _ERROR))
 
@@ -332,8 +336,9 @@ class LossAttack:
 
 
 def loss_attack(members: Float64Array, others: Float64Array) -> LossAttack:
-    """Take samples of small loss for members (Yeom et al. 2018), at most a share ALARMS of
-    `others`. Return counts.
+    """Take samples of small loss for members (Yeom et al. 2018), and return counts.
+
+    At most a share ALARMS of `others` is taken.
     """
     threshold = np.sort(others)[int(ALARMS * len(others))]
     alarms, hits = (int((losses < threshold).sum()) for losses in (others, members))
@@ -343,8 +348,7 @@ def loss_attack(members: Float64Array, others: Float64Array) -> LossAttack:
 def attack_model(
     run: Run, recipe: Recipe, private: Labelled, heldout: Labelled, changes: Sequence[str] = ()
 ) -> tuple[Values | None, str]:
-    """Attack the model that a run fitted on its `private` records, by its losses on these and on
-    held-out samples.
+    """Attack the model that a run fitted, by its losses on `private` and on held-out samples.
 
     Return the values as in docs/evaluation.md and ""; or None and why they are left out, "" if the
     run fitted no model.
@@ -396,8 +400,9 @@ def attack_model(
 
 
 def _alike(private: Labelled, heldout: Labelled, seed: int) -> tuple[Indices, Indices]:
-    """Return indices of samples drawn by `seed`, for each label equally many of either set; at most
-    MOST of a set.
+    """Return indices of samples drawn by `seed`, for each label equally many of either set.
+
+    At most MOST of a set are drawn.
     """
     rng = generator(seed, "evaluation/loss-attack")
     labels = np.unique(private.labels)
@@ -416,8 +421,9 @@ def _alike(private: Labelled, heldout: Labelled, seed: int) -> tuple[Indices, In
 
 
 def _allowance(attack: LossAttack, record: Fitted, delta: float) -> Values:
-    """Return the share of hits that the fit's guarantee allows, and a warning if more are found
-    than chance explains.
+    """Return the share of hits that the fit's guarantee allows, and a warning above it.
+
+    The warning comes if more are found than chance explains.
 
     The attack tells a member from another sample of the same source, so the guarantee for replacing
     a record applies.

@@ -107,8 +107,9 @@ class Methods:
         return ours.shape == theirs.shape
 
     def pairs(self, synthetic: Samples, private: Samples, distances: Float64Array) -> File:
-        """Return suffix and content of a file with n ≥ 1 generated samples, their nearest records
-        and distances (n,).
+        """Return suffix and content of a file that shows generated samples and nearest records.
+
+        There are n ≥ 1 samples, and distances (n,).
 
         By default a picture with the generated sample on the left, the private one on the right,
         the distance below.
@@ -134,7 +135,7 @@ class Methods:
     ) -> PrivateSource:
         """Return a source for the real samples at `place`, read as the run's records are.
 
-        RecipeError if none exist.
+        Raises RecipeError if none exist.
 
         A source of the run's kind has the run's declarations, a source of another kind the defaults
         of that kind (columns of tables: image, text, label). Units and budgets do not matter in an
@@ -165,16 +166,18 @@ class Methods:
     def contents(
         self, sets: Mapping[str, Labelled], reference: Labelled, private: PrivateSource
     ) -> Values:
-        """Return measures of the sets and the reference set, beside fidelity, that only this
-        modality has.
+        """Return measures of the sets and the reference set that only this modality has.
+
+        They stand beside fidelity.
         """
         return {}
 
     def traces(
         self, synthetic: Samples, private: Samples, heldout: Samples, canaries: Sequence[str]
     ) -> Values:
-        """Look in generated samples for traces of private records, and for strings that the user
-        planted in records.
+        """Look in generated samples for traces of private records, and for planted strings.
+
+        The user planted these in records.
 
         Return the values for metrics.json; `warnings` among them are printed.
         """
@@ -196,8 +199,9 @@ class ImageMethods(Methods):
     def views(
         self, names: Sequence[str], sets: View, private: PrivateSource, note: Callable[[str], None]
     ) -> Views:
-        """Return all images in the test images' shape; for classifiers on pixels, with sides of at
-        most LONGEST.
+        """Return all images in the test images' shape.
+
+        For classifiers on pixels their sides have at most LONGEST.
         """
         large, (training, test) = {}, sets
         for name, whole in training.items():
@@ -238,8 +242,9 @@ class ImageMethods(Methods):
 
 
 def shrink(shape: ImageShape) -> ImageShape:
-    """Return height, width and channels with a longer side of at most LONGEST, in about the same
-    proportions.
+    """Return height, width and channels with a longer side of at most LONGEST.
+
+    The proportions stay about the same.
     """
     height, width, channels = shape
     factor = min(1.0, LONGEST / max(height, width))
@@ -264,9 +269,7 @@ def _size(whole: Labelled) -> str:
 
 
 class TextMethods(Methods):
-    """Evaluate texts, also by their words, their lengths, and the parts of private records
-    in them.
-    """
+    """Evaluate texts, also by their words, lengths, and the parts of private records in them."""
 
     classifiers = (LINEAR_PROBE, *ON_WORDS)
     equality = "character by character"
@@ -282,8 +285,9 @@ class TextMethods(Methods):
         return True
 
     def pairs(self, synthetic: Samples, private: Samples, distances: Float64Array) -> File:
-        """Return JSON: a list of pairs, each with the generated text, the private one and their
-        distance.
+        """Return JSON: a list of pairs.
+
+        Each has the generated text, the private one and their distance.
         """
         return _pairs_in_json(strings_of(synthetic), strings_of(private), distances)
 
@@ -317,6 +321,7 @@ class TextMethods(Methods):
 
         Confidential.
         """
+        # equal texts count once, else one text that is repeated would look like many trials
         first, _ = distinct(synthetic)
         ours, unseen = (_common_runs(each, private) for each in (synthetic.take(first), heldout))
         with_run = int((ours > 0).sum())
@@ -343,7 +348,8 @@ class TextMethods(Methods):
             )
         if canaries:
             values["canaries"] = [_canary(each, synthetic, private) for each in canaries]
-            if leaks := sum(one["generated"] > 0 for one in values["canaries"]):
+            leaks = sum(one["generated"] > 0 for one in values["canaries"])
+            if leaks:
                 warnings.append(
                     f"{leaks:,} of {len(canaries):,} canaries stand in generated texts: do not "
                     "share this run."
@@ -352,8 +358,9 @@ class TextMethods(Methods):
 
 
 def _structure(every: Mapping[str, Labelled], structure: Structure) -> Values:
-    """Return the shares of texts that have not the declared form, and how the fields of the others
-    are distributed.
+    """Return the share of texts without the declared form, and the other texts' field values.
+
+    Each field's values are given as a distribution.
     """
     whole = {
         name: [text for text in strings_of(one.samples) if structure.holds(text)]
@@ -419,8 +426,9 @@ def _counts(samples: Samples) -> Counter[str]:
 
 
 def _common_runs(samples: Samples, private: Samples) -> Float64Array:
-    """Return for each text the share of its runs of RUN words that stand in a private record,
-    float64 (n,).
+    """Return for each text the share of its runs of RUN words that stand in a private record.
+
+    The shares are float64 (n,).
     """
     ours, theirs = (
         runs([words(text) for text in strings_of(each)], RUN) for each in (samples, private)
@@ -486,9 +494,7 @@ def _join(tokens: Sequence[str]) -> str:
 
 
 class TableMethods(Methods):
-    """Evaluate rows of tables by trees, and by the shares of values in their columns, alone and
-    together.
-    """
+    """Evaluate rows of tables by trees, and by shares of values in one or several columns."""
 
     classifiers = tuple(ON_ROWS)
     places = "a table, or a folder of tables"
@@ -612,8 +618,9 @@ def are_repeated(samples: Samples, others: Samples) -> BoolArray:
 
 
 def beyond_chance(with_trait: int, synthetic: int, unseen_with_trait: int, unseen: int) -> bool:
-    """True if a trait is more frequent among generated than among held-out samples (Fisher's
-    one-sided exact test).
+    """True if a trait is more frequent among generated than among held-out samples.
+
+    Fisher's one-sided exact test decides.
     """
     from scipy.stats import hypergeom
 

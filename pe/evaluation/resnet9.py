@@ -44,8 +44,9 @@ _LEAST = 1e-12  # probability whose logarithm is taken
 
 
 def resnet9(channels: int, classes: int) -> nn.Module:
-    """Return ResNet-9, after the residual network of the DAWNBench entries; for images of any size
-    from 8×8 on.
+    """Return ResNet-9, after the residual network of the DAWNBench entries.
+
+    Images have any size from 8×8 on.
     """
     return nn.Sequential(
         _convolution(channels, 64),
@@ -83,8 +84,9 @@ class _Sum(nn.Module):
 
 
 def _follow(average: Tensor, current: Tensor, updates: Tensor | int) -> Tensor:
-    """Return the average, moved towards the network: faster in the first steps, so that the start
-    is soon forgotten.
+    """Return the average, moved towards the network.
+
+    It moves faster in the first steps, so that the start is soon forgotten.
     """
     decay = torch.as_tensor((updates + 1) / (updates + 11)).clamp(max=_AVERAGE)
     return current + (average - current) * decay
@@ -135,8 +137,9 @@ def fit_network(
 
 
 def _loss(logits: Tensor, targets: Tensor, temperature: float = _TEMPERATURE) -> Tensor:
-    """Return the cross-entropy with labels, int64 (n,), or tempered divergence from soft ones,
-    float32 (n, classes).
+    """Return the cross-entropy with labels, or tempered divergence from soft ones.
+
+    Labels are int64 (n,), soft ones float32 (n, classes).
     """
     if targets.ndim == 1:
         return functional.cross_entropy(logits, targets)
@@ -199,8 +202,9 @@ class _Batches:
 
 
 def _schedule(progress: float) -> float:
-    """Return the share of the highest learning rate at `progress` in [0, 1] of the training: a
-    rise, then a cosine.
+    """Return the share of the highest learning rate at `progress` in [0, 1] of the training.
+
+    It rises, then follows a cosine.
     """
     warm = 0.1
     return (

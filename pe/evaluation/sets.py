@@ -1,5 +1,6 @@
-"""The request for an evaluation, and the sets of samples that it compares: synthetic data,
-controls, real samples.
+"""The request for an evaluation, and the sets that it compares.
+
+These are synthetic data, controls and real samples.
 """
 
 from __future__ import annotations
@@ -263,6 +264,7 @@ def gather(
     others = {f"synthetic {noun}": synthetic} | (
         {} if private is None else {"private records": private}
     )
+    # before the controls are made, which may cost calls: too small a test set ends here
     test = leave_out(test, others, notes)
     sets = {SYNTHETIC_DATA: synthetic}
     api = None if request.api is None else as_generator(request.api)
@@ -274,7 +276,8 @@ def gather(
             test, {f"{noun} of '{name}'": one for name, one in controls.items()}, notes
         )
         sets |= controls
-    if missing := [name for i, name in enumerate(classes) if not (test.content.labels == i).any()]:
+    missing = [name for i, name in enumerate(classes) if not (test.content.labels == i).any()]
+    if missing:
         notes.add(f"The test set has no {noun} of {', '.join(missing)}.")
     return Sets(
         run=run,
@@ -299,8 +302,9 @@ def _controls(
     stop: Event,
     embeddings: Sequence[CachedEmbedding],
 ) -> tuple[dict[str, Labelled], Generator | None]:
-    """Return the controls that cost nothing, are asked for or run by default; and the generator, if
-    it was needed.
+    """Return the controls that cost nothing, are asked for or run by default.
+
+    The generator is returned, too, if it was needed.
     """
     founders = _label(run.founders() or populations[0])
     last = _label(populations[-1])
@@ -410,7 +414,7 @@ def _label(population: Population) -> Labelled:
 def _as_many(founders: Labelled, labels: Labels) -> Labelled | None:
     """Return the first founders of each label, as many as `labels` has of that label.
 
-    None if there are too few.
+    Returns None if there are too few.
     """
     rows = []
     for label, count in zip(*np.unique(labels, return_counts=True), strict=True):
@@ -446,8 +450,9 @@ def _private(
 
 
 def read_real(source: PrivateSource, what: str, classes: tuple[str, ...], notes: Notes) -> RealSet:
-    """Read all samples of a source, called `what` in messages, into memory; with one class, labels
-    do not matter.
+    """Read all samples of a source, called `what` in messages, into memory.
+
+    With one class, labels do not matter.
 
     A note tells of samples that cannot be read, where the recipe skips them.
 
@@ -464,6 +469,7 @@ def read_real(source: PrivateSource, what: str, classes: tuple[str, ...], notes:
         message = str(error)
         one = noun.removesuffix("s")
         own = ((f"A private {one}", f"The {one}"), (f"private {one}", one), ("private record", one))
+        # the source's messages speak of private records, which these are not
         for theirs, ours in (*_OF_THE_SET, *own):
             message = message.replace(theirs, ours)
         raise RecipeError(f"The {what} {place} does not fit the run: {message}") from error
@@ -479,6 +485,7 @@ def read_real(source: PrivateSource, what: str, classes: tuple[str, ...], notes:
     labels = np.zeros_like(records.labels) if len(classes) == 1 else records.labels
     content = Labelled(dataset.modality(records.samples), labels)
     pairs = zip(content.samples.array, content.labels, strict=True)
+    # sorted, since two test sets are the same whatever the order of their files
     digests = sorted(sample_digest(sample) + label.tobytes() for sample, label in pairs)
     return RealSet(source.kind, place, content, hashlib.sha256(b"".join(digests)).hexdigest())
 
@@ -499,6 +506,7 @@ def leave_out(test: RealSet, others: Mapping[str, Labelled], notes: Notes) -> Re
     if not count:
         return test
     which = ", ".join(f"{what} ({mask.sum():,})" for what, mask in among.items() if mask.any())
+    # samples that the run has seen say nothing about new ones
     if len(rest) < max(2, LEAST_LEFT * size):
         raise RecipeError(
             f"The test set {test.path} tests nothing: {count:,} of its {size:,} {noun} are, "

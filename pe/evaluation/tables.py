@@ -26,8 +26,9 @@ _CELLS = BINS + 1
 
 
 def one_hot(codes: Codes, columns: Columns) -> Float32Array:
-    """Return features for a regression, float32 (n, ·): what has an order from 0 to 1, categories
-    one-hot.
+    """Return features for a regression, float32 (n, ·).
+
+    What has an order goes from 0 to 1, and categories are one-hot.
     """
     return columns.vectors(codes, 1.0, 1.0, ONE_HOT).astype(np.float32)
 
@@ -38,8 +39,9 @@ def ordinals(codes: Codes, columns: Columns) -> Float32Array:
 
 
 def compare_tables(sets: Mapping[str, Codes], reference: Codes, names: Sequence[str]) -> Values:
-    """Compare each of `sets` with a reference table, as bins, int64 (n, d ≥ 1) in [0, BINS], of
-    columns of these names.
+    """Compare each of `sets` with a reference table, as bins of columns of these names.
+
+    Bins are int64 (n, d ≥ 1) in [0, BINS].
 
     Total variation, ½ Σ |p − q| in [0, 1], is of shares of bins: the mean over columns, PAIRS and
     TRIPLES. `association` is the mean absolute difference of the pairs' Cramér's V. As many rows of

@@ -49,8 +49,9 @@ def accuracy(
     test_labels: Labels,
     seed: int,
 ) -> float:
-    """Return the accuracy on test images, in [0, 1], of one of CLASSIFIERS trained on n images of
-    the same size.
+    """Return the accuracy on test images, in [0, 1], of one of CLASSIFIERS.
+
+    It is trained on n images of the same size.
 
     The settings are scikit-learn's defaults but max_iter. Nothing is chosen by the test set. Labels
     are int32 (n,).
@@ -143,8 +144,9 @@ class ClassifierTrial:
 def utility(
     trials: Sequence[ClassifierTrial], classes: int, seeds: Sequence[int], progress: Progress
 ) -> Results:
-    """Train every trial's classifier on each of its training sets, once for each seed, and test it
-    on its test set.
+    """Train every trial's classifier on each of its training sets, and test it on its test set.
+
+    Each is trained once for each seed.
 
     For each seed a tenth of the training set is held out; there, and never on the test set,
     stopping points are chosen. Training sets keep their different sizes: size is part of what they
@@ -155,6 +157,7 @@ def utility(
     Returns:
         trial's name → training set's name → result.
     """
+    # every training is a job of its own: their order is fixed, and so are the results
     jobs = [
         _Job(trial, name, classes, seed)
         for trial in trials
@@ -268,8 +271,9 @@ def areas(logits: Logits, labels: Labels) -> tuple[float, ...]:
 
 
 def macro_f1(confusion: Counts) -> float:
-    """Return the mean F1 of the classes in the test set: 2·right/(samples of the class + samples
-    predicted as it).
+    """Return the mean F1 of the classes in the test set.
+
+    F1 is 2·right/(samples of the class + samples predicted as it).
     """
     actual = confusion.sum(axis=1)
     guesses = confusion.sum(axis=0)
@@ -279,7 +283,10 @@ def macro_f1(confusion: Counts) -> float:
 
 
 def _spread(values: Float64Array) -> Values:
-    """Return mean, standard deviation (divisor n − 1; None for one value) and the values."""
+    """Return mean, standard deviation and values.
+
+    The divisor is n − 1. One value has no deviation: None.
+    """
     deviation = float(values.std(ddof=1)) if len(values) > 1 else None
     return {"mean": float(values.mean()), "std": deviation, "values": values.tolist()}
 
@@ -287,8 +294,7 @@ def _spread(values: Float64Array) -> Values:
 def trials_of(
     sets: Sets, request: Request, embeddings: Sequence[CachedEmbedding]
 ) -> list[ClassifierTrial]:
-    """Return a trial for every classifier asked for; for the linear probe, one under every
-    embedding.
+    """Return a trial for every classifier asked for, and for the linear probe one per embedding.
 
     A probe sees the vectors of a `few` samples of a set; other classifiers see `Methods.views`.
     """
@@ -303,6 +309,7 @@ def trials_of(
         else:
             training[name] = whole
     classifiers = request.for_training(sets.methods.classifiers)
+    # all names are checked before the first training, which may take long
     for each in classifiers:
         if each.modalities and sets.modality.kind not in each.modalities:
             raise RecipeError(

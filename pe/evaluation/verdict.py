@@ -1,8 +1,7 @@
-"""The verdict: did the votes help, and did evolving beat one vote? All sets are compared on the
-same test samples.
+"""The verdict: did the votes help, and did evolving beat one vote?
 
-The synthetic data are compared with controls made without votes, and with as many samples that one
-vote chose.
+All sets are compared on the same test samples. The synthetic data are compared with controls made
+without votes, and with as many samples that one vote chose.
 """
 
 from __future__ import annotations
@@ -135,6 +134,7 @@ def verdict(results: Results, best: Mapping[str, str], labels: Labels) -> Verdic
     if ONE_VOTE in by_set:
         differences[ONE_VOTE] = compare_with_controls(ours, by_set[ONE_VOTE].right)
         evolving = _judge([differences[ONE_VOTE]])
+    # the largest class is shown beside the outcome, but has no part in it
     largest = np.bincount(labels).argmax()
     differences[CHANCE] = compare_with_controls(
         ours, np.broadcast_to(labels == largest, ours.shape)
@@ -151,8 +151,7 @@ def _judge(differences: Collection[Difference]) -> str:
 def find_lost_classes(
     by_set: BySet, labels: Labels, noun: str, classes: Sequence[str]
 ) -> dict[str, str]:
-    """Return a sentence for each class that the synthetic data have lost, by its name, the worst
-    first.
+    """Return a sentence for each class that the synthetic data have lost, the worst first.
 
     A class has collapsed if its recall is less than half as high after training on the synthetic
     data as after training on another set, and the interval of the difference, corrected for the
@@ -161,6 +160,7 @@ def find_lost_classes(
     Guarantee: none. The result is confidential.
     """
     ours = by_set[SYNTHETIC_DATA].right
+    # Bonferroni: the level holds for all classes at once
     level = 1 - (1 - LEVEL) / len(classes)
     others = [name for name in (*_CONTROLS, ONE_VOTE, REAL) if name in by_set]
     lost: list[tuple[float, str, str]] = []
@@ -201,8 +201,9 @@ def compare_with_controls(
     level: float = LEVEL,
     between_runs: float = 0.0,
 ) -> Difference:
-    """Return the difference of two accuracies on the same test samples, with its interval at
-    `level` in (0, 1).
+    """Return the difference of two accuracies on the same test samples, with its interval.
+
+    The interval is at `level` in (0, 1).
 
     `ours` and `others` mark the samples classified correctly after training on one set or the
     other, (seeds, m). The variance is the sum of two. For test samples it follows Agresti and Min

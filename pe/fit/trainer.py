@@ -1,4 +1,4 @@
-"""Trainer: a generator that is fitted on the private records, under a budget, before it answers.
+"""A generator that is fitted on the private records, under a budget, before it answers.
 
 Any class with the methods of `Trainer` and of a generator (pe/plugins/protocols.py) works if an
 entry point of `pe.adapters` names it. It belongs to the private side: only releases through the
@@ -31,19 +31,20 @@ from pe.store.durable import write_durably
 from pe.store.machine import is_own as is_own
 from pe.store.places import CERTIFICATE
 
+# The folder of the fitted model, in the run's folder. Shareable: it is computed from releases
+# alone.
 MODEL = "model"
-"""The folder of the fitted model, in the run's folder. Shareable: it is computed from releases
-alone."""
 
+# Prefix of the names of all releases of a fit.
 FIT = "fit/"
-"""Prefix of the names of all releases of a fit."""
 
 _BLOCK = 256
 
 
 class Cache:
-    """Intermediate results of a fit, computed from public values and releases alone, which spare a
-    resumed fit work.
+    """Intermediate results that spare a resumed fit work.
+
+    They are computed from public values and releases alone.
 
     Args:
         folder: holds them until the fit is done; None: nothing is kept.
@@ -128,7 +129,7 @@ class Fitting:
 
 @dataclass(frozen=True, eq=False)
 class PrivateRecords:
-    """CONFIDENTIAL: the private records that can be read, in memory.
+    """CONFIDENTIAL: the readable private records, in memory.
 
     Their number is confidential, too.
 
@@ -141,6 +142,11 @@ class PrivateRecords:
     samples: Array
     labels: Int32Array
     units: Int64Array
+
+    def by_unit(self) -> tuple[Int64Array, Int64Array]:
+        """Return the place of each record's unit, int64 (n,), and each unit's number of records."""
+        _, place, sizes = np.unique(self.units, return_inverse=True, return_counts=True)
+        return place, sizes
 
     @classmethod
     def of(cls, dataset: PrivateDataset) -> PrivateRecords:
@@ -167,8 +173,9 @@ class Trainer(Protocol):
         ...
 
     def fit(self, fitting: Fitting) -> None:
-        """Draw the planned releases through the ledger, and write the model that follows from them
-        to the folder.
+        """Draw the planned releases through the ledger, and write the model to the folder.
+
+        The model follows from the releases.
 
         A release that is stored already is not drawn again, so an interrupted fit can be resumed.
 
@@ -245,9 +252,15 @@ class HasRecordLoss(Protocol):
     An evaluation attacks the model by it.
     """
 
-    def record_losses(self, folder: Path, samples: Array, labels: Sequence[str]) -> Float64Array:
-        """Return the loss of the model in `folder` on each sample, float64 (n,): small for a sample
-        it knows well.
+    def record_losses(
+        self,
+        folder: Path,
+        samples: Array,
+        labels: Sequence[str],
+    ) -> Float64Array:
+        """Return the loss of the model in `folder` on each sample, float64 (n,).
+
+        It is small for a sample that the model knows well.
 
         A loss is a function of that sample, its label and the model alone; all other inputs are
         fixed and public.
@@ -264,7 +277,7 @@ class HasRecordLoss(Protocol):
 
 
 def load_model(api: object, run: Path) -> None:
-    """Let a generator answer from the model fitted in the folder `run`.
+    """Let a generator answer from the model in the folder of a run.
 
     Do nothing for one that is not fitted.
     """
@@ -275,9 +288,8 @@ def load_model(api: object, run: Path) -> None:
 # A fitted model on disk, with its cost, so that other runs can answer from it and count that cost,
 # too.
 
+# The file that describes a fitted model and its cost, beside the model in the run's folder MODEL.
 FITTED = "fitted.json"
-"""The file that describes a fitted model and its cost, beside the model in the run's folder
-MODEL."""
 
 
 @dataclass(frozen=True)
@@ -326,15 +338,14 @@ class Fitted:
             )
         except OSError as error:
             raise RecipeError(
-                f"{folder} holds no fitted model: name a run whose generator was fitted."
+                f"{folder} holds no fitted model. Name a run whose generator was fitted."
             ) from error
         except (ValueError, KeyError, TypeError, PrivacyError) as error:
-            raise RecipeError(f"{folder / FITTED} is damaged: restore it from a copy.") from error
+            raise RecipeError(f"{folder / FITTED} is damaged. Restore it from a copy.") from error
 
     @classmethod
     def of_run(cls, run: Path) -> Fitted:
-        """Read the fitted model of a finished run, and compare its files with the run's
-        certificate.
+        """Read the fitted model of a finished run, and compare it with the run's certificate.
 
         Raises:
             RecipeError: there is none, the run is not finished, or a file differs from the
@@ -344,19 +355,20 @@ class Fitted:
             certificate = read_json(read_bytes(run / CERTIFICATE).decode(), run / CERTIFICATE)
             digests = {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
         except OSError as error:
-            lacks = "is not finished: finish it" if run.exists() else "does not exist: name one"
-            raise RecipeError(f"api.path: the run {run} {lacks}.") from error
+            lacks = "is not finished. Finish it" if run.exists() else "does not exist. Name one"
+            raise RecipeError(f"`api.path`: the run {run} {lacks}.") from error
         except (ValueError, KeyError, TypeError) as error:
-            raise RecipeError(f"{run / CERTIFICATE} is damaged: restore it from a copy.") from error
+            raise RecipeError(f"{run / CERTIFICATE} is damaged. Restore it from a copy.") from error
+        # The cost is that of the files that were certified, and of no others.
         origin = cls.read(run / MODEL)
         for path in sorted((run / MODEL).rglob("*")):
             name = path.relative_to(run).as_posix()
             if path.is_symlink() or (path.is_file() and digests.get(name) != sha256(path)):
                 raise RecipeError(
-                    f"{path} is not as {run}'s certificate has it: restore it from a copy."
+                    f"{path} is not as {run}'s certificate has it. Restore it from a copy."
                 )
         if not origin.holds:
             raise RecipeError(
-                f"{run} was fitted with unsafe noise, so its model has no guarantee: fit it anew."
+                f"{run} was fitted with unsafe noise, so its model has no guarantee. Fit it anew."
             )
         return origin

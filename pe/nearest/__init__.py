@@ -1,7 +1,7 @@
-"""Exact nearest neighbours for votes: each row of the answer depends on its query and the
-candidates alone.
+"""Exact nearest neighbours for votes, and `label_weights`.
 
-Beside them, `label_weights`: what near candidates' noisy votes tell about a label's candidates.
+Each row of the answer depends on its query and the candidates alone. `label_weights` is what near
+candidates' noisy votes tell about a label's candidates.
 """
 
 from pe.nearest.search import Backend, describe_search, nearest

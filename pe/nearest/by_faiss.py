@@ -1,6 +1,4 @@
-"""Neighbour search by faiss: float32 distances of all pairs, on all GPUs that faiss sees, or on the
-CPU if none.
-"""
+"""Neighbour search by faiss, in float32, on all GPUs that faiss sees or on the CPU."""
 
 from __future__ import annotations
 
@@ -44,11 +42,10 @@ for card in range(faiss.get_num_gpus()):
 
 @contextmanager
 def _one_core() -> Iterator[Callable[[], object]]:
-    """Limit each NumPy product to one core, and each faiss search in a thread that has called the
-    yielded function.
+    """Limit each NumPy product to one core, and each faiss search in threads that say so.
 
-    Without the limit BLAS spreads each product over all cores, and the products of several threads
-    wait for each other.
+    A thread says so by calling the function that is yielded. Without the limit, BLAS spreads each
+    product over all cores, and the products of several threads wait for each other.
     """
     faiss = import_faiss()
     limits = import_library("threadpoolctl", "cpu", _PURPOSE).threadpool_limits
@@ -61,10 +58,9 @@ def _one_core() -> Iterator[Callable[[], object]]:
 
 
 class FaissSearch:
-    """The same search as faiss's IndexFlatL2, without the copy of the candidates that this index
-    makes.
+    """The search of faiss's IndexFlatL2, without the copy of the candidates that it makes.
 
-    Several threads share the queries, if these are many, and search on one core each: faiss's own
+    If there are many queries, several threads share them and search on one core each: faiss's own
     threads would share each product and wait at its end. Its kernels, BLAS or direct, compute in
     float32 as pe/nearest/exact.py assumes.
     """
@@ -125,8 +121,9 @@ def _neighbours(distances: Vectors, positions: Int64Array) -> Neighbours:
 
 @cache
 def _resources(card: int) -> Any:
-    """Return a GPU's streams and its reserve for temporaries, which are kept as long as the process
-    lives.
+    """Return a GPU's streams and its reserve for temporaries.
+
+    They are kept as long as the process lives.
     """
     resources = import_faiss().StandardGpuResources()
     resources.setTempMemory(_TEMPORARY)
@@ -135,11 +132,15 @@ def _resources(card: int) -> Any:
 
 @cache
 def _try_gpus() -> None:
-    """Try a search on every GPU, in a child process: faiss aborts its process where a GPU cannot
-    run its kernels.
+    """Try a search on every GPU, in a child process.
+
+    faiss aborts its process where a GPU cannot run its kernels.
     """
     trial = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", _TRIAL], capture_output=True, text=True, check=False
+        [sys.executable, "-c", _TRIAL],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if trial.returncode:
         lines = trial.stderr.strip().splitlines() or [f"status {trial.returncode}"]
@@ -152,15 +153,16 @@ def _try_gpus() -> None:
 
 
 def count_gpus() -> int:
-    """Return the number of GPUs that faiss sees. 0 for the wheel `faiss-cpu`, or without faiss."""
+    """Return the number of GPUs that faiss sees: 0 for the wheel `faiss-cpu`, or without faiss."""
     return int(import_faiss().get_num_gpus()) if find_spec("faiss") else 0
 
 
 def gpu_search(candidates: Vectors) -> Search:
     """Return one search that shares the queries among all GPUs.
 
-    RecipeError: a GPU fails, for want of memory as a rule, or is one for which this build of faiss
-    has no kernels.
+    Raises:
+        RecipeError: a GPU fails, usually for want of memory, or this build of faiss has no kernels
+            for it.
     """
     _try_gpus()
     torch = sys.modules.get("torch")
@@ -170,8 +172,11 @@ def gpu_search(candidates: Vectors) -> Search:
 
 
 def import_faiss() -> Any:
-    """Return faiss; raise MissingDependency if it is not installed, RecipeError if it cannot be
-    loaded.
+    """Return faiss.
+
+    Raises:
+        MissingDependency: it is not installed.
+        RecipeError: it cannot be loaded.
     """
     with warnings.catch_warnings():
         # SWIG's own types, in some builds: "builtin type SwigPyObject has no __module__ attribute"

@@ -23,7 +23,7 @@ _BYTES = 16  # free on a GPU for each float32 element of a temporary: so it take
 class TorchSearch:
     """Search by products in float32 on the candidates' device.
 
-    `in_float32` must be entered around it.
+    Enter `in_float32` around it.
     """
 
     threads = ALONE  # torch has its own
@@ -33,7 +33,7 @@ class TorchSearch:
         self._squares = _squares(candidates)
 
     def __call__(self, queries: Vectors, k: int) -> Neighbours:
-        """The k candidates nearest to each query by the distances that the products give."""
+        """Return the k candidates nearest to each query by the distances that the products give."""
         import torch
 
         device = self._candidates.device
@@ -45,8 +45,9 @@ class TorchSearch:
             return Neighbours(distances.cpu().numpy(), positions.cpu().numpy(), last.cpu().numpy())
 
     def _nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The k smallest squared distances and their positions, n×k, from one block of candidates
-        after another.
+        """Return the k smallest squared distances and their positions, n×k.
+
+        They are found in one block of candidates after another.
         """
         import torch
 
@@ -71,7 +72,9 @@ class TorchSearch:
 def torch_search(candidates: Vectors) -> Search:
     """Return one search that shares the queries among all devices.
 
-    RecipeError: torch sees none of the driver's GPUs, or a GPU fails, for want of memory as a rule.
+    Raises:
+        RecipeError: torch sees none of the driver's GPUs, or a GPU fails, usually for want of
+            memory.
     """
     torch = _import_torch()
     places = devices()
@@ -84,7 +87,8 @@ def torch_search(candidates: Vectors) -> Search:
 def devices() -> list[str]:
     """Return the names of all GPUs that torch sees, or the CPU.
 
-    RecipeError: it sees none of the driver's GPUs.
+    Raises:
+        RecipeError: torch sees none of the driver's GPUs.
     """
     _import_torch()
     cards = find_cards(
@@ -111,9 +115,7 @@ def _squares(vectors: Tensor) -> Tensor:
 
 
 def _affordable(most: int, beside: Tensor) -> int:
-    """Return how many float32 elements a temporary on the device of `beside` may have; at most
-    `most`.
-    """
+    """Return how many float32 elements a temporary may have beside a tensor: at most `most`."""
     import torch
 
     device = beside.device
@@ -125,11 +127,10 @@ def _affordable(most: int, beside: Tensor) -> int:
 
 
 def in_float32() -> AbstractContextManager[None]:
-    """Keep torch's float32 products, of the whole process, from tensor cores (tf32) while the
-    context lasts.
-    """
+    """Keep torch's float32 products from tensor cores (tf32), in the whole process."""
     backends = _import_torch().backends
     name = "fp32_precision"
     return with_attributes(
-        (backends.cuda.matmul, name, "ieee"), (backends.mkldnn.matmul, name, "ieee")
+        (backends.cuda.matmul, name, "ieee"),
+        (backends.mkldnn.matmul, name, "ieee"),
     )

@@ -1,5 +1,6 @@
-"""From a search in float32 to the exact answer: settle near-ties, and search in float64 for queries
-that stay open.
+"""From a search in float32 to the exact answer.
+
+Near-ties are settled, and queries that stay open are searched in float64.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _SAMPLE = 256  # candidates that the frame is taken from
 _CHUNK = 2**16  # elements placed at a time: they stay in the cache
 _SPARE = 15  # candidates retrieved beyond q: near-ties up to this many cost no second search
 _ROWS = 4096  # queries searched together
+_OPEN = 512  # queries that are compared with all candidates together, in float64
 _SHARE = 512  # queries for each core from which threads share them
 _BLOCK = 2**23  # most elements of a block of queries
 _FAR = 2.0**58  # a radius in the frame from which a squared distance could overflow float32
@@ -33,30 +35,24 @@ Read = Callable[[Int64Array], Vectors]
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """The frame in which float32 arithmetic is done: x ↦ (x − centre)·scale, after normalising
-    under cosine.
+    """The frame of float32 arithmetic: x ↦ (x − centre)·scale, after normalising under cosine.
 
-    No answer depends on the frame, only how often float32 suffices.
+    No answer depends on the frame; it decides only how often float32 suffices.
     """
 
     metric: Metric
-    centre: (
-        Vectors | Float64Array
-    )  # (d,), in the precision of what it is subtracted from: float32 for l2, else float64
+    centre: Float64Array  # (d,)
     scale: float  # a power of two, at most 2⁶⁴
 
     @classmethod
     def around(cls, candidates: Vectors, metric: Metric) -> Frame:
-        """Return the frame with the median of some 256 candidates as centre, and their median
-        distance to it about 1.
+        """Return the frame whose centre is the median of some 256 candidates.
 
-        Medians, and not means, so that a few enormous candidates do not cost all others their
-        precision.
+        Their median distance to it is about 1 in the frame. Medians, rather than means, keep a few
+        enormous candidates from costing all others their precision.
         """
         sample = exact.lift(candidates[:: -(-len(candidates) // _SAMPLE)], metric)
-        centre: Vectors | Float64Array = np.median(sample, axis=0)
-        if metric == "l2":
-            centre = centre.astype(np.float32)
+        centre = np.median(sample, axis=0)
         norms = np.sqrt(np.square(sample - centre).sum(axis=1))
         norms = norms[norms > 0]
         scale = (
@@ -67,17 +63,15 @@ class Frame:
         return cls(metric, centre, scale)
 
     def place(self, vectors: Vectors) -> tuple[Vectors, Float64Array]:
-        """The rows in the frame, float32, and their radii (bounds on the norms): infinite where
-        float32 overflows.
+        """Return the rows in the frame, float32, and their radii (bounds on the norms).
+
+        A radius is infinite where float32 overflows.
         """
         rows = np.empty(vectors.shape, np.float32)
         step = max(1, _CHUNK // vectors.shape[1])
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             for part in slices(len(vectors), step):
-                own = (
-                    vectors[part] if self.metric == "l2" else exact.lift(vectors[part], self.metric)
-                )
-                rows[part] = (own - self.centre) * self.scale
+                rows[part] = (exact.lift(vectors[part], self.metric) - self.centre) * self.scale
             return rows, exact.radius(rows, FLOAT32)
 
 
@@ -95,7 +89,7 @@ class Neighbours(NamedTuple):
 class Threads:
     """The number of threads, `count()` ≥ 1, that share the queries of a search, each on one core.
 
-    `one_core()` is a context to enter while several threads search; it yields the function that
+    `one_core()` is a context to enter while several threads search. It yields the function that
     each calls first.
     """
 
@@ -108,7 +102,7 @@ ALONE = Threads(lambda: 1, lambda: nullcontext(lambda: None))
 
 
 class Search(Protocol):
-    """A backend's search over m candidates, in float32: its sums are in any order, fused or not.
+    """A backend's search over m candidates in float32. Its sums are in any order, fused or not.
 
     pe/nearest/exact.py bounds the error of its distances.
     """
@@ -116,12 +110,11 @@ class Search(Protocol):
     threads: Threads  # the threads that may search at once
 
     def __call__(self, queries: Vectors, k: int) -> Neighbours:
-        """The k ≤ m candidates that seem nearest to each query."""
+        """Return the k ≤ m candidates that seem nearest to each query."""
 
 
 class SharedSearch:
-    """One search on several devices, each of which has a copy of the candidates and gets a share of
-    the queries.
+    """One search on several devices, each with a copy of the candidates and a share of the queries.
 
     `around()` is a context that is entered while the devices search.
     """
@@ -137,7 +130,7 @@ class SharedSearch:
         self._around = around
 
     def __call__(self, queries: Vectors, k: int) -> Neighbours:
-        """The k candidates nearest to each query by computed squared distance."""
+        """Return the k candidates nearest to each query by computed squared distance."""
         shares = np.array_split(queries, min(len(queries), len(self._searches)))
         with self._around(), ThreadPoolExecutor(len(shares)) as pool:
             parts = list(pool.map(lambda search, share: search(share, k), self._searches, shares))
@@ -146,8 +139,9 @@ class SharedSearch:
 
 @contextmanager
 def failure_in_a_sentence(library: str, shape: tuple[int, ...], place: str) -> Iterator[None]:
-    """Turn a device's error into a RecipeError: the library's own words may tell how many queries
-    there are.
+    """Turn a device's error into a RecipeError.
+
+    The library's own words may tell how many queries there are.
     """
     try:
         yield
@@ -169,12 +163,16 @@ class Decider:
     """Decides the exact q nearest of m ≥ q candidates, which are finite and distinct.
 
     Candidates too far out for float32 (radius in the frame ≥ 2⁵⁸) are not searched: an answer
-    counts only if they are provably farther. Nor is, under cosine, the zero vector, whose distance
-    to every vector is known.
+    counts only if they are provably farther. Under cosine the zero vector is not searched either,
+    because its distance to every vector is known.
     """
 
     def __init__(
-        self, candidates: Vectors, q: int, metric: Metric, backend: Callable[[Vectors], Search]
+        self,
+        candidates: Vectors,
+        q: int,
+        metric: Metric,
+        backend: Callable[[Vectors], Search],
     ) -> None:
         self.candidates = candidates
         self.q = q
@@ -189,8 +187,9 @@ class Decider:
         self.search = backend(rows if near.all() else rows[near])
 
     def __call__(self, queries: Vectors, places: Int64Array | None = None) -> Int64Array:
-        """The q nearest candidates of each query, or of each at `places`, n×q. −1 for queries that
-        are not finite.
+        """Return the q nearest candidates of each query, or of each at `places`, n×q.
+
+        Queries that are not finite have −1.
         """
         read = partial(_read, queries, places)
         rows = np.arange(len(queries) if places is None else len(places))
@@ -198,8 +197,7 @@ class Decider:
         step = max(1, min(_ROWS, _BLOCK // max(queries.shape[1], 8 * (self.q + _SPARE))))
         if len(self.reachable):  # all blocks first: few rows take as long as many
             rows = self._search(read, answer, rows, step)
-        centre = self.frame.centre.astype(np.float64)
-        for part in slices(len(rows), step):
+        for part in slices(len(rows), min(step, _OPEN)):
             at = rows[part]
             block = read(at)
             zero = exact.has_no_direction(block, self.metric)
@@ -207,15 +205,16 @@ class Decider:
             answer[at[zero]] = np.arange(self.q)  # at right angles to all candidates: all tie
             rest = finite & ~zero
             answer[at[rest]] = exact.exact_nearest(
-                block[rest], self.candidates, self.q, self.metric, centre
+                block[rest],
+                self.candidates,
+                self.q,
+                self.metric,
+                self.frame.centre,
             )
         return answer
 
     def _search(self, read: Read, answer: Int64Array, rows: Int64Array, step: int) -> Int64Array:
-        """Write the answers of these rows that the search decides.
-
-        Return the rows that it leaves open.
-        """
+        """Write the answers that the search decides, and return the rows that it leaves open."""
         threads = self.search.threads.count()
         if len(rows) < threads * _SHARE:
             threads = 1
@@ -239,22 +238,23 @@ class Decider:
         queries = read(rows)
         rows_in_frame, radii = self.frame.place(queries)
         at = np.flatnonzero((radii < _FAR) & ~exact.has_no_direction(queries, self.metric))
-        if len(at) < len(rows):
-            rows_in_frame = rows_in_frame[at]
-            radii = radii[at]
         is_open = np.ones(len(rows), bool)
         if len(at):
-            nearest, certain = self._decide(queries, rows_in_frame, radii, at)
+            nearest, certain = self._decide(queries, rows_in_frame[at], radii[at], at)
             answer[rows[at[certain]]] = nearest[certain]
             is_open[at[certain]] = False
         return rows[is_open]
 
     def _decide(
-        self, queries: Vectors, rows_in_frame: Vectors, radii: Float64Array, rows: Int64Array
+        self,
+        queries: Vectors,
+        rows_in_frame: Vectors,
+        radii: Float64Array,
+        rows: Int64Array,
     ) -> tuple[Int64Array, BoolArray]:
-        """The q nearest of the candidates retrieved for queries[rows].
+        """Return the q nearest of the candidates retrieved for queries[rows], and sure rows.
 
-        True for rows where no other can be nearer.
+        A row is sure if no other candidate can be nearer.
         """
         columns, approximate, error, beyond = self._retrieve(rows_in_frame, radii)
         n = len(rows)
@@ -279,10 +279,13 @@ class Decider:
         return nearest, (farthest < beyond) & (radii + np.sqrt(farthest) < _FAR / 2)
 
     def _retrieve(
-        self, rows_in_frame: Vectors, radii: Float64Array
+        self,
+        rows_in_frame: Vectors,
+        radii: Float64Array,
     ) -> tuple[Int64Array, Float64Array, Float64Array, Float64Array]:
-        """Indices, squared distances and error bounds of candidates, n×k; and a lower bound for all
-        others, n.
+        """Return candidates, their squared distances and error bounds, n×k, and `beyond`, n.
+
+        `beyond` is a lower bound on the squared distances of all others.
         """
         n, d, k = *rows_in_frame.shape, min(self.q + _SPARE, len(self.reachable))
         distances, positions, last = self.search(rows_in_frame, k)
@@ -302,9 +305,9 @@ class Decider:
 
 
 def _read(queries: Vectors, places: Int64Array | None, rows: Int64Array) -> Vectors:
-    """The queries at `rows`, ascending (if given, at places[rows]).
+    """Return the queries at `rows`, ascending (if given, at places[rows]).
 
-    Copied only if they are not consecutive.
+    They are copied only if they are not consecutive.
     """
     rows = rows if places is None else places[rows]
     if rows[-1] - rows[0] == len(rows) - 1:

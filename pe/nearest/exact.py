@@ -1,5 +1,4 @@
-"""The float64 distance that decides a vote, pair by pair, and how far a float32 one can be from it:
-bound and proof.
+"""The float64 distance that decides a vote, and how far a float32 one can be from it: the proof.
 
 The squared distance of a pair is computed from its two float32 vectors by element-wise IEEE
 operations and a sum whose order is spelled out (`_fold`), so its bits depend on the pair alone: not
@@ -23,11 +22,10 @@ and a power of two s, so that D' = |x' − c'|² should be s²·D. a = |x'| and 
 Together: |computed − s²·settled| ≤ γ_{d+32} (a + b)² for d < 2²², as d + 3 + 3 + (3 + 22) < d + 32.
 
 4. Underflow. A float32 operation may lose up to 2⁻¹²⁶ absolutely, even where subnormals are
-   flushed; s ≤ 2⁶⁴ makes that at most 2⁻⁶² per component. With every radius padded by p = √d·2⁻³⁶
-   the bound grows by γ·4p(a + b) + γ·4p² ≥ 4√d·2⁻⁶⁰(a + b) + 4d²·2⁻⁹⁶, more than those losses can
-   move a squared distance. In float64 nothing made from float32 values underflows.
-5. Radii are computed too: `radius` returns r with |x'| ≤ r, and r ≤ (1 + 2γ)·|s(x − μ)| + 2p, γ =
-   γ_{d+32} ≤ ¼.
+flushed; s ≤ 2⁶⁴ makes that at most 2⁻⁶² per component. With every radius padded by p = √d·2⁻³⁶ the
+bound grows by γ·4p(a + b) + γ·4p² ≥ 4√d·2⁻⁶⁰(a + b) + 4d²·2⁻⁹⁶, more than those losses can move a
+squared distance. In float64 nothing made from float32 values underflows. 5. Radii are computed too:
+`radius` returns r with |x'| ≤ r, and r ≤ (1 + 2γ)·|s(x − μ)| + 2p, γ = γ_{d+32} ≤ ¼.
 
 The computed distance of a candidate that a search did not return is unknown, but not below L, which
 the search tells. `unseen` turns this into a lower bound on the distance to every candidate not
@@ -59,28 +57,27 @@ NO_DIRECTION = 2.0
 to it."""
 
 _PAIRS = 2**18  # elements settled at a time: two float64 arrays that stay in the cache
-_ROWS = 512  # queries compared together in the exact search
-_BLOCK = 2**22  # most elements of a block of queries or candidates there
+_BLOCK = 2**22  # most elements of a block of candidates in the exact search
 
 
 def gamma(dimensions: int, roundoff: float) -> float:
-    """γ_{d+32} of the proof above, a hair enlarged.
+    """Return γ_{d+32} of the proof above, a hair enlarged.
 
-    Infinite (nothing is certain) where the proof does not reach.
+    It is infinite (nothing is certain) where the proof does not reach.
     """
     k = (dimensions + 32) * roundoff
     return 1.001 * k / (1 - k) if k < 0.2 and dimensions < 2**22 else float("inf")
 
 
 def pad(dimensions: int, roundoff: float) -> float:
-    """The margin that each radius gets for underflow (4 of the proof)."""
+    """Return the margin that each radius gets for underflow (4 of the proof)."""
     return float(dimensions**0.5 * 2.0**-36) if roundoff > FLOAT64 else 0.0
 
 
 def radius(vectors: FloatArray, roundoff: float) -> Float64Array:
-    """An upper bound on the norm of each row, float64.
+    """Return an upper bound on the norm of each row, float64.
 
-    Infinite for NaN, on overflow, or beyond the proof's reach.
+    It is infinite for NaN, on overflow, or beyond the proof's reach.
     """
     dimensions = vectors.shape[1]
     if not np.isfinite(gamma(dimensions, roundoff)):
@@ -91,23 +88,27 @@ def radius(vectors: FloatArray, roundoff: float) -> Float64Array:
 
 
 def unseen(
-    last: Float64Array, query_radius: Float64Array, largest: float, dimensions: int
+    last: Float64Array,
+    query_radius: Float64Array,
+    largest: float,
+    dimensions: int,
 ) -> Float64Array:
-    """A lower bound on the squared distance of each query to all candidates that its search did not
-    return: see above.
+    """Return a lower bound on each query's squared distance to candidates that were not returned.
 
-    `last` is L, `query_radius` a, `largest` the largest radius that was searched.
+    See above: `last` is L, `query_radius` a, and `largest` the largest radius that was searched.
     """
     slack = gamma(dimensions, FLOAT32)
     reach = (1 + 2 * slack) * (query_radius + np.sqrt(np.maximum(last, 0))) + 2 * pad(
-        dimensions, FLOAT32
+        dimensions,
+        FLOAT32,
     )
     return last - slack * (query_radius + np.minimum(largest, reach)) ** 2
 
 
 def _fold(values: Float64Array) -> Float64Array:
-    """The sum of each row, always in the same order: the upper half is added to the lower until one
-    is left.
+    """Return the sum of each row, always in the same order.
+
+    The upper half is added to the lower one until one entry is left.
     """
     width = values.shape[1]
     while width > 1:
@@ -118,7 +119,10 @@ def _fold(values: Float64Array) -> Float64Array:
 
 
 def lift(vectors: Vectors, metric: Metric) -> Float64Array:
-    """The rows in float64; under cosine divided by their norms, zero rows staying zero."""
+    """Return the rows in float64, under cosine divided by their norms.
+
+    Zero rows stay zero.
+    """
     wide = vectors.astype(np.float64)
     if metric == "cosine":
         norms = np.sqrt(_fold(wide**2))
@@ -134,12 +138,16 @@ def has_no_direction(vectors: FloatArray, metric: Metric) -> BoolArray:
 
 
 def settle(
-    queries: Vectors, candidates: Vectors, rows: Int64Array, columns: Int64Array, metric: Metric
+    queries: Vectors,
+    candidates: Vectors,
+    rows: Int64Array,
+    columns: Int64Array,
+    metric: Metric,
 ) -> Float64Array:
-    """The deciding squared distance of each pair (queries[rows[p]], candidates[columns[p]]),
-    float64.
+    """Return the deciding squared distance of each pair (queries[rows[p]], candidates[columns[p]]).
 
-    All vectors must be finite. Memory is bounded: pairs are settled a few at a time.
+    The answer is float64. All vectors must be finite. Memory is bounded: pairs are settled a few at
+    a time.
     """
     distances = np.empty(len(rows))
     step = max(1, _PAIRS // queries.shape[1])
@@ -154,26 +162,19 @@ def settle(
 
 
 def exact_nearest(
-    queries: Vectors, candidates: Vectors, q: int, metric: Metric, centre: Float64Array
+    queries: Vectors,
+    candidates: Vectors,
+    q: int,
+    metric: Metric,
+    centre: Float64Array,
 ) -> Int64Array:
-    """The q candidates nearest to each query by settled distance, ties to the lowest index: int64,
-    n×q.
+    """Return the q candidates nearest to each query by settled distance: int64, n×q.
 
-    All vectors must be finite. Blocks of candidates are compared in float64; pairs that might be
-    among the q nearest, by the bound of the proof above, are settled. Memory holds one block and
-    the answer. `centre` is a point near the candidates; it changes the speed, never the answer.
+    Ties go to the lowest index. All vectors must be finite. Blocks of candidates are compared in
+    float64; pairs that might be among the q nearest, by the bound of the proof above, are settled.
+    Memory holds the distances of all queries to one block, so hand over few queries at a time.
+    `centre` is a point near the candidates; it changes the speed, never the answer.
     """
-    answer = np.empty((len(queries), q), np.int64)
-    step = max(1, min(_ROWS, _BLOCK // queries.shape[1]))
-    for part in slices(len(queries), step):
-        block = np.ascontiguousarray(queries[part])
-        answer[part] = _exact_block(block, candidates, q, metric, centre)
-    return answer
-
-
-def _exact_block(
-    queries: Vectors, candidates: Vectors, q: int, metric: Metric, centre: Float64Array
-) -> Int64Array:
     n, d = queries.shape
     x, x_radius, x_zero = _centre(queries, metric, centre)
     best = np.full((n, q), np.inf)
@@ -184,6 +185,7 @@ def _exact_block(
         approximate = np.square(x).sum(axis=1)[:, None] + np.square(c).sum(axis=1) - 2 * (x @ c.T)
         approximate[x_zero] = NO_DIRECTION
         approximate[:, c_zero] = NO_DIRECTION
+        # Who is surely farther than the q nearest so far need not be settled.
         error = gamma(d, FLOAT64) * (x_radius[:, None] + c_radius) ** 2
         reach = best[:, -1]
         if len(c) >= q:
@@ -196,9 +198,11 @@ def _exact_block(
 
 
 def _centre(
-    vectors: Vectors, metric: Metric, centre: Float64Array
+    vectors: Vectors,
+    metric: Metric,
+    centre: Float64Array,
 ) -> tuple[Float64Array, Float64Array, BoolArray]:
-    """Centred rows, their radii, and which rows have no direction."""
+    """Return centred rows, their radii, and which rows have no direction."""
     wide = lift(vectors, metric) - centre
     return wide, radius(wide, FLOAT64), has_no_direction(vectors, metric)
 
@@ -210,8 +214,9 @@ def merge(
     columns: Int64Array,
     distances: Float64Array,
 ) -> tuple[Float64Array, Int64Array]:
-    """Distances and indices, n×q, of each row's q nearest in order, from the q it had and new pairs
-    (rows, columns).
+    """Return distances and indices, n×q, of each row's q nearest, in order.
+
+    They are chosen among the q that it had and new pairs (rows, columns).
     """
     n, q = best.shape
     rows = np.concatenate([np.repeat(np.arange(n), q), rows])

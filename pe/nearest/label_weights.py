@@ -1,7 +1,7 @@
-"""Weights of candidates under labels: near candidates have near votes, so smooth votes tell which
-label wants one.
+"""Weights of candidates under labels.
 
-Post-processing: nothing here sees a private record. docs/plan.md says what it brings, and what else
+Near candidates have near votes, so smooth votes tell which label wants a candidate. This is
+post-processing: nothing here sees a private record. docs/plan.md says what it brings, and what else
 was tried.
 """
 
@@ -42,19 +42,23 @@ BLOCK = 4096
 
 
 def label_weights(
-    noisy: Votes, labels: Labels, vectors: Vectors, sigma: float, rng: np.random.Generator
+    noisy: Votes,
+    labels: Labels,
+    vectors: Vectors,
+    sigma: float,
+    rng: np.random.Generator,
 ) -> LabelWeights:
-    """Return each candidate's weight, by which its noisy votes are multiplied: 1 if no other label
-    wants it more.
+    """Return each candidate's weight, by which its noisy votes are multiplied.
 
-    The noisy votes of a label's candidates are taken as v = μ + f(x) + g + noise: f a Gaussian
-    process over the vectors x with the kernel a·exp(−‖x − y‖²/2ℓ²), g of variance b for each
-    candidate alone. ℓ, and a and b over the variance of a label's noisy votes, are those of the
-    highest marginal likelihood, over all labels together (Rasmussen and Williams 2006, chapter 5).
-    F is the posterior mean of μ + f, at least the standard error of the label's mean vote, over the
-    square root of that mean: halfway between votes, by which large labels take what others want,
-    and each label's shares of its own. A weight is (F of the candidate's own label / the highest F
-    of any label)^POWER, at the candidate's vector.
+    The weight is 1 if no other label wants the candidate more. The noisy votes of a label's
+    candidates are taken as v = μ + f(x) + g + noise: f a Gaussian process over the vectors x with
+    the kernel a·exp(−‖x − y‖²/2ℓ²), g of variance b for each candidate alone. ℓ, and a and b over
+    the variance of a label's noisy votes, are those of the highest marginal likelihood, over all
+    labels together (Rasmussen and Williams 2006, chapter 5). F is the posterior mean of μ + f, at
+    least the standard error of the label's mean vote, over the square root of that mean: halfway
+    between votes, by which large labels take what others want, and each label's shares of its own.
+    A weight is (F of the candidate's own label / the highest F of any label)^POWER, at the
+    candidate's vector.
 
     Guarantee: post-processing of `noisy`; everything else is public.
 
@@ -66,10 +70,9 @@ def label_weights(
         rng: public randomness, by which landmarks are drawn.
 
     Returns:
-        float64 (m,) in [0, 1]; 0 for near copies: a candidate within COPY of one of its label that
-            weighs more. Before
-        copies are sought, all are 1 with one label and without noise; so is that of a vector that
-            is not finite.
+        float64 (m,) in [0, 1]. Near copies weigh 0: candidates within COPY of one of their label
+            that weighs more. Before copies are sought, all weights are 1 with one label and without
+            noise, and so is that of a vector that is not finite.
     """
     weights = np.ones(len(noisy))
     rows = np.flatnonzero(np.isfinite(vectors).all(axis=1))
@@ -81,6 +84,7 @@ def label_weights(
     median = float(np.median(distances)) if distances.size else 0.0
     if sigma and len(members) > 1 and median:
         bases = (_Basis.of(landmarks, median * length) for length in LENGTHS)
+        # A sample decides the kernel; the posterior mean is then taken over all candidates.
         some = [rng.permutation(own)[:TRIED] if len(own) > TRIED else own for own in members]
         fit = max(
             (_fit(basis, some, noisy, vectors, sigma) for basis in bases),
@@ -100,9 +104,7 @@ def label_weights(
 
 
 def _near_copies(rows: Items, weights: Votes, vectors: Vectors, distance: float) -> Items:
-    """Return those of the best COMPARED `rows` that are within `distance` of one that
-    weighs more.
-    """
+    """Return those of the best COMPARED `rows` that are near to one that weighs more."""
     best = rows[np.argsort(-weights[rows], kind="stable")][:COMPARED]
     own = vectors[best].astype(np.float64)
     is_near = _squares(own, own) <= distance**2
@@ -111,8 +113,9 @@ def _near_copies(rows: Items, weights: Votes, vectors: Vectors, distance: float)
 
 @dataclass(frozen=True)
 class _Basis:
-    """Functions of a vector in whose span the smooth votes lie: the kernel with each landmark, made
-    orthonormal.
+    """Functions of a vector in whose span the smooth votes lie.
+
+    They are the kernel with each landmark, made orthonormal.
     """
 
     landmarks: Matrix
@@ -128,9 +131,7 @@ class _Basis:
         return cls(landmarks, length, directions[:, large] / np.sqrt(values[large]))
 
     def blocks(self, vectors: Vectors, rows: Items) -> Iterator[tuple[Items, Matrix]]:
-        """Yield the functions' values at some rows of the vectors, block by block: (the rows, the
-        values).
-        """
+        """Yield some rows of the vectors, block by block, and the functions' values at them."""
         for start in range(0, len(rows), BLOCK):
             part = rows[start : start + BLOCK]
             squares = _squares(vectors[part].astype(np.float64), self.landmarks)
@@ -142,75 +143,61 @@ class _Sums:
     """Sums over a label's candidates, which are all that the likelihood of its votes takes.
 
     Attributes:
-        count, total, squares: the number of votes, their sum, and the sum of their squares.
         values: eigenvalues of the products of the functions, (r,).
         directions: of these eigenvalues, in the functions, scaled to length 1 over the candidates,
             (functions, r).
-        ones, votes: sums of the directions over the candidates, and their products with the votes,
-            (r,).
+        along: products of the directions with ones and with the votes, (r, 2).
+        products: products of ones and the votes with each other, (2, 2).
     """
 
-    count: int
-    total: float
-    squares: float
     values: Votes
     directions: Matrix
-    ones: Votes
-    votes: Votes
+    along: Matrix
+    products: Matrix
 
     @classmethod
     def of(cls, basis: _Basis, rows: Items, noisy: Votes, vectors: Vectors) -> _Sums:
         size = basis.weights.shape[1]
-        votes = noisy[rows]
-        products = np.zeros((size, size))
-        ones = np.zeros(size)
-        with_votes = np.zeros(size)
+        products = np.zeros((size + 2, size + 2))
         for part, functions in basis.blocks(vectors, rows):
-            products += functions.T @ functions
-            ones += functions.sum(axis=0)
-            with_votes += noisy[part] @ functions
-        values, directions = np.linalg.eigh(products)
+            block = np.column_stack([functions, np.ones(len(part)), noisy[part]])
+            products += block.T @ block
+        # Directions without weight would be divided by nearly zero.
+        values, directions = np.linalg.eigh(products[:size, :size])
         large = values > values.max() * 1e-10
-        values, directions = values[large], directions[:, large] / np.sqrt(values[large])
-        total = float(votes.sum())
-        squares = float(votes @ votes)
-        return cls(
-            len(rows),
-            total,
-            squares,
-            values,
-            directions,
-            ones @ directions,
-            with_votes @ directions,
-        )
+        values = values[large]
+        directions = directions[:, large] / np.sqrt(values)
+        along = directions.T @ products[:size, size:]
+        return cls(values, directions, along, products[size:, size:])
 
     @property
     def spread(self) -> float:
         """The variance of the noisy votes."""
-        return max(
-            float(self.squares / self.count - (self.total / self.count) ** 2), np.finfo(float).tiny
-        )
+        mean, square = self.products[1] / self.products[0, 0]
+        return max(float(square - mean**2), np.finfo(float).tiny)
 
     def likelihood(self, a: Matrix, b: Matrix, sigma: float) -> tuple[Matrix, Matrix]:
-        """Return the log likelihood at variances a and b, arrays of one shape, and μ by generalised
-        least squares.
+        """Return the log likelihood at variances a and b, arrays of one shape, and μ.
+
+        μ follows by generalised least squares.
         """
         inside = a[..., None] * self.values + b[..., None] + sigma**2
         outside = b + sigma**2
-        one = (self.ones**2 / inside).sum(-1) + (self.count - self.ones @ self.ones) / outside
-        both = (self.ones * self.votes / inside).sum(-1) + (
-            self.total - self.ones @ self.votes
-        ) / outside
-        two = (self.votes**2 / inside).sum(-1) + (self.squares - self.votes @ self.votes) / outside
-        logs = np.log(inside).sum(-1) + (self.count - len(self.values)) * np.log(outside)
-        mean = both / one
-        return -(logs + two - mean * both) / 2, mean
+        # The covariance is `inside` along the directions, and `outside` at right angles to them.
+        rest = self.products - self.along.T @ self.along
+        scaled = np.einsum("ri,...r,rj->ij...", self.along, 1 / inside, self.along)
+        scaled += rest[:, :, None, None] / outside
+        count = self.products[0, 0] - len(self.values)
+        logs = np.log(inside).sum(-1) + count * np.log(outside)
+        mean = scaled[0, 1] / scaled[0, 0]
+        return -(logs + scaled[1, 1] - mean * scaled[0, 1]) / 2, mean
 
 
 @dataclass(frozen=True)
 class _Fit:
-    """The smooth votes of all labels by one kernel: F = means + functions @ coefficients,
-    (labels,).
+    """The smooth votes of all labels by one kernel.
+
+    F = means + functions @ coefficients, (labels,).
     """
 
     likelihood: float
@@ -224,7 +211,8 @@ def _fit(basis: _Basis, members: list[Items], noisy: Votes, vectors: Vectors, si
     sums = [_Sums.of(basis, rows, noisy, vectors) for rows in members]
     a, b = np.meshgrid(VARIANCES, VARIANCES, indexing="ij")
     likelihoods, means = zip(
-        *(each.likelihood(a * each.spread, b * each.spread, sigma) for each in sums), strict=True
+        *(each.likelihood(a * each.spread, b * each.spread, sigma) for each in sums),
+        strict=True,
     )
     likelihood = np.sum(likelihoods, axis=0)
     best = np.unravel_index(likelihood.argmax(), likelihood.shape)
@@ -233,9 +221,8 @@ def _fit(basis: _Basis, members: list[Items], noisy: Votes, vectors: Vectors, si
     for each, mu in zip(sums, mean, strict=True):
         smooth = a[best] * each.spread * each.values
         noise = b[best] * each.spread + sigma**2
-        coefficients.append(
-            each.directions @ (smooth / (smooth + noise) * (each.votes - mu * each.ones))
-        )
+        shares = smooth / (smooth + noise)
+        coefficients.append(each.directions @ (shares * (each.along @ [-mu, 1])))
     return _Fit(float(likelihood[best]), basis, mean, np.stack(coefficients, axis=1))
 
 

@@ -28,7 +28,7 @@ def nearest(
     backend: Backend = "auto",
     places: Int64Array | None = None,
 ) -> Int64Array:
-    """The q distinct candidates nearest to each query, nearest first: int64, n×q.
+    """Return the q distinct candidates nearest to each query, nearest first: int64, n×q.
 
     Guarantee: row i is a function of queries[i] and the candidates alone. It is bit-identical
     whatever other queries there are, whatever the blocks, threads, BLAS or backend, because it
@@ -72,7 +72,7 @@ def nearest(
 
 
 def describe_search(backend: Backend) -> str:
-    """The library and the device that `backend` means on this machine, in words.
+    """Return the library and the device that `backend` means on this machine, in words.
 
     Raises what `nearest` raises.
     """
@@ -80,8 +80,9 @@ def describe_search(backend: Backend) -> str:
 
 
 def _choose(backend: Backend) -> tuple[str, Callable[[Vectors], Search]]:
-    """The library and device in words, and a function from candidates to a search among them."""
-    if backend != "torch" and (gpus := by_faiss.count_gpus()):
+    """Return the library and device in words, and a function that makes a search of candidates."""
+    gpus = 0 if backend == "torch" else by_faiss.count_gpus()
+    if gpus:
         return f"faiss on {words_for(gpus)}", by_faiss.gpu_search
     if backend == "torch" or (backend == "auto" and _torch_is_better()):
         places = by_torch.devices()
@@ -94,15 +95,16 @@ def _choose(backend: Backend) -> tuple[str, Callable[[Vectors], Search]]:
 
 
 def _torch_is_better() -> bool:
-    """True if torch is installed, and either sees a GPU or faiss is not installed."""
+    """Return True if torch is installed, and either sees a GPU or faiss is not installed."""
     if find_spec("torch") is None:
         return False
     return find_spec("faiss") is None or (has_driver() and by_torch.devices() != [by_torch.CPU])
 
 
 def _distinct(candidates: Vectors) -> Int64Array:
-    """The index of the first occurrence of each finite vector, ascending. −0.0 and 0.0 count as
-    equal.
+    """Return the index of the first occurrence of each finite vector, ascending.
+
+    −0.0 and 0.0 count as equal.
     """
     finite = np.flatnonzero(np.isfinite(candidates).all(axis=1))
     first, _ = distinct_rows(candidates[finite] + np.float32(0))  # −0.0 + 0.0 = 0.0
@@ -117,11 +119,6 @@ def _check(queries: Vectors, candidates: Vectors, q: int) -> None:
             raise RecipeError(
                 f"The neighbour search takes float32 {name}, not {kind}: convert with astype."
             )
-        if array.ndim != 2 or array.shape[1] == 0:
-            raise RecipeError(
-                f"The neighbour search takes {name} as rows of one matrix, n×d with d ≥ 1: reshape "
-                "them."
-            )
     if queries.shape[1] != candidates.shape[1]:
         raise RecipeError(
             f"Queries have {queries.shape[1]} dimensions and candidates {candidates.shape[1]}: "
@@ -129,6 +126,6 @@ def _check(queries: Vectors, candidates: Vectors, q: int) -> None:
         )
     if not isinstance(q, int | np.integer) or not 1 <= q <= len(candidates):
         raise RecipeError(
-            f"q = {q} neighbours of {len(candidates)} candidates cannot be: take a whole number "
-            "from 1 to that."
+            f"{q} neighbours are asked for, but there are {len(candidates)} candidates: ask for a "
+            "whole number from 1 to that."
         )

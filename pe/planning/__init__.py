@@ -1,3 +1,1 @@
-"""From a recipe to a plan: calibration, calls, time, signal to noise, and what this machine
-lacks.
-"""
+"""From a recipe to a plan: noise, calls, time, signal to noise, and what this machine lacks."""

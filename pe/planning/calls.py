@@ -1,6 +1,4 @@
-"""Count the requests, images and bytes of a plan, from its sizes and the generator's
-capabilities.
-"""
+"""Count a plan's requests, images and bytes, from its sizes and what the generator can do."""
 
 from __future__ import annotations
 
@@ -26,7 +24,11 @@ def most_calls(phase: Phase, plan: Plan, api: Generator) -> int:
     if phase.asks == "random":
         labels = by_label(phase.samples)
         work = Work(
-            phase.name, labels, plan.classes, plan.seed, np.full(len(labels), NO_PARENT, np.int64)
+            phase.name,
+            labels,
+            plan.classes,
+            plan.seed,
+            np.full(len(labels), NO_PARENT, np.int64),
         )
         return sum(1 for _ in work.chunks(np.arange(len(labels)), ItemState.of(len(labels)), api))
     # each of the other generators may get a share of a group, and ends it with a request that is
@@ -48,11 +50,10 @@ def _most_variation_calls(phase: Phase, can: Capabilities) -> int:
 
 
 def _most_groups(samples: int, parents: int, ahead: int, chunk: int) -> int:
-    """Return the most requests for a label's variations, where those of one request share a parent
-    or a condition.
+    """Return the most requests for a label's variations.
 
-    A parent's first request is for its variation number `ahead` + 1, because the lookahead has made
-    those before.
+    The variations of one request share a parent or a condition. A parent's first request is for its
+    variation number `ahead` + 1, because the lookahead has made those before.
     """
     if samples <= 0:
         return 0
@@ -72,7 +73,7 @@ WIDEST = 0.6
 
 @dataclass(frozen=True)
 class Trial:
-    """The most requests and images of the trial. None where there is no trial."""
+    """The most requests and images of the trial. All are 0 if there is no trial."""
 
     random: int = 0
     variation: int = 0
@@ -99,7 +100,7 @@ class Trial:
 def trial_step(plan: Plan) -> Step | None:
     """Return the iteration of the least degree above 0, at which the trial is made.
 
-    None if that is above WIDEST.
+    There is no trial, so the result is None, if that degree is above WIDEST.
     """
     return min(
         (step for step in plan.steps if 0 < step.degree <= WIDEST),
@@ -115,9 +116,7 @@ def may_try(recipe: Recipe, info: PluginInfo) -> bool:
 
 
 def _needs_trial(recipe: Recipe, plan: Plan, api: Generator) -> bool:
-    """True if a trial is always wanted, or only a trial shows that a remote generator does what the
-    plan relies on.
-    """
+    """True if a trial is asked for, or if it alone shows that a generator does as planned."""
     if trial_step(plan) is None or not may_try(recipe, info_of(api)):
         return False
     # one of several degrees put in words; or which of several parents in a request an image is a
@@ -131,7 +130,7 @@ def _needs_trial(recipe: Recipe, plan: Plan, api: Generator) -> bool:
 
 
 def disk_of(recipe: Recipe, plan: Plan, api: Generator | None) -> int | None:
-    """Return the most bytes that samples take on disk at one time. None: unknown.
+    """Return the most bytes that samples take on disk at one time, or None if unknown.
 
     All populations are kept. Beside them lie answers not yet gathered into a population, the
     lookahead's included; at the end the synthetic data is written, and the shareable files are

@@ -6,7 +6,7 @@ No private record is read.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,9 +18,8 @@ from pe.data.remote import RemotePath
 from pe.dispatch.work import draw_conditions
 from pe.errors import BudgetExceeded, PEError, RecipeError
 from pe.nearest import describe_search
-from pe.planning.parts import check_modality, set_up, usage_of, without_price
+from pe.planning.parts import check_modality, price_of, set_up, usage_of, without_price
 from pe.planning.releases import check_fit
-from pe.plugins.price import Price
 from pe.plugins.protocols import (
     Generator,
     ReadsPublicSamples,
@@ -32,14 +31,16 @@ from pe.privacy.data_set import MIXED, DataSetLedger
 from pe.privacy.release import Release
 from pe.privacy.words import guarantee
 from pe.private.source import PrivateSource
+from pe.recipe.page import page
 from pe.recipe.reading import WITHHELD
 from pe.recipe.schema import OBJECT, Recipe
 from pe.steps import Plan
 
 
 def meaning_of(api: Generator | None, degree: float, t: int) -> str:
-    """Return the generator's words for a degree in iteration t; "" if it has none, "refused" if it
-    cannot obey.
+    """Return the generator's words for a degree in iteration t.
+
+    They are empty if it has none, and "refused" if it cannot obey.
     """
     try:
         return "" if api is None else api.describe_degree(degree, t)
@@ -48,8 +49,9 @@ def meaning_of(api: Generator | None, degree: float, t: int) -> str:
 
 
 def precision_of(api: Generator | None) -> str:
-    """Return the precision of the generator's arithmetic; "" if it computes elsewhere or a start
-    would be refused.
+    """Return the precision of the generator's arithmetic.
+
+    It is empty if the generator computes elsewhere, or if a start would be refused.
     """
     try:
         return "" if api is None else api.describe_precision()
@@ -61,56 +63,39 @@ def precision_of(api: Generator | None) -> str:
 
 
 def cost_warnings(
-    price: Price, api: Generator | None, calls: int | None, images: int, noun: str = "images"
+    recipe: Recipe,
+    api: Generator | None,
+    calls: int | None,
+    needs: Mapping[str, float | None],
 ) -> list[str]:
-    """Return warnings on a cost that is unknown, or that only bounds what the run will cost."""
-    is_known = usage_of(price, api, 0, 0) is not None
-    if not is_known:
-        most = f"{price.most_of(Usage(calls or 0, images)):.2f} {price.currency}"
-        what = "tokens are" if price.has_tokens else "the size is at which the generator draws"
-        return [f"The cost is unknown, because {what}; calls and {noun} alone cost up to {most}."]
-    if calls is None and price.call:
-        most = f"{price.most_of(Usage(images, images)):.2f} {price.currency}"
-        return [
-            f"The cost is unknown, because the calls are; with a call for each of the {noun} it "
-            f"would be {most}."
-        ]
-    if len(price.each) > 1:
-        return [
-            f"Each generator has its own price, and the votes decide who makes how many {noun}: "
-            "the cost is stated as if the dearest made all of them."
-        ]
-    return []
+    """Return warnings on a cost that is unknown or only bounded, and on limits that are near.
 
-
-def limit_warnings(
-    recipe: Recipe, images: int, cost: float | None, seconds: float | None
-) -> list[str]:
-    """Warn of limits that the run may reach before its end.
-
-    None stands for a number that is unknown.
+    `needs` are what the run needs, by the key of `limits`; None stands for an unknown number.
     """
-    limits = recipe.limits
-    needs: tuple[tuple[str, float | None, float | None], ...] = (
-        ("max_images", limits.max_images, images),
-        ("max_cost", limits.max_cost, cost),
-        ("max_seconds", limits.max_seconds, seconds),
+    price = price_of(recipe)
+    images = int(needs["max_images"] or 0)
+    text = page(
+        "pe.planning",
+        "cost.txt.jinja",
+        price=price,
+        is_known=usage_of(price, api, 0, 0) is not None,
+        least=price.most_of(Usage(calls or 0, images)),
+        most=price.most_of(Usage(images, images)),
+        calls=calls,
+        noun=recipe.private.modality.noun,
+        limits=recipe.limits,
+        needs=needs,
     )
-    return [
-        f"limits.{name} = {limit:,.10g} may stop the run before its end, which needs up to "
-        f"{most:,.10g}."
-        for name, limit, most in needs
-        if limit is not None and most is not None and limit < most
-    ]
+    return text.splitlines()
 
 
 # Refusals of a start: what this machine lacks, or the generator cannot do.
 
 
 def refusals(*tries: Callable[[], object]) -> list[str]:
-    """Call each of `tries`.
+    """Call each of `tries`, and return a plan's sentence for each PEError that is raised.
 
-    Return a plan's sentence for each PEError that is raised, none of them twice.
+    No sentence comes twice.
     """
     sentences = []
     for each in tries:
@@ -122,18 +107,21 @@ def refusals(*tries: Callable[[], object]) -> list[str]:
 
 
 def start_checks(
-    recipe: Recipe, api: Generator | None, embedding: object
+    recipe: Recipe,
+    api: Generator | None,
+    embedding: object,
 ) -> Iterator[Callable[[], object]]:
     """Yield the checks that the generator and this machine can do what the recipe needs.
 
-    None asks for a sample.
+    No check asks for a sample.
     """
     if api is not None:
         yield api.check_machine
         yield api.describe_precision
         yield lambda: check_price(recipe, api)
         yield lambda: check_labels(api, recipe.private.labels)
-    yield lambda: check_search(recipe)
+    if recipe.evolution.iterations != 0:
+        yield lambda: describe_search(recipe.evolution.neighbor_search)
     yield lambda: check_fit(recipe)
     yield lambda: check_public_place(recipe, api, embedding)
 
@@ -161,11 +149,9 @@ def obstacles(recipe: Recipe, api: Generator | None = None) -> list[str]:
                 check_modality(plugin, does, recipe)
         check_place(recipe)
 
+    generators = (recipe.api, *members_of(recipe.api).values())
     return refusals(
-        *(
-            partial(_require, "pe.adapters", one)
-            for one in (recipe.api, *members_of(recipe.api).values())
-        ),
+        *(partial(_require, "pe.adapters", one) for one in generators),
         partial(_require, "pe.embeddings", recipe.embedding),
         check_embedding,
         *start_checks(recipe, api, embedding),
@@ -185,8 +171,9 @@ def check_degrees(plan: Plan, api: Generator) -> None:
 
 
 def check_labels(api: Generator, labels: tuple[str, ...]) -> None:
-    """Refuse labels that the generator cannot serve: it says so, or fails to draw a condition for
-    each.
+    """Refuse labels that the generator cannot serve.
+
+    It says so, or fails to draw a condition for each of them.
     """
     api.check_labels(labels)
     try:
@@ -200,21 +187,13 @@ def check_labels(api: Generator, labels: tuple[str, ...]) -> None:
         ) from error
 
 
-def check_search(recipe: Recipe) -> None:
-    """Refuse a neighbour search that this machine cannot do, if there are votes."""
-    if recipe.evolution.iterations != 0:
-        describe_search(recipe.evolution.neighbor_search)
-
-
 def check_price(recipe: Recipe, api: Generator) -> None:
-    """Raise RecipeError if other machines make samples at an unstated price, and limits.max_images
-    is not set.
-    """
+    """Refuse samples from other machines at an unstated price, if no limit bounds their number."""
     hosts = dict.fromkeys(host for info in without_price(recipe, api) for host in info.elsewhere)
     if hosts and recipe.limits.max_images is None:
         raise RecipeError(
-            f"What {', '.join(hosts)} charges is not stated: give api.price and limits.max_cost "
-            "(price: {image: 0} where it costs nothing), or limits.max_images."
+            f"The price of {', '.join(hosts)} is not stated. Set `api.price` and "
+            "`limits.max_cost` (`price: {image: 0}` if it is free), or `limits.max_images`."
         )
 
 
@@ -224,30 +203,33 @@ def check_cap(recipe: Recipe, releases: Sequence[Release]) -> None:
     No ledger file is made.
     """
     ledger = _ledger_of(recipe)
-    if ledger is not None and (refusal := ledger.refusal(releases)):
+    refusal = "" if ledger is None else ledger.refusal(releases)
+    if refusal:
         raise BudgetExceeded(refusal)
 
 
 def data_set_warnings(recipe: Recipe, releases: Sequence[Release]) -> list[str]:
-    """Tell what all runs over the records will have spent once this one is among them, if there are
-    others.
+    """Tell what all runs over the records will have spent once this one is among them.
+
+    Nothing is told if there are no others.
     """
     with suppress(PEError):  # a ledger that cannot be read: `check_cap` says why
         ledger = _ledger_of(recipe)
         total = {"runs": 1} if ledger is None else ledger.total(recipe.privacy.delta, releases)
         if total["runs"] > 1:
-            spent = (
+            spent = guarantee(total["epsilon"], total["delta"])
+            end = f", {total['for']}. {MIXED}" if "for" in total else "."
+            return [
                 f"With this run, all {total['runs']} runs over the same records will have spent "
-            )
-            spent += guarantee(total["epsilon"], total["delta"])
-            return [f"{spent}, {total['for']}. {MIXED}" if "for" in total else f"{spent}."]
+                f"{spent}{end}"
+            ]
     return []
 
 
 def _ledger_of(recipe: Recipe) -> DataSetLedger | None:
     """Return the ledger of a recipe's records.
 
-    None if there is none, or the recipe withholds where they lie.
+    It is None if they have none, or if the recipe withholds where they lie.
     """
     is_withheld = WITHHELD in (str(recipe.private.ledger_file), str(recipe.private.place))
     return None if is_withheld else data_set_ledger(recipe.private)
@@ -256,19 +238,19 @@ def _ledger_of(recipe: Recipe) -> DataSetLedger | None:
 def data_set_ledger(source: PrivateSource) -> DataSetLedger | None:
     """Return the ledger file of all runs over a source's records.
 
-    None for sample data without a place on disk.
+    Sample data without a place on disk has none.
     """
     if str(source.ledger_file) == WITHHELD:
         raise RecipeError(
-            f"private.ledger_file is '{WITHHELD}', as where a recipe is shared: name the data "
-            "set's ledger file."
+            f"`private.ledger_file` is '{WITHHELD}', because this recipe was shared. Set it to the "
+            "data set's ledger file."
         )
     if source.ledger_file is not None:
         return DataSetLedger(source.ledger_file)
     if isinstance(source.place, RemotePath):
         raise RecipeError(
-            f"private.ledger_file is not set, and no ledger file can lie beside {source.place}: "
-            "name a file on this machine that all runs over these records share."
+            f"No ledger file can lie beside {source.place}. Set `private.ledger_file` to a file on "
+            "this machine that all runs over these records share."
         )
     return None if source.place is None else DataSetLedger.beside(source.place)
 
@@ -283,7 +265,7 @@ def check_place(recipe: Recipe) -> None:
         data_set_ledger(recipe.private)
     elif path is not None and str(path) != WITHHELD and not path.exists():
         raise RecipeError(
-            f"private.path: there is nothing at {path}: say where the private records are."
+            f"There is nothing at {path}. Set `private.path` to where the private records are."
         )
 
 
@@ -311,22 +293,22 @@ def check_public_place(recipe: Recipe, *plugins: object) -> None:
 
 
 def check_apart(private: Path, public: Iterable[Path], noun: str = "images") -> None:
-    """Refuse public samples that are, hold, lie in, link to or share a file with the private
-    records' place.
+    """Refuse public samples that share a place or a file with the private records.
 
     Symbolic and hard links are recognised. No file is opened. Public folders and files need not
     exist yet. Messages call the samples `noun`.
     """
     for path in public:
-        if meeting := _meeting(private, path):
+        meeting = _meeting(private, path)
+        if meeting:
             raise RecipeError(
-                f"The public {noun} {path} {meeting}: name {noun} that hold no private record, or, "
-                "if these records are published, set privacy.pool_overlaps: declared in the recipe."
+                f"The public {noun} {path} {meeting}. Use {noun} that hold no private record. If "
+                "these records are published, set `privacy.pool_overlaps: declared`."
             )
 
 
 def _meeting(private: Path, public: Path) -> str:
-    """Return words on how the two places meet; "" if they are apart."""
+    """Return words on how the two places meet, or an empty text if they are apart."""
     ours = private.resolve()
     theirs = public.resolve()
     if ours == theirs:
@@ -348,7 +330,7 @@ def _meeting(private: Path, public: Path) -> str:
 
 
 def _below(path: Path) -> Iterator[Path]:
-    """Yield every folder and file below a folder; for a file, the file itself."""
+    """Yield every folder and file below a folder, or the file itself."""
     if not path.is_dir():
         yield path
     for folder, folders, files in os.walk(path):
@@ -356,7 +338,7 @@ def _below(path: Path) -> Iterator[Path]:
 
 
 def _hard_link(path: Path) -> set[tuple[int, int]]:
-    """Return the device and inode of a file that has several names. Empty for any other path."""
+    """Return the device and inode of a file that has several names, else an empty set."""
     if not path.is_file() or path.stat().st_nlink < 2:
         return set()
     status = path.stat()

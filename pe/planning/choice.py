@@ -1,5 +1,4 @@
-"""Signal to noise of the votes, by the declared size; and `evolution: auto`, chosen from public
-numbers alone.
+"""`evolution: auto`, and the signal to noise of the votes, from public numbers alone.
 
 docs/plan.md explains the rule; it was chosen on drawn digits and public pictures
 (benchmarks/choice.py).
@@ -16,12 +15,12 @@ from typing import Any
 from pe.data.samples import Samples
 from pe.errors import RecipeError
 from pe.planning.calls import IMAGES, may_try
-from pe.planning.parts import price_of
+from pe.planning.parts import declared, price_of
 from pe.planning.releases import lay_out, planned_releases
 from pe.plugins.protocols import PluginInfo, info_of
-from pe.plugins.registry import load, plugins
 from pe.plugins.settings import read_settings
 from pe.private.source import RECORD, PrivateSource
+from pe.recipe.page import page
 from pe.recipe.schema import Evolution, Recipe
 from pe.steps import Plan, Step
 
@@ -49,9 +48,8 @@ class Signal:
     sigma: float
     threshold: float
     votes: float | None  # votes per candidate, over all labels; None: no declared size
-    by_label: tuple[
-        float, ...
-    ]  # votes per candidate of each label; empty: not known label by label
+    # votes per candidate of each label; empty: not known label by label
+    by_label: tuple[float, ...]
     once: bool  # True for the run's only vote
 
     @property
@@ -63,23 +61,17 @@ class Signal:
     def to_noise(self) -> float | None:
         """Votes per candidate of the label that has the fewest, over the noise.
 
-        None: not declared, or no noise.
+        It is None if the size is not declared, or if there is no noise.
         """
         return None if self.fewest is None or not self.sigma else self.fewest / self.sigma
 
     @property
     def most_noise(self) -> float:
-        """The largest noise share without a warning: MOST_NOISE; for an only vote, the one at
-        ENOUGH_ONCE if larger.
+        """The largest noise share without a warning.
+
+        It is MOST_NOISE, or for an only vote the share at ENOUGH_ONCE if that is larger.
         """
-        if not self.sigma:
-            return MOST_NOISE
-        sigmas = self.threshold / self.sigma
-        enough = (
-            _excess(sigmas) / _excess(sigmas - ENOUGH_ONCE)
-            if self.once and _excess(sigmas)
-            else 0.0
-        )
+        enough = self.noise_share(ENOUGH_ONCE * self.sigma) if self.once else 0.0
         return max(MOST_NOISE, enough)
 
     def noise_share(self, votes: float) -> float:
@@ -121,8 +113,9 @@ def _excess(x: float) -> float:
 
 
 def votes_cast(records: int, units: int | None, neighbors: int) -> float:
-    """Return the most votes that these records cast: a unit's votes for k candidates have L2 norm
-    1, so sum to √k.
+    """Return the most votes that these records cast.
+
+    A unit's votes for k candidates have L2 norm 1, so they sum to at most √k.
     """
     return sqrt(records * min(units or records, records) * neighbors)
 
@@ -134,12 +127,10 @@ def whole_noise(signals: Sequence[Signal]) -> float:
 
 
 def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int]) -> Signal:
-    """Return the signal of iteration t's histogram.
+    """Return the signal of an iteration's histogram.
 
-    `candidates` are the members of S_{t-1} per label.
-
-    Labels have records in the recipe's public proportions; if these are estimated, only the sum of
-    votes is known.
+    `candidates` are the members of S_{t-1} per label. Labels have records in the recipe's public
+    proportions; if these are estimated, only the sum of votes is known.
     """
     release = step.release
     evolution = recipe.evolution
@@ -149,6 +140,7 @@ def signal_of(recipe: Recipe, plan: Plan, step: Step, candidates: Sequence[int])
     if records is not None:
         cast = votes_cast(records, recipe.private.declared_units, evolution.neighbors)
         votes = cast / sum(candidates)
+        # Sizes that are estimated are not known before a release, so the labels' votes are not.
         if evolution.estimate_label_sizes is None:
             sizes = evolution.label_sizes
             shares = [1.0 if sizes == "equal" else sizes[name] for name in plan.classes]
@@ -174,7 +166,9 @@ def signal_warnings(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> li
     pairs = [(signal, signal.votes) for signal in signals if signal.votes is not None]
     if not pairs:
         return []
-    if sentence := _noise_warning(recipe, plan, signals):
+    # The noise comes first: where it is too large, what the threshold does means nothing.
+    sentence = _noise_warning(recipe, plan, signals)
+    if sentence:
         return [sentence]
     labels = len(plan.classes)
     neighbors = recipe.evolution.neighbors
@@ -234,14 +228,16 @@ class _Lack:
 
 
 def _noise_warning(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> str:
-    """Return a sentence on votes that are too few for the noise, with each single change that would
-    do; or "".
+    """Return a sentence on votes that are too few for the noise, or an empty text.
+
+    It names each single change that would do.
     """
     labels = len(plan.classes)
     lack = _Lack.of(recipe, labels, signals)
     if not lack:
         return ""
     worst = max(signals, key=lambda signal: signal.noise_share(signal.votes or 0.0))
+    # What a label lacks, no choice of candidates can give.
     if lack.label > 1:
         what = (
             f"A label gets {lack.each:.2g} votes, fewer than {FEW:g} times the noise of "
@@ -262,10 +258,10 @@ def _noise_warning(recipe: Recipe, plan: Plan, signals: Sequence[Signal]) -> str
 
 
 def _remedies(recipe: Recipe, plan: Plan, signals: Sequence[Signal], lack: _Lack) -> list[str]:
-    """Return the single changes with which votes are enough: the least ε and records, the most
-    labels and candidates.
+    """Return the single changes with which votes are enough.
 
-    Fewer labels have as many candidates each. ε is left open where it takes a fit to tell.
+    These are the least ε and number of records, and the most labels and candidates. Fewer labels
+    have as many candidates each. ε is left open where it takes a fit to tell.
     """
     labels = len(plan.classes)
     private = recipe.private
@@ -280,7 +276,8 @@ def _remedies(recipe: Recipe, plan: Plan, signals: Sequence[Signal], lack: _Lack
             key=lambda epsilon: not _lack_at(epsilon, recipe, labels, signals),
         )
         words += [f"ε = {epsilon:g}" for epsilon in _EPSILONS[place : place + 1]]
-    if (fewer := floor(labels / lack.factor)) >= 1:
+    fewer = floor(labels / lack.factor)
+    if fewer >= 1:
         words.append(f"{fewer} label{'s' if fewer > 1 else ''}")
     if lack.label <= 1:  # else no number of candidates would do
         limits = (
@@ -375,8 +372,9 @@ refused images."""
 
 @dataclass(frozen=True)
 class Choice:
-    """A recipe whose evolution is complete, the chosen values by key (`evolution.neighbors`), and
-    why.
+    """A recipe whose evolution is complete, the values that were chosen, and why.
+
+    A value is named by its key, such as `evolution.neighbors`.
     """
 
     recipe: Recipe
@@ -404,17 +402,17 @@ class Numbers:
     # k, as the recipe gives it: variations of each candidate; a list has one k for each iteration
     lookahead: int | list[int] = 0
     largest: int = LARGEST  # the most images at the end
-    final_share: float = (
-        FINAL_SHARE  # share of the images for the end; 0 where one vote's choice is not varied
-    )
+    # share of the images for the end; 0 where one vote's choice is not varied
+    final_share: float = FINAL_SHARE
 
     def noise(self, iterations: int) -> float:
         """Return σ, in votes, of each of `iterations` histograms that share the budget equally."""
         return self.sigma * (sqrt(iterations) if self.growing else 1)
 
     def each(self, iterations: int) -> int:
-        """Return the images that a candidate takes in all iterations: itself, and its lookahead's
-        variations.
+        """Return the images that a candidate takes in all iterations.
+
+        These are the candidate itself and its lookahead's variations.
         """
         ahead = (
             self.lookahead if isinstance(self.lookahead, list) else [self.lookahead] * iterations
@@ -431,7 +429,8 @@ class Numbers:
         if self.by_label:
             return MOST_BY_LABEL
         is_weak = self.distinct is not None and self.members(1, NEIGHBORS[-1]) < min(
-            self.distinct, DEALT
+            self.distinct,
+            DEALT,
         )
         return min((SHOWN_WEAK if is_weak else SHOWN) / self.labels, MOST_SHOWN)
 
@@ -451,15 +450,14 @@ class Numbers:
         return int(self.votes(neighbors) / (signal * noise)) if noise else LARGEST
 
     def affordable(self, iterations: int, neighbors: int) -> int:
-        """Return how many candidates of a label get the wanted signal, may exist, and fit the
-        limits.
-        """
+        """Return how many candidates of a label have the wanted signal, exist, and fit limits."""
         most = MEMBERS if self.distinct is None else min(self.distinct, DEALT)
         return int(min(self.members(iterations, neighbors), most, self.limit(iterations)))
 
     def iterations(self) -> int:
-        """Return T: the most iterations with enough candidates in each, but no more than the
-        generator has degrees.
+        """Return T: the most iterations with enough candidates in each.
+
+        There are no more than the generator has degrees.
         """
         most = len(self.degrees)
         free = replace(self, images=inf)
@@ -470,8 +468,7 @@ class Numbers:
 def choose_evolution(recipe: Recipe, api: object | None = None) -> Choice:
     """Fill in the unset evolution keys of a recipe. Explicit ones are kept.
 
-    `api` is the generator, whose `info` is used; None: the `info` of the class that the recipe
-    names.
+    The `info` used is that of the generator `api`, or of the class that the recipe names.
 
     Raises:
         RecipeError: declared_size is missing, or declared_units where a unit may have several
@@ -483,7 +480,7 @@ def choose_evolution(recipe: Recipe, api: object | None = None) -> Choice:
     explicit = recipe.evolution.own_values
     if recipe.privacy.schedule is not None:
         explicit = {"iterations": len(recipe.privacy.schedule)} | explicit
-    info = _info(recipe, api)
+    info = declared("pe.adapters", recipe.api.kind) if api is None else info_of(api)
     if not info.degrees:  # its fit has done what votes could do
         explicit = {"iterations": 0} | explicit
     counted = _label_counts(recipe)
@@ -509,8 +506,9 @@ def choose_evolution(recipe: Recipe, api: object | None = None) -> Choice:
 
 
 def _label_counts(recipe: Recipe) -> dict[str, float]:
-    """Return the share of ε for noisy label counts, if the modality's are counted and the recipe
-    says nothing.
+    """Return the share of ε for noisy label counts, by key.
+
+    It is empty unless the modality's labels are counted and the recipe says nothing of them.
     """
     private = recipe.private
     own = recipe.evolution.own_values
@@ -523,8 +521,9 @@ def _label_counts(recipe: Recipe) -> dict[str, float]:
 
 
 def choose_numbers(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]:
-    """Return the keys of an evolution over these numbers: `explicit` ones as they are, and the
-    others to fit them.
+    """Return the keys of an evolution over these numbers.
+
+    `explicit` ones stay as they are, and the others are chosen to fit them.
 
     An explicit population is one number: a list says how many iterations there are, so nothing is
     left open.
@@ -533,14 +532,18 @@ def choose_numbers(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]
     if not iterations:
         return {"iterations": 0, "population": _population(numbers, 0, 1)} | explicit
     degree = explicit.get(
-        "degree", [0.0] if is_sparing(numbers, explicit) else _degrees(numbers.degrees, iterations)
+        "degree",
+        [0.0] if is_sparing(numbers, explicit) else _degrees(numbers.degrees, iterations),
     )
     if degree in (0, [0] * iterations):  # nobody is asked for a lookahead of copies
         numbers = replace(
-            numbers, final_share=0.0 if iterations == 1 else numbers.final_share, lookahead=0
+            numbers,
+            final_share=0.0 if iterations == 1 else numbers.final_share,
+            lookahead=0,
         )
     neighbors: int = explicit.get(
-        "neighbors", _neighbors(numbers, iterations, explicit.get("population"))
+        "neighbors",
+        _neighbors(numbers, iterations, explicit.get("population")),
     )
     choices: dict[str, Any] = {
         "iterations": iterations,
@@ -567,8 +570,7 @@ def choose_numbers(numbers: Numbers, explicit: dict[str, Any]) -> dict[str, Any]
 
 
 def is_sparing(numbers: Numbers, explicit: dict[str, Any]) -> bool:
-    """True if limits leave too few images for several votes, for which there would be enough
-    records.
+    """True if limits leave too few images for several votes that the records would allow.
 
     Then there is one vote, and its choice is not varied, so that all images are candidates.
     """
@@ -594,25 +596,24 @@ def _threshold(numbers: Numbers, iterations: int) -> float:
 def _neighbors(numbers: Numbers, iterations: int, population: int | None) -> int:
     """Return the least q with which a label has the most candidates at the wanted signal.
 
-    At most half as many as there are candidates of the label, if a generator that ignores labels
-    makes as many of each.
+    It is at most half the number of the label's candidates. A generator that ignores labels is
+    taken to make as many of each.
     """
     if population is None:
         members = {q: max(numbers.affordable(iterations, q), LEAST) for q in NEIGHBORS}
     else:
         members = dict.fromkeys(NEIGHBORS, population // numbers.labels)
     most = max(members.values())
-    of_label = (
-        1 if numbers.by_label else numbers.labels
-    )  # one in so many candidates is of its own label
+    # one in so many candidates is of its own label
+    of_label = 1 if numbers.by_label else numbers.labels
     fitting = [q for q in NEIGHBORS if q == 1 or 2 * q * of_label <= members[q]]
     return next((q for q in fitting if numbers.members(iterations, q) >= most), fitting[-1])
 
 
 def _population(numbers: Numbers, iterations: int, neighbors: int) -> list[int]:
-    """Return the sizes of S_0 … S_T: candidates, last the data to share.
+    """Return the sizes of S_0 … S_T: candidates, and last the data to share.
 
-    Unvaried, only a pool's exceed candidates.
+    If nothing is varied, the data exceed the candidates only where these come from a pool.
     """
     members = max(numbers.affordable(iterations, neighbors), neighbors, LEAST)
     most = (
@@ -628,8 +629,9 @@ def _population(numbers: Numbers, iterations: int, neighbors: int) -> list[int]:
 
 
 def _degrees(degrees: tuple[float, ...], iterations: int) -> list[float]:
-    """Return v_1 … v_T, spread evenly over the generator's degrees from first to last; for one
-    iteration the last.
+    """Return v_1 … v_T, spread evenly over the generator's degrees from first to last.
+
+    For one iteration it is the last.
     """
     last = len(degrees) - 1
     places = (
@@ -646,15 +648,16 @@ def _numbers(recipe: Recipe, info: PluginInfo, votes: bool) -> Numbers:
     price = price_of(recipe)
     if private.declared_size is None:
         raise RecipeError(
-            "evolution: auto is chosen by private.declared_size, which is missing: state about how "
-            "many private records there are (it will be public), or give evolution.iterations and "
-            "evolution.population."
+            "`evolution: auto` needs `private.declared_size`, about how many private records there "
+            "are (it will be public). Set it, or set `evolution.iterations` and "
+            "`evolution.population`."
         )
     if private.privacy_unit != RECORD and private.declared_units is None:
         raise RecipeError(
-            "evolution: auto is chosen by private.declared_units, which is missing: state about "
-            f"how many units ({private.privacy_unit}) there are (it will be public)."
+            "`evolution: auto` needs `private.declared_units`, about how many units "
+            f"({private.privacy_unit}) there are (it will be public). Set it."
         )
+    # A call may make one image only, so each image is taken to cost a call.
     each = (
         price.image + price.call + price.megapixel * (prod(info.drawn) / 1e6 if info.drawn else 1)
     )
@@ -679,9 +682,7 @@ def _numbers(recipe: Recipe, info: PluginInfo, votes: bool) -> Numbers:
 
 
 def _sigma(recipe: Recipe) -> float:
-    """Return σ, in votes, of one histogram that gets all of the budget that the fit and class
-    counts leave.
-    """
+    """Return σ, in votes, of one histogram with all the budget that fit and counts leave."""
     settings = {"iterations": 1, "population": len(recipe.private.labels)}
     counts = {
         key: value
@@ -696,75 +697,37 @@ def _sigma(recipe: Recipe) -> float:
     return histogram.sensitivity * histogram.noise_multiplier
 
 
-def _info(recipe: Recipe, api: object | None) -> PluginInfo:
-    """Return the generator's declaration. The default one where its class is not known."""
-    if api is not None:
-        return info_of(api)
-    return (
-        info_of(load("pe.adapters", recipe.api.kind))
-        if recipe.api.kind in plugins("pe.adapters")
-        else PluginInfo()
-    )
-
-
 def _reasons(
-    numbers: Numbers, explicit: dict[str, Any], whole: dict[str, Any], noun: str
+    numbers: Numbers,
+    explicit: dict[str, Any],
+    whole: dict[str, Any],
+    noun: str,
 ) -> tuple[str, ...]:
+    """Say why these keys were chosen, in the lines of a template."""
     iterations = whole["iterations"]
     if not iterations:
         return ()
-    neighbors = whole["neighbors"]
     sizes = whole["population"]
     degrees = whole["degree"]
-    first, final = (sizes, sizes) if isinstance(sizes, int) else (sizes[0], sizes[-1])
+    first, final = (sizes[0], sizes[-1]) if isinstance(sizes, list) else (sizes, sizes)
     members = first / numbers.labels
-    sigma = numbers.noise(iterations)
-    votes = numbers.votes(neighbors) / members
-    against = (
-        f"{votes / sigma:.2g} times the noise on it (σ = {sigma:.3g} votes)"
-        if sigma
-        else f"{votes:.2g} votes"
+    is_best_first = whole.get("selection") == "rank"
+    text = page(
+        "pe.planning",
+        "reasons.txt.jinja",
+        numbers=numbers,
+        noun=noun,
+        chosen={"votes": "raw"} | whole,
+        sparing=is_sparing(numbers, explicit),
+        iterations=iterations,
+        neighbors=whole["neighbors"],
+        members=members,
+        final=final,
+        sigma=numbers.noise(iterations),
+        votes=numbers.votes(whole["neighbors"]) / members,
+        copies=final / numbers.labels / members,
+        degree=degrees[-1] if isinstance(degrees, list) else degrees,
+        ranked=is_best_first
+        and not explicit.keys() & {"population", "threshold", "keep", "offspring"},
     )
-    if is_sparing(numbers, explicit):
-        why = (
-            f"One vote over {members * numbers.labels:,.0f} {noun} is expected to be best, because "
-            f"the limits allow too few for two votes, of which each needs {numbers.fewest} "
-            f"candidates of a label. Nothing is varied: all {noun} that are paid for are "
-            "candidates, and the chosen ones are taken as they are."
-        )
-    else:
-        rounds = f"{len(numbers.degrees)} {'round' if len(numbers.degrees) == 1 else 'rounds'}"
-        why = (
-            f"The records vote {'once' if iterations == 1 else f'{iterations} times'}: the "
-            f"generator names degrees of variation for {rounds} at most, and more votes mean more "
-            "noise in each."
-        )
-    reasons = [
-        why,
-        f"A record votes for its {neighbors} nearest of about {members:,.0f} candidates of its "
-        f"label, so an average candidate gets {against}{'' if sigma else ', without noise'}.",
-    ]
-    if whole.get("votes") == "smooth":
-        reasons.append(
-            "The generator does not know the labels, so a label's noisy votes count only as far as "
-            "no other label has more near the same candidate (evolution.votes: smooth)."
-        )
-    if whole.get("selection") == "rank" and not explicit.keys() & {
-        "population",
-        "threshold",
-        "keep",
-        "offspring",
-    }:
-        near = "" if numbers.by_label else " and without near copies"
-        reasons.append(
-            f"The {final:,} {noun} at the end are the best of each label, once each{near} as long "
-            "as there are enough with votes above 0; `pe extend` goes on down the list."
-        )
-    copies = final / numbers.labels / members
-    if (degrees[-1] if isinstance(degrees, list) else degrees) == 0 and copies > 1:
-        reasons.append(
-            f"Degree 0 varies nothing, so the {final:,} {noun} at the end are copies of the "
-            f"candidates: {copies:.2g} of each if all were chosen, and more of those with many "
-            "votes."
-        )
-    return tuple(reasons)
+    return tuple(text.splitlines())

@@ -57,10 +57,8 @@ class ClockPlan:
 def clock_terms(recipe: Recipe, api: Generator | None) -> ClockPlan:
     """Decide if a run of the recipe has a public clock.
 
-    The generator is None if it could not be set up.
-
-    With `privacy.hold: auto` a run has one if its generator asks other machines, or does not say
-    that it asks none.
+    The generator is None if it could not be set up. With `privacy.hold: auto` a run has one if its
+    generator asks other machines, or does not say that it asks none.
     """
     if recipe.privacy.noiseless:
         return ClockPlan(False, "off: with privacy: none nothing is protected")
@@ -73,6 +71,7 @@ def clock_terms(recipe: Recipe, api: Generator | None) -> ClockPlan:
         "`private.declared_size`, and leave `privacy.hold` at auto."
     )
     warning = "" if hosts == () else warning
+    # What the owner says goes before what the generator's hosts suggest.
     if rule == "off":
         return ClockPlan(False, "off: privacy.hold is 'off'", warning)
     if isinstance(rule, float):
@@ -91,8 +90,9 @@ def held_back(
     embedding: Embedding | None,
     dry_runs: Sequence[DryRun] = (),
 ) -> ClockPlan:
-    """Return `clock_terms` with the deadlines of a run here; without them if there is no embedding
-    to be tried.
+    """Return `clock_terms` with the deadlines of a run on this machine.
+
+    There are none if there is no embedding to be tried.
     """
     terms = clock_terms(recipe, api)
     if not terms.on:
@@ -107,10 +107,14 @@ def held_back(
 
 
 def deadlines(
-    recipe: Recipe, plan: Plan, embedding: Embedding, dry_runs: Sequence[DryRun] = ()
+    recipe: Recipe,
+    plan: Plan,
+    embedding: Embedding,
+    dry_runs: Sequence[DryRun] = (),
 ) -> tuple[dict[str, float], list[str]]:
-    """Return the seconds for which each kind of private work is held back; and the kinds without a
-    deadline.
+    """Return how long each kind of private work is held back, and the kinds without a deadline.
+
+    Times are in seconds, by kind of work.
 
     A deadline is _SLACK times what the longest work of its kind takes here for a tenth more records
     than declared, on one of which the embedding fails, rounded up to 1, 2 or 5 times a power of
@@ -148,7 +152,7 @@ def deadlines(
 
 
 def _fit_seconds(release: Release, dry_runs: Sequence[DryRun]) -> float | None:
-    """Return the seconds of a release of a fit. None: its part was not tried."""
+    """Return the seconds of a release of a fit, or None if its part was not tried."""
     part = next((one for one in dry_runs if f"{release.name}/".startswith(f"{one.part}/")), None)
     return (
         None if part is None else release.count * (part.seconds_per_step + part.parameters / _DRAWS)
@@ -156,8 +160,9 @@ def _fit_seconds(release: Release, dry_runs: Sequence[DryRun]) -> float | None:
 
 
 def round_up_seconds(seconds: float) -> float:
-    """Round `seconds` > 0 up to 1, 2 or 5 times a power of ten, so that chance differences of tries
-    seldom show.
+    """Round `seconds` > 0 up to 1, 2 or 5 times a power of ten.
+
+    Chance differences between tries then seldom show.
     """
     power = 10.0 ** math.floor(math.log10(seconds))
     return float(
@@ -166,17 +171,25 @@ def round_up_seconds(seconds: float) -> float:
 
 
 def _search_seconds(
-    records: int, candidates: int, dimension: int, rules: Voting
+    records: int,
+    candidates: int,
+    dimension: int,
+    rules: Voting,
 ) -> tuple[float, float]:
-    """Return the seconds of a search for `records` records: as usual, and if all candidates are
-    equally near.
+    """Return the seconds of a search for `records` records, as usual and in the worst case.
+
+    In the worst case all candidates are equally near.
     """
     rng = np.random.default_rng(0)
 
     def search(queries: Vectors, places: Vectors) -> float:
         return _seconds_of(
             lambda: nearest(
-                queries, places, rules.neighbors, metric=rules.metric, backend=rules.neighbor_search
+                queries,
+                places,
+                rules.neighbors,
+                metric=rules.metric,
+                backend=rules.neighbor_search,
             )
         )
 
@@ -191,10 +204,8 @@ def _search_seconds(
     columns = max(rules.neighbors, min(candidates, _TIED[1]))
     queries = rng.standard_normal((rows, dimension), np.float32)
     places = np.repeat(rng.standard_normal((1, dimension), np.float32), columns, axis=0)
-    queries[:, 0], places[:, 0] = (
-        0,
-        np.arange(1, columns + 1) * np.float32(1e-12),
-    )  # less than float64 tells apart
+    # less than float64 tells apart
+    queries[:, 0], places[:, 0] = 0, np.arange(1, columns + 1) * np.float32(1e-12)
     return usual, search(queries, places) * (records / rows) * max(1.0, candidates / columns)
 
 

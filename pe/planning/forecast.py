@@ -1,14 +1,15 @@
-"""Foretell what a run will ask for, cost and guarantee, from public numbers, before anything is
-called or read.
+"""Foretell what a run will ask for, cost and guarantee.
+
+It is told from public numbers, before anything is called or read.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby, product
+from itertools import groupby, product, zip_longest
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -22,32 +23,28 @@ from pe.planning.choice import Choice, Signal, choose_evolution, signal_of
 from pe.planning.deadlines import EMBEDDING, ClockPlan, held_back
 from pe.planning.notices import notices, sentences
 from pe.planning.other_runs import check_other_runs
-from pe.planning.parts import class_of, price_of, set_up, usage_of, without_price
+from pe.planning.parts import class_of, declared, price_of, set_up, usage_of, without_price
 from pe.planning.releases import fit_dry_runs, is_fitted, lay_out
 from pe.planning.usefulness import expect
 from pe.plugins.protocols import Generator, info_of
 from pe.plugins.reach import leaves
-from pe.plugins.registry import Group, load, plugins
-from pe.plugins.specs import PluginSpec, members_of
+from pe.plugins.specs import members_of
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import kind_of
 from pe.privacy.release import Poisson, Release
 from pe.privacy.words import finite, guarantee, round_up
+from pe.recipe.page import page
 from pe.recipe.schema import OBJECT, Recipe
 from pe.steps import Plan
 
-_DEGREES = {
-    "exact": "the generator obeys it exactly",
-    "wording": "the generator is told it in words and obeys it roughly",
-    "none": "the generator does not obey it: every variation is as large as it makes it",
-    None: "unknown",
-}
+_HEADINGS = ("t", "calls", "degree", "candidates", "votes/candidate", "σ, votes", "H, votes")
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """The most requests of RANDOM_API and VARIATION_API (the lookahead's included) and images of
-    iteration t.
+    """The most requests and images of iteration t.
+
+    Requests are those of RANDOM_API and VARIATION_API, the lookahead's included.
 
     t = 0 is S_0. `signal` is of the iteration's histogram; `meaning` says in the generator's words
     what the degree means. None or "" stands for a value that is unknown or does not exist.
@@ -129,17 +126,17 @@ class Forecast:
     iterations: tuple[Iteration, ...]
     trial: Trial
     has_price: bool
-    cost: float | None
     epsilon: float
     degree: str | None
-    seconds: float | None
     disk: int | None
     clock: ClockPlan
     fit_epsilon: float
     dry_runs: tuple[DryRun, ...]
     precision: str
-    expected: str
-    warnings: tuple[str, ...]
+    cost: float | None = None
+    seconds: float | None = None
+    expected: str = ""
+    warnings: tuple[str, ...] = ()
 
     @property
     def noun(self) -> str:
@@ -209,6 +206,7 @@ class Forecast:
             "seconds": self.seconds,
             "epsilon": finite(self.epsilon),
             "delta": None if finite(self.epsilon) is None else self.choice.recipe.privacy.delta,
+            # One number if all histograms have the same noise, else one for each.
             "noise_multiplier": multipliers[0]
             if len(set(multipliers)) == 1
             else multipliers or None,
@@ -234,186 +232,54 @@ class Forecast:
         }
 
     def __str__(self) -> str:
+        meanings: defaultdict[tuple[float, str], list[int]] = defaultdict(list)
+        for one in self.iterations:
+            if one.meaning:
+                meanings[one.degree, one.meaning].append(one.t)
+        equal: defaultdict[tuple[float, Poisson | None], list[Release]] = defaultdict(list)
+        for release in self.fit:
+            equal[release.noise_multiplier, release.sampling].append(release)
+        signals = self.signals
+        varied = [one.degree for one in self.iterations if one.t and one.degree]
+        works = [EMBEDDING, *(kind_of(release.name) for release in self.plan.releases)]
+        text = page(
+            "pe.planning",
+            "forecast.txt.jinja",
+            plan=self,
+            table=self._table(),
+            copies=[one.t for one in self.iterations if one.t and not one.degree],
+            equal_releases=equal.values(),
+            multipliers=dict.fromkeys(f"{signal.noise_multiplier:.4g}" for signal in signals),
+            shares=[one.noise_share(one.votes) for one in signals if one.votes is not None],
+            held=sum(self.clock.seconds.get(work, 0.0) for work in works),
+            meanings=meanings,
+            ways=Counter(degree for degree, _ in meanings),
+            parents=PARENTS,
+            tried=min(varied, default=0.0),
+            words=_words,
+            plain=_plain,
+            duration=_duration,
+            guarantee=guarantee,
+            round_up=round_up,
+        )
+        return text.rstrip("\n")
+
+    def _table(self) -> str:
+        rows: list[tuple[str, ...]] = [(*_HEADINGS[:2], self.noun, *_HEADINGS[2:])]
         trial = self.trial
-        rows = [
-            (
-                "t",
-                "calls",
-                self.noun,
-                "degree",
-                "candidates",
-                "votes/candidate",
-                "σ, votes",
-                "H, votes",
-            ),
-            *(
-                [("try", _words(trial.random + trial.variation), _words(trial.images))]
-                if trial
-                else []
-            ),
-            *(one.row() for one in self.iterations),
-            ("all", _words(self.calls), _words(self.images)),
-        ]
-        widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(rows[0]))]
-        table = [
-            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False))
-            for row in rows
-        ]
-        facts = [f"{key:<12}{value}" for key, value in self._facts()]
-        warnings = [f"warning: {sentence}" for sentence in self.warnings]
-        title = (
-            f"Plan of '{self.choice.recipe.name}': nothing was called, no private record was read."
-        )
-        expected = [self.expected, ""] if self.expected else []
-        return "\n".join(
-            [title, "", *expected, *table, "", *facts, *(["", *warnings] if warnings else [])]
-        )
+        if trial:
+            rows.append(("try", _words(trial.random + trial.variation), _words(trial.images)))
+        rows += [one.row() for one in self.iterations]
+        rows.append(("all", _words(self.calls), _words(self.images)))
+        widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
+        lines = []
+        for row in rows:
+            cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=False))
+            lines.append("  ".join(cells))
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         return Page(self)._repr_html_()
-
-    def _facts(self) -> Iterator[tuple[str, str]]:
-        """Yield the lines below the table: a heading, or "" to go on, and words."""
-        copies = ", ".join(f"{one.t}" for one in self.iterations if one.t and not one.degree)
-        multipliers = ", ".join(
-            dict.fromkeys(f"{signal.noise_multiplier:.4g}" for signal in self.signals)
-        )
-        more = (
-            "; `pe extend` makes more of them at no further ε" if self.iterations[-1].degree else ""
-        )
-        yield (
-            "Calls",
-            f"at most {_words(self.random)} of RANDOM_API, {_words(self.variation)} of "
-            "VARIATION_API",
-        )
-        if copies:
-            yield "", f"degree 0 at t = {copies}: copies of the chosen, which need no call"
-        yield "Synthetic", f"{self.synthetic:,} {self.noun} at the end{more}"
-        if self.disk is not None:
-            size = f"{self.disk / 1e6:,.3g} MB" if self.disk < 1e9 else f"{self.disk / 1e9:,.3g} GB"
-            yield "Disk", f"up to {size} for samples"
-        yield "Cost", self._cost() if self.has_price else "not stated (api.price)"
-        unknown = "unknown (state --samples-per-second or --rate-of)"
-        yield "Time", unknown if self.seconds is None else _duration(self.seconds)
-        yield "Guarantee", guarantee(self.epsilon, self.choice.recipe.privacy.delta, 4, ", ")
-        yield from self._fit()
-        yield "Noise", f"multiplier {multipliers}" if multipliers else "no histogram is released"
-        if shares := [
-            signal.noise_share(signal.votes) for signal in self.signals if signal.votes is not None
-        ]:
-            yield (
-                "",
-                f"about {max(shares):.0%} of the choice of parents if votes spread evenly; less "
-                "where they gather",
-            )
-        yield from self._clock()
-        choices = [
-            f"{key.removeprefix('evolution.')} {_plain(value)}"
-            for key, value in self.choice.values.items()
-        ]
-        if choices:
-            yield "Chosen", ", ".join(choices)
-            yield from (("", reason) for reason in self.choice.reasons)
-            yield "", "Give a key to change it, and what depends on it follows."
-        yield "Degree", _DEGREES[self.degree]
-        yield from (("", line) for line in self._meanings())
-        if self.trial:
-            degree = min(
-                (one.degree for one in self.iterations if one.t and one.degree), default=0.0
-            )
-            yield (
-                "",
-                f"first tried on {PARENTS} new samples, each varied at {degree:g}: a run stops "
-                "unless they are its parents",
-            )
-        if self.embedding:
-            yield "Embedding", self.embedding
-        if self.precision:
-            yield "Precision", self.precision
-
-    def _cost(self) -> str:
-        if self.cost is None:
-            return "unknown"
-        return f"at most {self.cost:,.2f} {self.currency}" if self.cost else "free"
-
-    def _clock(self) -> Iterator[tuple[str, str]]:
-        clock = self.clock
-        yield "Clock", clock.why
-        if clock.seconds:
-            times = ", ".join(f"{kind} {seconds:g} s" for kind, seconds in clock.seconds.items())
-            works = [EMBEDDING, *(kind_of(release.name) for release in self.plan.releases)]
-            whole = _duration(sum(clock.seconds.get(work, 0.0) for work in works))
-            yield (
-                "",
-                f"each piece of private work ends at a public deadline, {whole} in all: {times}",
-            )
-        if clock.on:
-            yield (
-                "",
-                "so that nobody who times requests or the console learns of records or their "
-                "number",
-            )
-        if clock.unheld:
-            tried = "" if self.dry_runs or not self.fit else " (--dry-run tries a fit)"
-            yield (
-                "",
-                f"without a deadline{tried}, which shows on the console: {', '.join(clock.unheld)}",
-            )
-
-    def _fit(self) -> Iterator[tuple[str, str]]:
-        """Yield the releases by which the generator is fitted, equal ones in one line."""
-        if not self.fit:
-            return
-        kinds: dict[tuple[float, Poisson | None], list[Release]] = {}
-        for release in self.fit:
-            kinds.setdefault((release.noise_multiplier, release.sampling), []).append(release)
-        key = "" if self.fit_epsilon == self.epsilon else " (api.fit.budget_share)"
-        yield (
-            "Fit",
-            f"ε = {round_up(self.fit_epsilon, 4)} of {round_up(self.epsilon, 4)}{key}, before t = "
-            f"0",
-        )
-        for same in kinds.values():
-            first = same[0]
-            draws = sum(release.count for release in same)
-            names = first.name if len(same) == 1 else f"{first.name} … {same[-1].name}"
-            times = f", {draws:,} steps" if draws > 1 else ""
-            rate = f", sampling rate {first.sampling.rate:.3g}" if first.sampling else ""
-            yield "", f"{names}{times}: multiplier {first.noise_multiplier:.4g}{rate}"
-        for i, one in enumerate(self.dry_runs):
-            memory = (
-                ""
-                if one.memory is None
-                else f", {one.memory / 2**30:.2g} GB of memory beside the model"
-            )
-            states = (
-                f", {one.blocks} kept states of {one.state_bytes / 2**20:.2g} MB"
-                if one.blocks
-                else ""
-            )
-            task = (
-                f"{one.steps:,} steps of {one.parameters:,} parameters"
-                if one.steps > 1
-                else "one release"
-            )
-            yield (
-                "" if i else "Dry run",
-                f"{one.part}: {task} in about {_duration(one.seconds)} here{memory}{states}",
-            )
-
-    def _meanings(self) -> Iterator[str]:
-        """Yield a line for each degree that has words.
-
-        Several lines if a degree's words differ by iteration.
-        """
-        times: dict[tuple[float, str], list[int]] = {}
-        for one in self.iterations:
-            if one.meaning:
-                times.setdefault((one.degree, one.meaning), []).append(one.t)
-        meanings = Counter(degree for degree, _ in times)
-        for (degree, meaning), at in times.items():
-            where = f" in iteration {', '.join(map(str, at))}" if meanings[degree] > 1 else ""
-            yield f"at {degree:g}{where}: {meaning}"
 
 
 def _words(number: int | None) -> str:
@@ -421,7 +287,7 @@ def _words(number: int | None) -> str:
 
 
 def _total(numbers: Iterable[int | None]) -> int | None:
-    """Return the sum. None if one of the numbers is unknown."""
+    """Return the sum, or None if one of the numbers is unknown."""
     known = list(numbers)
     return None if None in known else sum(known)  # type: ignore[arg-type]
 
@@ -434,8 +300,9 @@ def _plain(value: Any) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Return seconds in words: as minutes from two minutes on, hours from two hours on, days from
-    two days on.
+    """Return seconds in words.
+
+    Minutes begin at two minutes, hours at two hours, and days at two days.
     """
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
@@ -468,27 +335,51 @@ def forecast(
     embedding, _ = set_up("pe.embeddings", recipe.embedding)
     if embedding is not None and info_of(embedding).hosts:  # a plan asks no other machine
         embedding = None
-    clock = held_back(recipe, plan, api, embedding, dry_runs)
-    iterations = _iterations(recipe, plan, api)
-    signals = [one.signal for one in iterations if one.signal]
-    trial = Trial.of(recipe, plan, api)
-    price = price_of(recipe)
-    images = trial.images + sum(one.images for one in iterations)
-    calls = _total((trial.random, trial.variation, *(one.calls for one in iterations)))
-    has_price = not any(info.hosts is None or info.elsewhere for info in without_price(recipe, api))
-    usage = None if calls is None and price.call else usage_of(price, api, calls or 0, images)
-    cost = price.most_of(usage) if has_price and usage is not None else None
-    seconds = None if samples_per_second is None else images / samples_per_second
     delta = recipe.privacy.delta
-    total_epsilon = inf if recipe.privacy.noiseless else epsilon(plan.releases, delta)
-    told = list(notices(recipe, plan, total_epsilon, api, embedding))
+    counted = Forecast(
+        choice=choice,
+        plan=plan,
+        iterations=_iterations(recipe, plan, api),
+        trial=Trial.of(recipe, plan, api),
+        has_price=not any(
+            info.hosts is None or info.elsewhere for info in without_price(recipe, api)
+        ),
+        epsilon=inf if recipe.privacy.noiseless else epsilon(plan.releases, delta),
+        degree=None if api is None else api.capabilities.degree,
+        disk=disk_of(recipe, plan, api),
+        clock=held_back(recipe, plan, api, embedding, dry_runs),
+        fit_epsilon=epsilon(plan.fit, delta) if plan.fit else 0.0,
+        dry_runs=dry_runs,
+        precision=checks.precision_of(api),
+    )
+    return _judge(counted, api, embedding, here, samples_per_second)
+
+
+def _judge(
+    counted: Forecast,
+    api: Generator | None,
+    embedding: object | None,
+    here: Sequence[str],
+    samples_per_second: float | None,
+) -> Forecast:
+    """Add what follows from the calls and images: cost, time, usefulness, and warnings."""
+    recipe = counted.choice.recipe
+    plan = counted.plan
+    price = price_of(recipe)
+    calls = counted.calls
+    images = counted.images
+    usage = None if calls is None and price.call else usage_of(price, api, calls or 0, images)
+    cost = price.most_of(usage) if counted.has_price and usage is not None else None
+    seconds = None if samples_per_second is None else images / samples_per_second
+    needs = {"max_images": images, "max_cost": cost, "max_seconds": seconds}
+    told = notices(recipe, plan, counted.epsilon, api, embedding)
+    # What keeps a run from starting comes first, and what costs ε in other runs comes last.
     warnings = [
         *here,
         *checks.refusals(*([] if api is None else [partial(checks.check_degrees, plan, api)])),
-        *checks.cost_warnings(price, api, calls, images, recipe.private.modality.noun),
-        *checks.limit_warnings(recipe, images, cost, seconds),
+        *checks.cost_warnings(recipe, api, calls, needs),
         *sentences(told, "overlap", "shape", "guarantee", "votes", "setting"),
-        *([clock.warning] if clock.warning else []),
+        *filter(None, [counted.clock.warning]),
         *sentences(told, "network"),
         *checks.data_set_warnings(recipe, plan.releases),
         *checks.refusals(
@@ -496,22 +387,14 @@ def forecast(
             partial(check_other_runs, recipe, plan.releases),
         ),
     ]
-    return Forecast(
-        choice=choice,
-        plan=plan,
-        iterations=iterations,
-        trial=trial,
-        has_price=has_price,
+    expected = ""
+    if api is not None:
+        expected = expect(recipe, plan, counted.signals, info_of(api), counted.epsilon)
+    return replace(
+        counted,
         cost=cost,
-        epsilon=total_epsilon,
-        degree=None if api is None else api.capabilities.degree,
         seconds=seconds,
-        disk=disk_of(recipe, plan, api),
-        clock=clock,
-        fit_epsilon=epsilon(plan.fit, delta) if plan.fit else 0.0,
-        dry_runs=dry_runs,
-        precision=checks.precision_of(api),
-        expected="" if api is None else expect(recipe, plan, signals, info_of(api), total_epsilon),
+        expected=expected,
         warnings=tuple(warnings),
     )
 
@@ -558,10 +441,13 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
     old, new = (dict(leaves(recipe.model_dump(mode="json"))) for recipe in (before, after))
     for values, key in product((old, new), ("api.kind", "embedding.kind")):
         values[key] = class_of(values[key])
-    free = [*_MACHINE_ONLY, *_machine_settings("pe.adapters", "api", after.api)]
-    free += _machine_settings("pe.embeddings", "embedding", after.embedding)
-    for key, member in members_of(after.api).items():
-        free += [f"api.{key}.price", *_machine_settings("pe.adapters", f"api.{key}", member)]
+    generators = {f"api.{key}": member.kind for key, member in members_of(after.api).items()}
+    free = [*_MACHINE_ONLY, *(f"{section}.price" for section in generators)]
+    for section, kind in {"api": after.api.kind, **generators}.items():
+        settings = declared("pe.adapters", kind).machine_settings
+        free += [f"{section}.{name}" for name in settings]
+    settings = declared("pe.embeddings", after.embedding.kind).machine_settings
+    free += [f"embedding.{name}" for name in settings]
     if not is_fitted(after.api.kind):
         free += ["private.declared_size", "private.declared_units"]
     keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
@@ -575,22 +461,18 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
 def load_changed(path: Path, changes: tuple[str, ...], verb: str) -> Recipe:
     """Return the recipe that a run holds at `path`, with `changes`.
 
-    RecipeError if they give the run another meaning.
-
     `verb` says in the message what cannot be done to the run: extended, or evaluated.
+
+    Raises:
+        RecipeError: the changes give the run another meaning.
     """
     recipe = Recipe.load(path, changes)
-    if changes_of_meaning := differences(Recipe.load(path), recipe):
+    changes_of_meaning = differences(Recipe.load(path), recipe)
+    if changes_of_meaning:
         raise RecipeError(
             f"{path.parent} cannot be {verb} with another recipe: {'; '.join(changes_of_meaning)}."
         )
     return recipe
-
-
-def _machine_settings(group: Group, section: str, spec: PluginSpec) -> list[str]:
-    if spec.kind not in plugins(group):
-        return []
-    return [f"{section}.{name}" for name in info_of(load(group, spec.kind)).machine_settings]
 
 
 def _short(value: Any) -> str:

@@ -1,6 +1,4 @@
-"""Refuse what a run that was made elsewhere would reach on this machine, unless the owner names it
-again.
-"""
+"""Refuse what a run made elsewhere would reach on this machine, unless the owner names it."""
 
 from __future__ import annotations
 
@@ -16,8 +14,7 @@ from pe.store.places import FULL_RECIPE, RECIPE
 
 
 def check_named(folder: Path, recipe: Recipe, changes: Sequence[str] = (), *sections: str) -> None:
-    """Refuse a run's recipe if it reaches things of this machine, by settings that `changes` do not
-    name.
+    """Refuse a run's recipe that reaches things of this machine which `changes` do not name.
 
     To be called before a plug-in of the recipe is constructed. A run of this machine's own is not
     asked.
@@ -35,12 +32,14 @@ def check_named(folder: Path, recipe: Recipe, changes: Sequence[str] = (), *sect
         return
     named = tuple(f"{change.partition('=')[0].strip()}." for change in changes)
     reached = reach(recipe.model_dump(mode="json", include={*sections}), folder).items()
-    if unnamed := {key: value for key, value in reached if not f"{key}.".startswith(named)}:
+    unnamed = {key: value for key, value in reached if not f"{key}.".startswith(named)}
+    if unnamed:
         told = ", and ".join(f"{key} is '{value}'" for key, value in unnamed.items())
-        options = (
-            f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in unnamed.items()
-        )
+        options = [
+            quoted(f"{key}={json.dumps(value, ensure_ascii=False)}")
+            for key, value in unnamed.items()
+        ]
         raise RecipeError(
             f"{told} in a recipe that came with {folder}, which {ELSEWHERE}: if that is what you "
-            f"want, say so by {' '.join(f'--set {quoted(option)}' for option in options)}."
+            f"want, say so by --set {' --set '.join(options)}."
         )

@@ -1,18 +1,16 @@
-"""What users should know of a recipe and its plan, said once for the plan, the run, the certificate
-and the report.
-"""
+"""What users should know of a recipe and its plan, for plan, run, certificate and report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from pe.planning.checks import reads_public
 from pe.planning.choice import signal_of, signal_warnings
-from pe.plugins.protocols import info_of
+from pe.plugins.protocols import PluginInfo, info_of
 from pe.privacy.words import NO_NOISE, POOL_OVERLAPS, finite, warnings
-from pe.private.source import RECORD
+from pe.recipe.page import page
 from pe.recipe.schema import Recipe
 from pe.recipe.usual_embedding import lacks_network
 from pe.steps import Plan
@@ -48,75 +46,34 @@ def notices(
     epsilon: float,
     api: object | None = None,
     embedding: object | None = None,
-) -> Iterator[Notice]:
-    """Yield all notices on a recipe and its plan.
+) -> list[Notice]:
+    """Return all notices on a recipe and its plan.
 
-    `epsilon` is of all releases. Reads no record, asks nobody.
-
-    The generator and the embedding are None where they are not at hand; then nothing is said of
-    them.
+    `epsilon` is of all releases. Reads no record, asks nobody. The generator and the embedding are
+    None where they are not at hand; then nothing is said of them.
     """
     private = recipe.private
     privacy = recipe.privacy
-    evolution = recipe.evolution
-    noun = private.modality.noun
-    if privacy.noiseless:
-        yield Notice("guarantee", NO_NOISE)
-    else:
-        for sentence in warnings(
-            finite(epsilon), privacy.delta, private.declared_size, private.declared_units
-        ):
-            yield Notice("guarantee", sentence)
-    yield from _on_votes(recipe, plan)
-    if privacy.pool_overlaps == "declared" and (reads_public(api) or reads_public(embedding)):
-        yield Notice("overlap", POOL_OVERLAPS)
-    info = None if api is None else info_of(api)
-    if info is not None and info.distinct is not None:
-        yield Notice(
-            "pool",
-            f"The {noun} are public ones, unchanged: the votes chose them from a pool and labelled "
-            "them. Their licences hold, and who is in them stays in them.",
-        )
-    if info is not None and info.shape not in (None, private.shape):
-        theirs = "×".join(map(str, info.shape or ()))
-        ours = "×".join(map(str, private.shape))
-        yield Notice(
-            "shape",
-            f"The generator makes {noun} of {theirs} ({private.modality.axes}), and the private "
-            f"{noun} are {ours}: the embedding must bring both to one size for the votes, and the "
-            f"synthetic {noun} are {theirs}.",
-        )
-    if evolution.iterations and (sentence := lacks_network(private, recipe.embedding.kind)):
-        yield Notice("network", sentence)
-    if (
-        private.privacy_unit != RECORD
-        and private.declared_size is not None
-        and private.declared_units is None
-    ):
-        yield Notice(
-            "setting",
-            f"All records of a {private.privacy_unit} together weigh as one, so there are fewer "
-            "votes per candidate than foretold: state private.declared_units, about how many units "
-            "there are (it will be public).",
-        )
-    share = None if recipe.api.fit is None else recipe.api.fit.budget_share
-    if share not in (None, 1) and not evolution.iterations and not evolution.estimate_label_sizes:
-        yield Notice(
-            "setting",
-            f"Nothing uses {1 - share:.4g} of privacy.epsilon, because api.fit.budget_share is "
-            f"{share:g} and there are no iterations: leave the share out, or evolve what was "
-            "fitted.",
-        )
-
-
-def _on_votes(recipe: Recipe, plan: Plan) -> Iterator[Notice]:
-    if recipe.private.declared_size is None:
-        yield Notice(
-            "votes",
-            "private.declared_size is missing, so votes per candidate are unknown and delta is not "
-            "checked: state about how many private records there are (it will be public).",
-        )
-        return
-    signals = [signal_of(recipe, plan, step, plan.candidates(step.t)) for step in plan.steps]
-    for sentence in signal_warnings(recipe, plan, signals):
-        yield Notice("votes", sentence)
+    sizes = private.declared_size, private.declared_units
+    votes = []
+    if private.declared_size is not None:
+        signals = [signal_of(recipe, plan, step, plan.candidates(step.t)) for step in plan.steps]
+        votes = signal_warnings(recipe, plan, signals)
+    overlaps = reads_public(api) or reads_public(embedding)
+    text = page(
+        "pe.planning",
+        "notices.txt.jinja",
+        private=private,
+        evolution=recipe.evolution,
+        share=None if recipe.api.fit is None else recipe.api.fit.budget_share,
+        info=PluginInfo() if api is None else info_of(api),
+        # Without noise there is no ε to warn of.
+        guarantees=[NO_NOISE]
+        if privacy.noiseless
+        else warnings(finite(epsilon), privacy.delta, *sizes),
+        votes=votes,
+        overlap=POOL_OVERLAPS if overlaps and privacy.pool_overlaps == "declared" else "",
+        network=lacks_network(private, recipe.embedding.kind) if plan.steps else "",
+    )
+    told = [line.partition(": ") for line in text.splitlines()]
+    return [Notice(cast(Kind, kind), sentence) for kind, _, sentence in told]

@@ -1,5 +1,6 @@
-"""Find models and data of other runs in a recipe: a model's cost is counted in the plan, everything
-else is refused.
+"""Find models and data of other runs in a recipe.
+
+What a model has cost is counted in the plan. Everything else is refused.
 
 A model and a run's data have a file beside them that names the run (`fitted.json`,
 `certificate.json`). Every path that a recipe names is looked at, however deep it stands: in a warm
@@ -17,8 +18,7 @@ from typing import Any
 
 from pe.errors import RecipeError
 from pe.fit.trainer import FITTED, MODEL, Fitted
-from pe.plugins.protocols import info_of
-from pe.plugins.registry import load, plugins
+from pe.planning.parts import declared
 from pe.privacy.release import Release
 from pe.recipe.schema import Recipe
 from pe.store.places import CERTIFICATE, RECIPE
@@ -34,9 +34,11 @@ def check_other_runs(recipe: Recipe, releases: Sequence[Release]) -> None:
     """
     if recipe.privacy.noiseless:
         return
+    # Names differ from run to run. What was released, and with which noise, does not.
     own = Counter(replace(release, name="-") for release in releases)
     counted: set[Path] = set()
-    for path, is_model in _named_paths(recipe):
+    named = [{"kind": recipe.api.kind, **recipe.api.settings}, recipe.embedding.settings]
+    for path, is_model in _paths(named):
         run = _run_of(path)
         if run is None or (is_model and run in counted):
             continue
@@ -48,36 +50,24 @@ def check_other_runs(recipe: Recipe, releases: Sequence[Release]) -> None:
                 counted.add(run)
                 continue
         raise RecipeError(
-            f"{path} comes from the run {run}, whose private records may be these, and what that "
-            "run released is not counted here. Take its model by `kind: trained`, which counts it. "
+            f"{path} comes from the run {run}, which may have used these private records, and its "
+            "releases are not counted here. Use its model by `kind: trained`, which counts them. "
             "If no privacy unit is in both data sets, copy what you need to a folder of its own, "
             f"without {FITTED} and {CERTIFICATE}."
         )
 
 
-def _named_paths(recipe: Recipe) -> Iterator[tuple[Path, bool]]:
-    """Yield every path that a recipe names.
-
-    True for the run of a model whose cost is counted (`kind: trained`).
-    """
-    yield from _paths({"kind": recipe.api.kind, **recipe.api.settings})
-    yield from _paths(recipe.embedding.settings)
-
-
 def _paths(value: Any, is_model: bool = False) -> Iterator[tuple[Path, bool]]:
+    """Yield every path in a value, with True for a model whose cost is counted.
+
+    Such a model belongs to the run that a generator of `kind: trained` names.
+    """
     if isinstance(value, str | Path):
         yield Path(value), is_model
     elif isinstance(value, Mapping):
-        kind = value.get("kind")
-        adapter = (
-            load("pe.adapters", kind)
-            if isinstance(kind, str) and kind in plugins("pe.adapters")
-            else None
-        )
+        info = declared("pe.adapters", str(value.get("kind")))
         for key, inner in value.items():
-            yield from _paths(
-                inner, key == "path" and adapter is not None and info_of(adapter).fitted_before
-            )
+            yield from _paths(inner, key == "path" and info.fitted_before)
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _paths(inner)
@@ -89,14 +79,9 @@ def _run_of(path: Path) -> Path | None:
         if path == Path() or not path.expanduser().exists():
             return None
         here = path.expanduser().resolve()
-        is_folder = (
-            path.is_absolute() and here.is_dir()
-        )  # a relative one may be a word that names a folder by chance
-        below = (
-            [here, *(Path(one.path) for one in os.scandir(here) if one.is_dir())]
-            if is_folder
-            else []
-        )
+        # A relative one may be a word that names a folder by chance.
+        is_folder = path.is_absolute() and here.is_dir()
+        below = [Path(one.path) for one in os.scandir(here) if one.is_dir()] if is_folder else []
     except (OSError, ValueError, RuntimeError):  # a text that is no path
         return None
     for folder in (here, *here.parents, *path.absolute().parents, *below):

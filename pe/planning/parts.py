@@ -1,6 +1,4 @@
-"""Build what a recipe names: its generator, its embedding, and the dispatcher that asks the
-generator.
-"""
+"""Build what a recipe names: the generator, the embedding, and the dispatcher that asks."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ from pe.plugins.protocols import (
     as_generator,
     info_of,
 )
-from pe.plugins.registry import Group, plugins, require
+from pe.plugins.registry import Group, load, plugins, require
 from pe.plugins.specs import MemberSpec, PluginSpec, construct, members_of
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
@@ -36,18 +34,14 @@ from pe.store.writer import RunWriter
 
 
 def build_generator(recipe: Recipe, own: GenerationAPI | None = None) -> Generator:
-    """Construct the generator that the recipe names, or check the user's `own` object
-    against it.
-    """
+    """Construct the recipe's generator, or check the user's `own` object against the recipe."""
     api: Generator = as_generator(_build("pe.adapters", recipe.api, own))
     check_modality(api, "makes", recipe)
     return api
 
 
 def build_embedding(recipe: Recipe, own: Embedding | None = None) -> Embedding:
-    """Construct the embedding that the recipe names, or check the user's `own` object
-    against it.
-    """
+    """Construct the recipe's embedding, or check the user's `own` object against the recipe."""
     embedding: Embedding = _build("pe.embeddings", recipe.embedding, own)
     check_modality(embedding, "embeds", recipe)
     return embedding
@@ -75,8 +69,8 @@ def check_modality(plugin: object, does: str, recipe: Recipe) -> None:
     private = recipe.private.modality
     if kind != private.kind:
         raise RecipeError(
-            f"{type(plugin).__name__} {does} {modality(kind).noun}, and the private records are "
-            f"{private.noun}: name one that {does} {private.noun}."
+            f"{type(plugin).__name__} {does} {modality(kind).noun}, but the private records are "
+            f"{private.noun}. Use one that {does} {private.noun}."
         )
 
 
@@ -88,12 +82,12 @@ def build_dispatcher(
     stop: Event,
     command: Callable[[str], str],
 ) -> Dispatcher:
-    """Build the dispatcher that asks the generator `api` for the run, within the recipe's
-    limits.
-    """
+    """Build the dispatcher that asks the generator `api` for the run, within its limits."""
     info = info_of(api)
+    # Known before the first answer, so that limits.max_cost holds for the first request.
     usage = replace(
-        info.tokens or NOTHING, megapixels=prod(info.drawn) / 1e6 if info.drawn else 0.0
+        info.tokens or NOTHING,
+        megapixels=prod(info.drawn) / 1e6 if info.drawn else 0.0,
     )
     limits = Limits(**recipe.limits.model_dump(), max_refused=recipe.refusals.max_share)
     return Dispatcher(
@@ -105,14 +99,15 @@ def build_dispatcher(
         retries=recipe.refusals.retries,
         progress=progress,
         meter=Meter(limits, price_of(recipe), stop, usage),
-        expected=(recipe.private.modality, info_of(api).shape or recipe.private.shape),
+        expected=(recipe.private.modality, info.shape or recipe.private.shape),
         command=command,
     )
 
 
 def price_of(recipe: Recipe) -> Price:
-    """Return the price of the recipe's generator, or of several that share out the samples or make
-    each together.
+    """Return the price of the recipe's generator, or of the several that it asks.
+
+    Several share out the samples, or make each sample together.
     """
     members = members_of(recipe.api).values()
     several = [member.price.price for member in members]
@@ -140,7 +135,7 @@ def without_price(recipe: Recipe, api: Generator | None) -> list[PluginInfo]:
 def usage_of(price: Price, api: Generator | None, calls: int, images: int) -> Usage | None:
     """Return the usage that is billed.
 
-    None if tokens or pixels, whose number is unknown, cost something.
+    It is None if tokens or pixels cost something, and their number is unknown.
     """
     info = PluginInfo() if api is None else info_of(api)
     size = info.drawn
@@ -152,22 +147,26 @@ def usage_of(price: Price, api: Generator | None, calls: int, images: int) -> Us
     return Usage(calls, images, megapixels=megapixels, **counts)
 
 
+def declared(group: Group, kind: str) -> PluginInfo:
+    """Return what the plug-in of this kind declares, or the defaults if none is installed."""
+    return info_of(load(group, kind)) if kind in plugins(group) else PluginInfo()
+
+
 def object_kind(plugin: object) -> str:
     """Return the recipe's `kind` for an object of the user's own."""
     return f"{OBJECT}{type(plugin).__module__}.{type(plugin).__qualname__}"
 
 
 def class_of(kind: str) -> str:
-    """Return the kind by which two recipes are compared: for an object its class's name, without
-    the module.
+    """Return the kind by which two recipes are compared.
+
+    An object's is the name of its class, without the module.
     """
     return f"{OBJECT}{kind.rpartition('.')[2]}" if kind.startswith(OBJECT) else kind
 
 
 def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
-    """Try to construct a plug-in.
-
-    Return it and "", or None and the reason if that fails on this machine.
+    """Construct a plug-in, or return None and the reason why that fails on this machine.
 
     Raises:
         PluginError: there is no plug-in of this name.
@@ -178,9 +177,8 @@ def set_up(group: Group, spec: PluginSpec) -> tuple[Any | None, str]:
     try:
         plugin = construct(group, spec.kind, spec.settings)
         _ = plugin.capabilities if group == "pe.adapters" else plugin.batch_size
-    except (
-        Exception
-    ) as error:  # a library may raise anything that lacks its weights, its device or its key
+    # A library may raise anything that lacks its weights, its device or its key.
+    except Exception as error:
         mistake = isinstance(error, RecipeError) and isinstance(error.__cause__, ValidationError)
         if mistake or spec.kind not in plugins(group):
             raise

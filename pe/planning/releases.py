@@ -21,6 +21,7 @@ from pe.histogram import (
     histogram_releases,
 )
 from pe.planning.named import check_named
+from pe.planning.parts import declared
 from pe.plugins.devices import check_memory
 from pe.plugins.protocols import info_of
 from pe.plugins.registry import load, plugins
@@ -49,19 +50,18 @@ class PlanSettings:
     relation: Relation = Relation.ADD_REMOVE
     unit: str = "record"
     neighbors: int = 1  # q, candidates that each record votes for
-    weights: tuple[float, ...] | None = (
-        None  # shares of μ² for the iterations; None: constant noise
-    )
-    class_counts: float | None = (
-        None  # share of ε for the release of the class counts, in (0, 1); None: not released
-    )
-    preset: tuple[
-        Release, ...
-    ] = ()  # releases whose noise is given already (DP-SGD, semantic queries)
+    # shares of μ² for the iterations; None: constant noise
+    weights: tuple[float, ...] | None = None
+    # share of ε for the release of the class counts, in (0, 1); None: not released
+    class_counts: float | None = None
+    # releases whose noise is given already (DP-SGD, semantic queries)
+    preset: tuple[Release, ...] = ()
 
 
 def plan(
-    budget: Budget, settings: PlanSettings, noise_multiplier: float | None = None
+    budget: Budget,
+    settings: PlanSettings,
+    noise_multiplier: float | None = None,
 ) -> list[Release]:
     """Return all releases of a run, with the least noise in the histograms that meets `budget`.
 
@@ -70,32 +70,34 @@ def plan(
     """
     others = list(settings.preset)
     if settings.class_counts is not None:
-        share = settings.class_counts
-        relation = settings.relation
-        unit = settings.unit
-        others.insert(0, class_counts_release(share, budget.epsilon, relation, unit))
+        counts = class_counts_release(
+            settings.class_counts,
+            budget.epsilon,
+            settings.relation,
+            settings.unit,
+        )
+        others.insert(0, counts)
     if settings.iterations == 0:
-        if (
-            settings.class_counts is not None
-            and (cost := epsilon(others, budget.delta)) > budget.epsilon
-        ):
+        cost = 0.0 if settings.class_counts is None else epsilon(others, budget.delta)
+        if cost > budget.epsilon:
             raise RecipeError(
-                f"The fit and the label counts cost ε = {cost:.4g} together, and the run has "
-                f"{budget.epsilon:g}: lower api.fit.budget_share or evolution.estimate_label_sizes."
+                f"The fit and the label counts cost ε = {cost:.4g} together, but the run has "
+                f"{budget.epsilon:g}. Lower `api.fit.budget_share` or "
+                "`evolution.estimate_label_sizes`."
             )
         return others
     if noise_multiplier is None:
+        # The accountant is asked many times, and one release with a count is faster than T.
         together = settings.weights is None
         noise_multiplier = calibrate(
-            lambda z: [*others, *_histograms(z, settings, together)], budget
+            lambda z: [*others, *_histograms(z, settings, together)],
+            budget,
         )
     return [*others, *_histograms(noise_multiplier, settings)]
 
 
 def _histograms(z: float, settings: PlanSettings, together: bool = False) -> list[Release]:
-    """Return the histograms one by one; or, for the accountant, equal ones `together` as one
-    release with a count.
-    """
+    """Return the histograms one by one, or equal ones `together` as one release with a count."""
     releases = histogram_releases(
         z,
         1 if together else settings.iterations,
@@ -104,24 +106,28 @@ def _histograms(z: float, settings: PlanSettings, together: bool = False) -> lis
         neighbors=settings.neighbors,
         weights=settings.weights,
     )
-    return (
-        [replace(release, count=settings.iterations) for release in releases]
-        if together
-        else releases
-    )
+    if together:
+        return [replace(release, count=settings.iterations) for release in releases]
+    return releases
 
 
 def noise_multiplier_for(
-    budget: Budget, iterations: int, relation: Relation = Relation.ADD_REMOVE
+    budget: Budget,
+    iterations: int,
+    relation: Relation = Relation.ADD_REMOVE,
 ) -> float:
-    """Return the least noise multiplier with which `iterations` ≥ 1 histograms meet `budget`,
-    rounded up.
+    """Return the least noise multiplier with which `iterations` ≥ 1 histograms meet `budget`.
+
+    It is rounded up.
     """
     return calibrate(lambda z: _equal_histograms(z, iterations, relation), budget)
 
 
 def epsilon_for(
-    noise_multiplier: float, iterations: int, delta: float, relation: Relation = Relation.ADD_REMOVE
+    noise_multiplier: float,
+    iterations: int,
+    delta: float,
+    relation: Relation = Relation.ADD_REMOVE,
 ) -> float:
     """Return ε of `iterations` ≥ 1 histograms with that noise multiplier, rounded up."""
     return epsilon(_equal_histograms(noise_multiplier, iterations, relation), delta)
@@ -130,7 +136,7 @@ def epsilon_for(
 def _equal_histograms(z: float, iterations: int, relation: Relation) -> list[Release]:
     if iterations < 1:
         raise PrivacyError(
-            f"There are {iterations} iterations, and each releases a histogram: give 1 or more."
+            f"There are {iterations} iterations, and each releases a histogram. Take at least 1."
         )
     return _histograms(z, PlanSettings(iterations, relation), together=True)
 
@@ -145,14 +151,11 @@ def planned_releases(recipe: Recipe) -> list[Release]:
     unit = recipe.private.privacy_unit
     fit = fit_releases(recipe)
     if privacy.noiseless:
-        times = range(1, evolution.iterations + 1)
-        return [
-            *fit,
-            *(
-                histogram_release(t, None, privacy.relation, unit, evolution.neighbors)
-                for t in times
-            ),
+        histograms = [
+            histogram_release(t, None, privacy.relation, unit, evolution.neighbors)
+            for t in range(1, evolution.iterations + 1)
         ]
+        return [*fit, *histograms]
     settings = PlanSettings(
         evolution.iterations,
         privacy.relation,
@@ -164,13 +167,14 @@ def planned_releases(recipe: Recipe) -> list[Release]:
     )
     if privacy.epsilon is not None:
         return plan(Budget(privacy.epsilon, privacy.delta), settings)
+    # Only label counts use this ε, and the recipe has none unless it states ε itself.
     return plan(Budget(1.0, privacy.delta), settings, privacy.noise_multiplier)
 
 
 def budget_of(recipe: Recipe, plan: Plan) -> Budget | None:
     """Return the target (ε, δ), or the cost of all releases if their noise is given.
 
-    None for a run without noise.
+    A run without noise has no budget.
     """
     delta = recipe.privacy.delta
     if recipe.privacy.noiseless:
@@ -186,9 +190,8 @@ def budget_of(recipe: Recipe, plan: Plan) -> Budget | None:
 def fit_dry_runs(recipe: Recipe, measured: bool = True) -> tuple[DryRun, ...]:
     """Try each part of the fit on this machine.
 
-    Empty if nothing is fitted, or the generator cannot be tried.
-
-    Without `measured`, only what public numbers foretell is tried.
+    The result is empty if nothing is fitted, or if the generator cannot be tried. Without
+    `measured`, only what public numbers foretell is tried.
     """
     trainer = _trainer(recipe)
     if not isinstance(trainer, Rehearsing):
@@ -197,8 +200,9 @@ def fit_dry_runs(recipe: Recipe, measured: bool = True) -> tuple[DryRun, ...]:
 
 
 def check_fit(recipe: Recipe) -> None:
-    """Refuse a fit if this machine lacks the memory that it takes, as far as public numbers tell,
-    before ε is spent.
+    """Refuse a fit if this machine lacks the memory for it, before ε is spent.
+
+    Only public numbers are used.
     """
     trainer = _trainer(recipe)
     if trainer is None or info_of(trainer).fitted_before:
@@ -214,17 +218,16 @@ def check_fit(recipe: Recipe) -> None:
 def fit_releases(recipe: Recipe) -> tuple[Release, ...]:
     """Return every release of the fit, calibrated to its share of the budget.
 
-    None where nothing is fitted.
+    There is none if nothing is fitted.
     """
     trainer = _trainer(recipe)
     releases = () if trainer is None else tuple(trainer.plan_releases(fit_terms(recipe)))
-    twice = [
-        name for name, count in Counter(release.name for release in releases).items() if count > 1
-    ]
+    names = Counter(release.name for release in releases)
+    twice = [name for name, count in names.items() if count > 1]
     if twice:
         raise RecipeError(
-            f"api: two parts of the fit of '{recipe.api.kind}' have a release named '{twice[0]}': "
-            "leave one of them out of api.easy."
+            f"Two parts of the fit of '{recipe.api.kind}' have a release named '{twice[0]}'. "
+            "Remove one of them from `api.easy`."
         )
     return releases
 
@@ -238,9 +241,7 @@ def _trainer(recipe: Recipe) -> Trainer | None:
     kind = recipe.api.kind
     if not is_fitted(kind):
         if recipe.api.fit is not None:
-            raise RecipeError(
-                f"api.fit is given, but '{kind}' is not fitted on private records: leave it out."
-            )
+            raise RecipeError(f"'{kind}' is not fitted on private records. Remove `api.fit`.")
         return None
     trainer = construct("pe.adapters", kind, recipe.api.settings)
     if not isinstance(trainer, Trainer):
@@ -257,18 +258,19 @@ def fit_terms(recipe: Recipe) -> FitTerms:
     private = recipe.private
     if privacy.noiseless:
         raise RecipeError(
-            f"privacy is none, and '{recipe.api.kind}' is fitted on the private records with noise "
-            "alone: give privacy.epsilon and delta, or take a generator that is not fitted."
+            f"'{recipe.api.kind}' is fitted on the private records, which needs noise, but the "
+            "recipe has `privacy: none`. Set `privacy.epsilon` and `privacy.delta`, or use a "
+            "generator that is not fitted."
         )
     if privacy.epsilon is None:
         raise RecipeError(
-            f"privacy.noise_multiplier leaves no budget to fit '{recipe.api.kind}' with: give "
-            "epsilon."
+            f"`privacy.noise_multiplier` leaves no budget to fit '{recipe.api.kind}' with. Set "
+            "`privacy.epsilon` instead."
         )
     if private.declared_size is None:
         raise RecipeError(
-            f"private.declared_size is missing: '{recipe.api.kind}' is fitted by that public "
-            "number."
+            f"The fit of '{recipe.api.kind}' needs the public number of records. Set "
+            "`private.declared_size`."
         )
     return FitTerms(
         classes=private.labels,
@@ -283,31 +285,34 @@ def fit_terms(recipe: Recipe) -> FitTerms:
 
 
 def _share(recipe: Recipe) -> float:
-    """Return the fit's share of ε: all that label counts leave where nothing evolves.
+    """Return the fit's share of ε.
 
-    All that an earlier run paid.
+    It is all that label counts leave if nothing evolves, and all that an earlier run paid if that
+    run fitted the model.
     """
     share = None if recipe.api.fit is None else recipe.api.fit.budget_share
     info = info_of(load("pe.adapters", recipe.api.kind))
     if info.fitted_before:
         if share is not None:
             raise RecipeError(
-                f"api.fit.budget_share is given, but what '{recipe.api.kind}' was fitted with is "
-                "spent: leave it out."
+                f"'{recipe.api.kind}' was fitted before, and that budget is spent. Remove "
+                "`api.fit.budget_share`."
             )
         return 1.0
     counted = recipe.evolution.estimate_label_sizes
+    # Nothing evolves, so what the label counts leave would be lost.
     if recipe.evolution.iterations == 0:
         return 1.0 - (counted or 0.0) if share is None else share
     share = info.fit_share if share is None else share
     if share is None:
         raise RecipeError(
-            "api.fit.budget_share is missing: say which share of epsilon fits "
-            f"'{recipe.api.kind}', and the rest evolves it; or take evolution.iterations: 0."
+            f"Set `api.fit.budget_share`, the share of ε that fits '{recipe.api.kind}'; the votes "
+            "get the rest. Or set `evolution.iterations: 0`."
         )
     if share == 1:
         raise RecipeError(
-            "api.fit.budget_share is 1, which leaves nothing to evolve with: take less."
+            "`api.fit.budget_share` is 1, which leaves no budget for votes. Lower it, or set "
+            "`evolution.iterations: 0`."
         )
     return share
 
@@ -316,7 +321,9 @@ def _share(recipe: Recipe) -> float:
 
 
 def lay_out(
-    recipe: Recipe, counts: Sequence[float] | None = None, releases: Sequence[Release] | None = None
+    recipe: Recipe,
+    counts: Sequence[float] | None = None,
+    releases: Sequence[Release] | None = None,
 ) -> Plan:
     """Return the plan of a recipe, from public numbers and noisy counts alone.
 
@@ -336,6 +343,7 @@ def lay_out(
     _check_schedules(recipe)
     populations = _schedule(evolution.population, evolution.iterations + 1)
     sizes = [apportion(recipe, t, total, counts) for t, total in enumerate(populations)]
+    # A finished run's releases come from its certificate, and must not be planned anew.
     if releases is None:
         releases = planned_releases(recipe)
     fit = tuple(release for release in releases if release.name.startswith(FIT))
@@ -360,8 +368,9 @@ def plan_of(run: Run, recipe: Recipe) -> Plan:
 
     A finished run's releases are taken from its certificate.
 
-    Raise RunError for a run that was made elsewhere and holds links or pipes: whoever asks reads
-    its files next.
+    Raises:
+        RunError: the run was made elsewhere and holds links or pipes. Whoever asks reads its files
+            next.
     """
     check_no_links(run.folder)
     if not run.is_finished:
@@ -380,11 +389,7 @@ def plan_of(run: Run, recipe: Recipe) -> Plan:
 def _check_schedules(recipe: Recipe) -> None:
     """Refuse a list among the generator's settings that has not one entry per iteration."""
     api = recipe.api
-    for name in (
-        info_of(load("pe.adapters", api.kind)).schedules
-        if api.kind in plugins("pe.adapters")
-        else ()
-    ):
+    for name in declared("pe.adapters", api.kind).schedules:
         try:
             check_length(f"api.{name}", api.settings.get(name), recipe.evolution.iterations)
         except ValueError as error:
@@ -392,7 +397,9 @@ def _check_schedules(recipe: Recipe) -> None:
 
 
 def _steps(
-    evolution: Evolution, sizes: Sequence[tuple[int, ...]], histograms: Sequence[Release]
+    evolution: Evolution,
+    sizes: Sequence[tuple[int, ...]],
+    histograms: Sequence[Release],
 ) -> tuple[Step, ...]:
     keys = (
         evolution.degree,
@@ -401,16 +408,19 @@ def _steps(
         evolution.keep,
         evolution.offspring,
     )
-    rows = zip(histograms, *(_schedule(key, evolution.iterations) for key in keys), strict=True)
+    schedules = [_schedule(key, evolution.iterations) for key in keys]
+    rows = zip(histograms, *schedules, strict=True)
     steps = []
     for t, (release, degree, k, selection, keep, offspring) in enumerate(rows, start=1):
         before = sizes[t - 1]
         after = sizes[t]
-        if keep == "all" and any(one < other for one, other in zip(after, before, strict=True)):
+        shrinks = any(one < other for one, other in zip(after, before, strict=True))
+        if keep == "all" and shrinks:
             raise RecipeError(
-                f"evolution.keep: S_{t} is to keep all {sum(before):,} members of S_{t - 1}, and "
-                f"has {sum(after):,}: give a population that grows, or keep winners."
+                f"`evolution.keep: all` keeps all {sum(before):,} members of S_{t - 1}, but S_{t} "
+                f"has {sum(after):,}. Let `evolution.population` grow, or set `keep: winners`."
             )
+        # At degree 0 every variation equals its parent, so there is nothing to look ahead to.
         step = Step(
             t=t,
             sizes=after,
@@ -430,11 +440,7 @@ def _threshold(evolution: Evolution, release: Release, t: int) -> float:
     if evolution.threshold_sigmas is not None:
         sigma = release.sensitivity * release.noise_multiplier
         return _schedule(evolution.threshold_sigmas, evolution.iterations)[t - 1] * sigma
-    return (
-        0.0
-        if evolution.threshold is None
-        else _schedule(evolution.threshold, evolution.iterations)[t - 1]
-    )
+    return _schedule(evolution.threshold or 0.0, evolution.iterations)[t - 1]
 
 
 def _schedule(value: Value | list[Value], length: int) -> list[Value]:
@@ -443,11 +449,12 @@ def _schedule(value: Value | list[Value], length: int) -> list[Value]:
 
 
 def apportion(
-    recipe: Recipe, t: int, total: int, counts: Sequence[float] | None = None
+    recipe: Recipe,
+    t: int,
+    total: int,
+    counts: Sequence[float] | None = None,
 ) -> tuple[int, ...]:
-    """Divide S_t's `total` members among labels: equally, or in public (or noisily counted)
-    proportions.
-    """
+    """Divide S_t's `total` members among labels, in public or noisily counted proportions."""
     evolution = recipe.evolution
     classes = recipe.private.labels
     least = evolution.neighbors if t < evolution.iterations else 1
@@ -461,9 +468,9 @@ def apportion(
     for name, size in zip(classes, sizes, strict=True):
         if size < least:
             raise RecipeError(
-                f"evolution.population: S_{t} has {size} members of label '{name}', and each "
-                f"record votes for {evolution.neighbors}: take a larger population or fewer "
-                "neighbors."
+                f"S_{t} has {size} members of label '{name}', but each record votes for "
+                f"{evolution.neighbors}. Raise `evolution.population`, or lower "
+                "`evolution.neighbors`."
             )
     return sizes
 
@@ -488,7 +495,8 @@ def _largest_remainders(total: int, shares: Sequence[float]) -> tuple[int, ...]:
     quotas = [total * share / sum(shares) for share in shares]
     sizes = [int(quota) for quota in quotas]
     by_remainder = sorted(
-        range(len(shares)), key=lambda label: (sizes[label] - quotas[label], label)
+        range(len(shares)),
+        key=lambda label: (sizes[label] - quotas[label], label),
     )
     for label in by_remainder[: total - sum(sizes)]:
         sizes[label] += 1

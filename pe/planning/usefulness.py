@@ -1,5 +1,4 @@
-"""The usefulness that a run can expect: that of runs with as many votes of a label beside the
-noise.
+"""The usefulness that a run can expect, from runs with as many votes beside the noise.
 
 docs/will-it-work.md explains it; the numbers are those of benchmarks/results/usefulness.md.
 """
@@ -28,8 +27,9 @@ Rows = tuple[tuple[float, float, float, float], ...]
 
 @dataclass(frozen=True)
 class Measured:
-    """Usefulness, of 10, of runs over some sets, by the votes of a label over the noise of the
-    whole budget.
+    """Usefulness, of 10, of runs over some sets, by a label's votes over the noise.
+
+    The noise is that of the whole budget.
 
     Attributes:
         sets: their names.
@@ -74,10 +74,15 @@ OWN_LABELS = (
 
 
 def expect(
-    recipe: Recipe, plan: Plan, signals: Sequence[Signal], info: PluginInfo, spent: float
+    recipe: Recipe,
+    plan: Plan,
+    signals: Sequence[Signal],
+    info: PluginInfo,
+    spent: float,
 ) -> str:
-    """Say what usefulness runs like this one had, and what good data took; "" if nothing like it
-    was measured.
+    """Say what usefulness runs like this one had, and what good data took.
+
+    The sentence is empty if nothing like this run was measured.
 
     `info` is the generator's, `spent` the ε of all releases. A fitted generator, one that neither
     is a pool nor knows labels, a single label, and votes without noise were not measured.
@@ -94,6 +99,7 @@ def expect(
         or not (is_pool or info.by_label)
     ):
         return ""
+    # A pool that knows the labels has good samples of each label without a vote.
     if is_pool and info.by_label:
         return OWN_LABELS
     measured = POOL if is_pool else DRAWN

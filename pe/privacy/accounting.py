@@ -1,10 +1,11 @@
 """ε(δ), δ(ε) and μ of a list of releases, always rounded to the safe side.
 
-Unsampled Gaussians and Laplace counts have closed forms, which hold for the discrete mechanisms on
-fine grids too. Sampling and coarse grids go through privacy loss distributions. Rényi bounds hold
-always; the closed forms without credit for sampling hold where no grid is coarse. The least valid
-bound counts. No ε is ever below the closed form of the unsampled Gaussians. To add a mechanism,
-begin in mechanisms.py, which says how each release is accounted.
+Unsampled Gaussians and Laplace counts have closed forms, which hold for the discrete mechanisms
+too. For sampling the least of three bounds counts: a privacy loss distribution, a Rényi bound, and
+the closed forms without credit for sampling. No ε is ever below the closed form of the unsampled
+Gaussians.
+
+To add a mechanism, begin in mechanisms.py, which says how each release is accounted.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ _PLD_CAN = 2000.0
 
 
 def epsilon(releases: Iterable[Release], delta: float, *, quick: bool = False) -> float:
-    """The ε for which all `releases` together, chosen adaptively, are (ε, delta)-DP.
+    """Return the ε for which all `releases` together, chosen adaptively, are (ε, delta)-DP.
 
-    Never too small.
+    The result is never too small.
 
     Args:
         releases: of one relation and one unit; if there are none, ε is 0.
         delta: strictly between 0 and 1; there is no default.
-        quick: take only bounds that need no privacy loss distribution; this never makes the result
+        quick: use only bounds that need no privacy loss distribution; this never makes the result
             smaller.
 
     Returns:
@@ -43,64 +44,64 @@ def epsilon(releases: Iterable[Release], delta: float, *, quick: bool = False) -
     parts = sort_parts(releases)
     if parts.noiseless:
         return math.inf
-    if parts.has_closed_form:
+    if not parts.samplings:
         return mechanisms.mixed_epsilon(math.sqrt(parts.gaussian), parts.laplace, delta)
     if not quick and _total_variation(parts) <= delta:
         bound = 0.0
     else:
-        bound = mechanisms.rdp_epsilon(parts, delta)
-        if not (parts.lattice or parts.rho):
-            bound = min(
-                bound,
-                mechanisms.mixed_epsilon(math.sqrt(parts.without_sampling), parts.laplace, delta),
-            )
-    if not (quick or parts.rho) and 0 < bound < _PLD_CAN:
+        plain = math.sqrt(parts.without_sampling)
+        bound = min(
+            mechanisms.rdp_epsilon(parts, delta),
+            mechanisms.mixed_epsilon(plain, parts.laplace, delta),
+        )
+    if not quick and 0 < bound < _PLD_CAN:
         bound = min(bound, mechanisms.pld_epsilon(parts, delta, bound))
-    return max(bound, mechanisms.gaussian_epsilon(math.sqrt(parts.floor), delta))
+    # whatever the numerics of the others: the unsampled Gaussians alone cost this much
+    return max(bound, mechanisms.gaussian_epsilon(math.sqrt(parts.gaussian), delta))
 
 
 def delta(releases: Iterable[Release], epsilon: float) -> float:
-    """The δ for which all `releases` together are (epsilon, δ)-DP.
+    """Return the δ for which all `releases` together are (epsilon, δ)-DP.
 
-    Never too small. Resolved to 1e-14.
+    The result is never too small. It is resolved to 1e-14.
 
     Raises:
         PrivacyError: epsilon is negative or not finite, or `sort_parts` refuses the releases.
     """
     if not (math.isfinite(epsilon) and epsilon >= 0):
-        raise PrivacyError(f"epsilon is a finite number of at least 0, not {epsilon!r}.")
+        raise PrivacyError(f"`epsilon` must be a finite number of at least 0, not {epsilon!r}.")
     parts = sort_parts(releases)
     if parts.noiseless:
         return 1.0
-    if parts.has_closed_form:
-        return mechanisms.mixed_delta(math.sqrt(parts.gaussian), parts.laplace, epsilon)
-    bounds = [mechanisms.rdp_delta(parts, epsilon)]
-    if not (parts.lattice or parts.rho):
-        bounds.append(
-            mechanisms.mixed_delta(math.sqrt(parts.without_sampling), parts.laplace, epsilon)
-        )
-    if not parts.rho and epsilon < _PLD_CAN:
+    gaussian = math.sqrt(parts.gaussian)
+    if not parts.samplings:
+        return mechanisms.mixed_delta(gaussian, parts.laplace, epsilon)
+    plain = math.sqrt(parts.without_sampling)
+    bounds = [
+        mechanisms.rdp_delta(parts, epsilon),
+        mechanisms.mixed_delta(plain, parts.laplace, epsilon),
+    ]
+    if epsilon < _PLD_CAN:
         bounds.append(mechanisms.pld_delta(parts, epsilon))
-    return max(min(bounds), mechanisms.mixed_delta(math.sqrt(parts.floor), (), epsilon))
+    return max(min(bounds), mechanisms.mixed_delta(gaussian, (), epsilon))
 
 
 def gdp_mu(releases: Iterable[Release]) -> float | None:
-    """μ such that all `releases` together are μ-GDP.
+    """Return the μ for which all `releases` together are μ-GDP.
 
-    None unless all are unsampled Gaussians on fine grids.
-
-    Since their noise is discrete, this holds up to a factor of e^±1e-33 per draw in every
-    probability.
+    Returns None unless all are unsampled Gaussians. Their noise is discrete, so this holds up to a
+    factor of e^±1e-33 per draw in every probability.
     """
     parts = sort_parts(releases)
-    if parts.laplace or not parts.has_closed_form or not parts.gaussian or parts.noiseless:
+    if parts.laplace or parts.samplings or not parts.gaussian or parts.noiseless:
         return None
     return math.sqrt(parts.gaussian)
 
 
 def _total_variation(parts: Parts) -> float:
-    """A cheap bound on δ(0): total variation adds up over releases, and sampling at rate q
-    multiplies it by q.
+    """Return a cheap upper bound on δ(0).
+
+    Total variation adds up over releases, and sampling at rate q multiplies it by q.
     """
     gaussian = math.erf(math.sqrt(parts.gaussian) / math.sqrt(8))
     terms = (
@@ -108,7 +109,4 @@ def _total_variation(parts: Parts) -> float:
         for part in parts.samplings
     )
     laplace = (part.count * math.tanh(part.shift / part.scale / 2) for part in parts.laplace)
-    coarse = math.sqrt(parts.rho / 2) + math.fsum(
-        math.sqrt(part.count) / (2 * part.scale) for part in parts.lattice
-    )
-    return (gaussian + math.fsum((*terms, *laplace)) + coarse) * (1 + 1e-10)
+    return (gaussian + math.fsum((*terms, *laplace))) * (1 + 1e-10)

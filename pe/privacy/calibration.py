@@ -1,6 +1,4 @@
-"""The least noise that meets a target (ε, δ), and the most hits that any attack on given releases
-can have.
-"""
+"""Noise that meets a target (ε, δ), and the most hits that an attack can have."""
 
 from __future__ import annotations
 
@@ -44,32 +42,31 @@ _POINTS = 9
 
 
 def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) -> float:
-    """The smallest z, rounded up, for which `releases(z)` together meet `budget`.
+    """Return the smallest z, rounded up, for which `releases(z)` together meet `budget`.
 
     Args:
-        releases: z → the whole composition, releases that z does not change included; larger z must
-            mean more noise.
+        releases: z → the whole composition, including releases that z does not change; larger z
+            must mean more noise.
         budget: the target.
 
     Returns:
-        z of ten significant digits with epsilon(releases(z), δ) ≤ ε, at most a relative 1e-9 (1e-5
-            where an ε takes
-        a privacy loss distribution) above the smallest such z.
+        z of ten significant digits with epsilon(releases(z), δ) ≤ ε. It exceeds the smallest such z
+            by a relative 1e-9 at most, or 1e-5 where ε takes a privacy loss distribution.
 
     Raises:
-        PrivacyError: no amount of noise meets the target, as when the fixed releases exceed it.
+        PrivacyError: no amount of noise meets the target, for example because the fixed releases
+            exceed it.
     """
 
     def exactly(z: float, quick: bool = False) -> float:
         return epsilon_of(releases(z), budget.delta, quick=quick)
 
-    if sort_parts(releases(1.0)).has_closed_form:
+    if not sort_parts(releases(1.0)).samplings:
         return _least(exactly, budget, 1.0, 4.0, _CLOSED_TOLERANCE)
     try:
         near = _least(partial(exactly, quick=True), budget, 1.0, 4.0, _NEAR)
-    except (
-        PrivacyError
-    ):  # the fixed releases exceed the target by the quick bounds, which may be far above their ε
+    except PrivacyError:
+        # by the quick bounds the fixed releases exceed the target, but these may be far too large
         if exactly(MOST) > budget.epsilon:
             raise
         return _least(exactly, budget, 1.0, 4.0, _SLOW_TOLERANCE)
@@ -79,35 +76,39 @@ def calibrate(releases: Callable[[float], Sequence[Release]], budget: Budget) ->
 def _least(
     at: Callable[[float], float], budget: Budget, start: float, factor: float, tolerance: float
 ) -> float:
-    """The smallest z, up to `tolerance`, whose ε, at(z), meets the budget.
+    """Return the smallest z, up to `tolerance`, whose ε, at(z), meets the budget.
 
-    Sought from `start` in steps of `factor`.
+    The search begins at `start` and goes in steps of `factor`.
     """
     high = start
-    while (high_epsilon := at(high)) > budget.epsilon:
+    high_epsilon = at(high)
+    while high_epsilon > budget.epsilon:
         high *= factor
         if high > MOST:
             raise PrivacyError(
-                f"No noise brings this within ε = {budget.epsilon:g} at δ = {budget.delta:g}: what "
-                "else is charged takes all of it. Raise epsilon or charge less."
+                f"No amount of noise keeps this within ε = {budget.epsilon:g} at δ = "
+                f"{budget.delta:g}, because the other releases use it up. Raise `epsilon`, or "
+                "plan fewer releases."
             )
-    low = high / factor
-    while low >= LEAST and (low_epsilon := at(low)) <= budget.epsilon:
+        high_epsilon = at(high)
+    # `start` may lie far above the least z: go down to the last step that meets the budget
+    while high / factor >= LEAST:
+        low = high / factor
+        low_epsilon = at(low)
+        if low_epsilon > budget.epsilon:
+            values = {math.log(low): low_epsilon, math.log(high): high_epsilon}
+            return _narrow(at, budget.epsilon, values, tolerance)
         high = low
         high_epsilon = low_epsilon
-        low = low / factor
-    if low < LEAST:
-        return high
-    return _narrow(
-        at, budget.epsilon, {math.log(low): low_epsilon, math.log(high): high_epsilon}, tolerance
-    )
+    return high
 
 
 def _narrow(
     at: Callable[[float], float], target: float, values: dict[float, float], tolerance: float
 ) -> float:
-    """Find z by Brent's method between the two points of `values` (ln z → ε), the second of which
-    meets the target.
+    """Find z by Brent's method between the two points of `values` (ln z → ε).
+
+    The second point meets the target.
     """
     from scipy.optimize import brentq
 
@@ -119,9 +120,8 @@ def _narrow(
         return max(-_FAR, min(_FAR, math.log(max(values[log_z], sys.float_info.min) / target)))
 
     z = _round_up(math.exp(brentq(excess, low, high, xtol=tolerance / 4)))
-    while (
-        at(z) > target
-    ):  # Brent's point may lie on either side, and rounding may make ε uneven: go up
+    # Brent's point may lie on either side, and rounding may make ε uneven: go up
+    while at(z) > target:
         z = _round_up(z * (1 + tolerance / 2))
     return z
 
@@ -134,12 +134,11 @@ def _round_up(z: float) -> float:
 def most_hits(
     releases: Iterable[Release], false_alarms: Sequence[float], delta: float
 ) -> list[float]:
-    """The largest share of members that any attack on all `releases` together can name, for each of
-    `false_alarms`.
+    """Return, for each of `false_alarms`, the largest share of members that any attack can name.
 
-    For unsampled Gaussians it is given by their trade-off curve, Φ(Φ⁻¹(α) + μ) (Dong, Roth, Su
-    2022). For others it is the least of the bounds by (ε', δ(ε')) at nine ε' from 0 to the ε at
-    `delta`: each bound holds, so the least does.
+    The attack sees all `releases`. Unsampled Gaussians have a trade-off curve, Φ(Φ⁻¹(α) + μ) (Dong,
+    Roth, Su 2022). For others the result is the least of the bounds by (ε', δ(ε')) at nine ε' from
+    0 to the ε at `delta`: each of these bounds holds.
 
     Args:
         releases: of one relation and one unit.
@@ -151,10 +150,11 @@ def most_hits(
     """
     if not all(0 < alpha < 1 for alpha in false_alarms):
         raise PrivacyError(
-            f"A share of false alarms lies between 0 and 1, and these are {list(false_alarms)}."
+            f"Each share of false alarms must lie between 0 and 1, not {list(false_alarms)}."
         )
     releases = list(releases)
-    if (mu := gdp_mu(releases)) is not None:
+    mu = gdp_mu(releases)
+    if mu is not None:
         return [float(ndtr(ndtri(alpha) + mu)) for alpha in false_alarms]
     most = epsilon_of(releases, delta)
     if math.isinf(most):

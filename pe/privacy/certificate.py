@@ -1,12 +1,10 @@
-"""The ledger written out for a reader: what is promised, by which releases, for which files; and
-what is not.
-"""
+"""The ledger, written out for a reader: promise, releases, covered files and limits."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from pe.privacy import words
 from pe.privacy.accounting import epsilon, gdp_mu
 from pe.privacy.covered import BANNER, RELEASES, compare_files, release_file
 from pe.privacy.ledger import Budget, Ledger
-from pe.privacy.release import Relation, Release
+from pe.privacy.release import Release
 from pe.privacy.words import Certificate
 
 FORMAT = 2
@@ -44,7 +42,7 @@ def build_certificate(
     declared_units: int | None = None,
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The certificate of a run, as JSON values, with the planned total.
+    """Return the certificate of a run, as JSON values, with the planned total.
 
     It holds no private value and no time.
 
@@ -68,45 +66,42 @@ def build_certificate(
         warnings: further warnings, which do not follow from the certificate's numbers.
     """
     events = ledger.events()
-    budget = ledger.budget
     total = words.finite(ledger.total())
-    delta = None if budget is None else budget.delta
-    mu = gdp_mu(events)
-    reasons = words.voided_by(budget is None, ledger.unsafe)
-    deltas = (
-        []
-        if delta is None
-        else sorted({delta / 100, delta / 10, delta, min(0.1, delta * 10)} - {0.0})
-    )
+    delta = None
+    deltas: set[float] = set()
+    if ledger.budget is not None:
+        delta = ledger.budget.delta
+        # a tiny δ divided by 100 may be 0, at which no ε is stated
+        deltas = {delta / 100, delta / 10, delta, min(0.1, delta * 10)} - {0.0}
+    reasons = words.voided_by(ledger.budget is None, ledger.unsafe)
+    numbers = {
+        "epsilon": total,
+        "delta": delta,
+        "budget": None if ledger.budget is None else asdict(ledger.budget),
+        "relation": {"name": str(ledger.relation)},
+        "unit": {"name": ledger.unit},
+        "gdp_mu": gdp_mu(events),
+        "pool_overlaps": pool_overlaps,
+        "declared_size": declared_size,
+        "declared_units": declared_units,
+        "private_data_sent_to": private_data_sent_to,
+        "fitted_on_others": fitted_on_others,
+    }
     return {
         "format": FORMAT,
         "kind": "differential privacy certificate, self-issued",
         "run": run,
         "holds": not reasons,
-        "epsilon": total,
-        "delta": delta,
-        "statement": words.statement(total, delta, ledger.relation, ledger.unit, reasons, mu),
-        "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": delta},
-        "relation": {
-            "name": str(ledger.relation),
-            "words": words.relation(ledger.relation, ledger.unit),
-        },
-        "unit": {"name": ledger.unit, "words": words.unit(ledger.unit)},
+        **numbers,
+        **words.wording(numbers, reasons),
+        "warnings": [*words.warnings(total, delta, declared_size, declared_units), *warnings],
         "epsilon_at": [
-            {"delta": at, "epsilon": value} for at, value in ledger.epsilon_at(deltas).items()
+            {"delta": at, "epsilon": value}
+            for at, value in ledger.epsilon_at(sorted(deltas)).items()
         ],
-        "gdp_mu": mu,
-        "pool_overlaps": pool_overlaps,
-        "declared_size": declared_size,
-        "declared_units": declared_units,
         "releases": _releases(ledger),
         "covered": [{"file": name, "sha256": digest} for name, digest in sorted(files.items())],
-        "private_data_sent_to": private_data_sent_to,
-        "fitted_on_others": fitted_on_others,
-        "not_covered": words.not_covered(private_data_sent_to, fitted_on_others, pool_overlaps),
-        "notes": words.notes(events),
-        "warnings": [*words.warnings(total, delta, declared_size, declared_units), *warnings],
-        "voided_by": reasons,
+        "notes": [words.EXACT_NOISE] if any(one.has_noise for one in events) else [],
         "would_void": list(words.WOULD_VOID),
         "data_set": None if data_set is None else dict(data_set),
         "software": dict(sorted(software.items())),
@@ -114,8 +109,9 @@ def build_certificate(
 
 
 def _releases(ledger: Ledger) -> list[dict[str, Any]]:
-    """Every planned or charged release, with the number of its charges and its state: planned,
-    charged or released.
+    """Return every planned or charged release with its charges and state.
+
+    The state is planned, charged or released.
     """
     entries = {
         release.name: release.to_dict() | {"charges": 1, "state": "planned", "unsafe": False}
@@ -129,12 +125,12 @@ def _releases(ledger: Ledger) -> list[dict[str, Any]]:
 
 
 def verify(certificate: Certificate, folder: Path) -> list[str]:
-    """Check a certificate anew: ε from its releases, its sentences from its numbers, its files by
-    their hashes.
+    """Check a certificate and its files, and return a sentence for each fault.
 
-    It finds accidents and careless changes. Whoever changes a file and rewrites the certificate to
-    match is not found out: the certificate is self-issued. A signature (pe/store/signing.py) finds
-    that out.
+    ε must follow from the releases, the sentences from the numbers, and each file must have its
+    hash. This finds accidents and careless changes. It does not find somebody who changes a file
+    and rewrites the certificate to match, because the certificate is self-issued; a signature
+    (pe/store/signing.py) does.
 
     Returns:
         A sentence for each fault of `certificate` and of the files in `folder`; empty if there is
@@ -146,12 +142,10 @@ def verify(certificate: Certificate, folder: Path) -> list[str]:
                 f"The certificate has format {certificate['format']!r}; this software reads "
                 f"formats 1 to {FORMAT}."
             ]
-        if certificate.get("fitted_on_others") not in (
-            None,
-            words.NOT_DECLARED,
-        ):  # of an earlier version
+        # an earlier version could leave out what the records of another run had cost
+        if certificate.get("fitted_on_others") not in (None, words.NOT_DECLARED):
             return [
-                "It leaves out the cost of another run's model, which this version counts always."
+                "It leaves out the cost of another run's model, which this version always counts."
             ]
         digests = {str(one["file"]): str(one["sha256"]) for one in certificate["covered"]}
         return [
@@ -167,9 +161,10 @@ def verify(certificate: Certificate, folder: Path) -> list[str]:
 
 
 def certified_releases(certificate: Certificate) -> list[Release]:
-    """The releases of a certificate, each as often as it was charged.
+    """Return the releases of a certificate, each as often as it was charged.
 
-    PrivacyError if they are faulty or too many.
+    Raises:
+        PrivacyError: a release is faulty, or there are too many.
     """
     releases: list[Release] = []
     for entry in certificate["releases"]:
@@ -196,8 +191,9 @@ def _check_numbers(certificate: Certificate) -> Iterator[str]:
             if certificate[key]:
                 yield f"It has no budget, so its '{key}' cannot be {certificate[key]}."
         if any(release.has_noise for release in releases):
-            yield "It says that no noise was added, and lists releases with noise."
+            yield "It says that no noise was added, but it lists releases with noise."
         return
+    # ε is computed for the releases' own relation and unit, so the certificate may name no other
     for release in releases:
         if (
             str(release.relation) != certificate["relation"]["name"]
@@ -220,8 +216,6 @@ def _check_numbers(certificate: Certificate) -> Iterator[str]:
 
 def _check_words(certificate: Certificate) -> Iterator[str]:
     """Compare the sentences with the numbers."""
-    relation = Relation(certificate["relation"]["name"])
-    unit = certificate["unit"]["name"]
     unsafe = bool(certificate["voided_by"]) or any(one["unsafe"] for one in certificate["releases"])
     noiseless = certificate["budget"] is None
     reasons = words.voided_by(noiseless, unsafe)
@@ -232,34 +226,21 @@ def _check_words(certificate: Certificate) -> Iterator[str]:
         )
     if noiseless is not any(one["file"] == BANNER for one in certificate["covered"]):
         yield (
-            f"'{BANNER}' belongs to a certificate that says that no noise was added, and to no "
-            "other."
+            f"'{BANNER}' must be covered if the certificate says that no noise was added, and only "
+            "then."
         )
-    numbers = certificate["epsilon"], certificate["delta"], relation, unit, reasons
-    promises = [
-        words.statement(*numbers, mu) for mu in (certificate["gdp_mu"], None)
-    ]  # the second, of older ones
-    other = (
-        certificate.get(key)
-        for key in ("private_data_sent_to", "fitted_on_others", "pool_overlaps")
-    )
-    wording = {
-        "voided_by": reasons,
-        "statement": promises[certificate["statement"] == promises[1]],
-        "relation": {"name": str(relation), "words": words.relation(relation, unit)},
-        "unit": {"name": unit, "words": words.unit(unit)},
-        "warnings": _expected_warnings(certificate),
-        "not_covered": words.not_covered(*other),
-    }
-    for key, value in wording.items():
-        if certificate[key] != value:
-            yield f"Its '{key}' is not what its numbers say."
+    wording = words.wording(certificate, reasons)
+    # earlier versions did not state what follows from μ
+    older = words.wording({**certificate, "gdp_mu": None}, reasons)
+    faulty = [key for key in wording if certificate[key] not in (wording[key], older[key])]
+    if certificate["warnings"] != _expected_warnings(certificate):
+        faulty.append("warnings")
+    for key in faulty:
+        yield f"Its '{key}' is not what its numbers say."
 
 
 def _expected_warnings(certificate: Certificate) -> list[str]:
-    """First the warnings that follow from the certificate's numbers, then any others that
-    it has.
-    """
+    """Return the warnings that follow from the certificate's numbers, then any others."""
     delta = certificate["delta"]
     sizes = (certificate["declared_size"], certificate.get("declared_units"))
     if certificate["format"] == 1:
@@ -275,6 +256,6 @@ def _check_releases(certificate: Certificate, names: Collection[str]) -> Iterato
     }
     files = {name for name in names if name.startswith(f"{RELEASES}/")}
     for name in sorted(files - listing):
-        yield f"'{name}' is covered, and no release that was made is listed for it."
+        yield f"'{name}' is covered, but it belongs to no release that is listed as made."
     for name in sorted(listing - files):
-        yield f"A release is listed as made, and '{name}' is not covered."
+        yield f"A release is listed as made, but '{name}' is not covered."

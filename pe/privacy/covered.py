@@ -22,53 +22,57 @@ def release_file(name: str) -> str:
 
 
 def hash_files(folder: Path) -> dict[str, str]:
-    """Name → SHA-256 of every file below `folder`, except in confidential/, the certificate itself
-    and its signature.
+    """Return name → SHA-256 of every file below `folder` that a certificate can cover.
 
-    Names are relative, with `/`, sorted. A symbolic link is not followed and not listed.
+    Confidential files, the certificate and its signature are left out. Names are relative, with
+    `/`, sorted.
+    """
+    return {name: sha256(path) for name, path in coverable(folder).items()}
+
+
+def coverable(folder: Path) -> dict[str, Path]:
+    """Return name → path of every file below `folder` that a certificate can cover.
+
+    Files are found by walking, never opened by a name: a certificate may name any file of this
+    machine. Symbolic links are not followed.
     """
     return {
-        name: sha256(path)
+        name: path
         for name, path in _entries(folder).items()
         if path.is_file() and not path.is_symlink()
     }
 
 
 def compare_files(folder: Path, digests: Mapping[str, str]) -> list[str]:
-    """One sentence for each file that is missing, changed, or not covered though it is there.
+    """Return one sentence for each file that is missing, changed or not covered.
 
     Args:
         folder: the folder that holds the files.
         digests: name → SHA-256 of every covered file.
     """
     problems = []
+    files = coverable(folder)
     for name, digest in sorted(digests.items()):
-        path = PurePosixPath(name)
         try:
-            if path.is_absolute() or ".." in path.parts or not path.parts:
-                problems.append(f"'{name}' is not the name of a file inside the folder.")
-            elif (folder / name).resolve() != folder.resolve() / name or not (
-                folder / name
-            ).is_file():  # a link
+            if name not in files:
                 problems.append(f"'{name}' is covered but missing.")
-            elif sha256(folder / name) != digest:
+            elif sha256(files[name]) != digest:
                 problems.append(f"'{name}' was changed: its SHA-256 is not the certificate's.")
-        except (OSError, ValueError):  # no name of a file on this system, or not to be read
+        except OSError:
             problems.append(f"'{name}' is covered but cannot be read.")
+    # links and pipes, too
     extra = sorted(_entries(folder).keys() - digests.keys())
     return problems + [f"'{name}' is there but not covered." for name in extra]
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _entries(folder: Path) -> dict[str, Path]:
-    """Name → path of every file and link, except in confidential/, the certificate itself and its
-    signature.
-    """
+    """Return name → path of all files, links and pipes but confidential ones and certificates."""
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
     return {
         name: path

@@ -52,7 +52,7 @@ class DataSetLedger:
 
     @classmethod
     def beside(cls, data: Path) -> DataSetLedger:
-        """The ledger of the data at `data`, a folder or a file: `<data>.ledger.json` beside it."""
+        """Return the ledger beside the folder or file `data`: `<data>.ledger.json`."""
         path = data.resolve()
         return cls(path.with_name(f"{path.name}.ledger.json"))
 
@@ -66,82 +66,70 @@ class DataSetLedger:
 
         Returns:
             The data set's total for the certificate: epsilon and delta (None if a run added no
-                noise), the number of
-            runs, and, if `whom` names neighbours, these under the key `for`.
+                noise), the number of runs, and `for`, if `whom` names neighbours.
 
         Raises:
             BudgetExceeded: the total would exceed the file's cap; the run was not entered.
         """
         with self._open() as (content, save):
             runs = self._runs_with(content, run, releases)
-            save(content | {"runs": runs, "deltas": {**content.get("deltas", {}), run: delta}})
+            save(content | {"runs": runs, "deltas": {**content["deltas"], run: delta}})
             return _total(runs, delta)
 
     def drew(self, run: str, releases: int) -> None:
         """Note, durably, how many releases a run has drawn and kept.
 
-        A copy of the run that has fewer of them is older.
-
-        Called before the first draw, too, with 0: from then on the run cannot be struck out any
-        more.
+        A copy of the run that has fewer of them is older. Also called with 0 before the first draw;
+        from then on the run cannot be struck out any more.
 
         Raises:
-            PrivacyError: the run is not entered, as when it was struck out meanwhile: it must not
-                draw.
+            PrivacyError: the run is not entered, for example because it was struck out meanwhile.
+                It must not draw.
         """
         with self._open() as (content, save):
             if run not in content["runs"]:
                 raise PrivacyError(
-                    f"The run is not in {self.path}, or was struck out of it, so nothing is drawn: "
-                    "resume it, which enters it again."
+                    f"Nothing is drawn, because {self.path} does not list the run, or no longer. "
+                    "Resume the run to enter it again."
                 )
-            save(content | {"drawn": {**content.get("drawn", {}), run: releases}})
+            save(content | {"drawn": {**content["drawn"], run: releases}})
 
     def strike(self, run: str) -> None:
         """Strike out a run that has drawn nothing, durably.
 
-        After that it cannot draw until it is entered again.
-
-        The caller must know that nothing was drawn; the file's note of draws (`drew`) is checked as
-        well.
+        After that it cannot draw until it is entered again. The caller must know that nothing was
+        drawn; the file's note of draws (`drew`) is checked as well.
 
         Raises:
             PrivacyError: the run is not entered, or has begun to draw; nothing was changed.
         """
         with self._open() as (content, save):
             if run not in content["runs"]:
-                raise PrivacyError(f"{self.path} does not hold this run: name the file that does.")
-            if run in content.get("drawn", {}):
+                raise PrivacyError(f"{self.path} does not list this run. Name the file that does.")
+            if run in content["drawn"]:
                 raise PrivacyError(
-                    f"By {self.path} this run has begun to draw noise, so its entry stays."
+                    f"This run has begun to draw noise, so its entry stays in {self.path}."
                 )
-            for entries in (content["runs"], content.setdefault("deltas", {})):
-                entries.pop(run, None)
+            del content["runs"][run]
+            content["deltas"].pop(run, None)
             save(content)
 
     def draw_count(self, run: str) -> int:
         """Return how many releases the run has drawn and kept, as far as the file notes it."""
-        return int(self.read().get("drawn", {}).get(run, 0))
+        return int(self.read()["drawn"].get(run, 0))
 
     def total(self, delta: float, releases: Sequence[Release] = ()) -> dict[str, Any]:
-        """The data set's total, as `enter` returns it, as it stands now, or with one more run of
-        these releases.
-        """
+        """Return the data set's total, as `enter` does, also with one more run of `releases`."""
         more = {"": [release.to_dict() for release in releases]} if releases else {}
         return _total(self.read()["runs"] | more, delta)
 
     def check(self, releases: Sequence[Release]) -> None:
-        """Raise BudgetExceeded if the cap would refuse a new run with these releases, which is not
-        entered.
-        """
+        """Raise BudgetExceeded if these releases do not fit under the cap. Enters no run."""
         with self._open() as (content, _):
             self._runs_with(content, "", releases)
 
     def refusal(self, releases: Sequence[Release]) -> str:
-        """Return why `check` would refuse.
-
-        Empty if it would not. The file is only read, so none is made.
-        """
+        """Return why `check` would refuse, or "". The file is only read, so none is made."""
         try:
             self._runs_with(self.read(), "", releases)
         except BudgetExceeded as error:
@@ -157,46 +145,40 @@ class DataSetLedger:
             save(content | {"cap": None if budget is None else asdict(budget)})
 
     def add(self, other: DataSetLedger) -> None:
-        """Count all runs of another ledger file in this one, too, durably: for two ledger files of
-        the same records.
+        """Count all runs of another ledger file of the same records here, too, durably.
 
-        A run that stands in both counts once, with the larger plan and the larger number of
+        A run that is in both files counts once, with the larger plan and the larger number of
         releases drawn.
         """
         theirs = other.read()
         with self._open() as (content, save):
-            both = {
-                name: theirs.get(name, {}) | content.get(name, {})
-                for name in ("runs", "deltas", "drawn")
-            }
-            for run in (
-                theirs["runs"].keys() & content["runs"].keys()
-            ):  # at any δ the larger plan costs more
+            both = {name: theirs[name] | content[name] for name in ("runs", "deltas", "drawn")}
+            for run in theirs["runs"].keys() & content["runs"].keys():
+                # at any δ the larger plan costs more
                 plans = theirs["runs"][run], content["runs"][run]
                 both["runs"][run] = max(plans, key=lambda plan: total_epsilon({"": plan}, 1e-6))
-            both["drawn"] |= {
-                run: max(count, both["drawn"][run])
-                for run, count in theirs.get("drawn", {}).items()
-            }
+            for run, count in theirs["drawn"].items():
+                both["drawn"][run] = max(count, both["drawn"][run])
             save(content | both)
 
     def read(self) -> Content:
-        """The file's content: format, cap ({epsilon, delta} or None), runs (identity → releases).
+        """Return the file's content as JSON values.
 
-        Also, but not in every file, deltas (identity → the run's δ) and drawn (identity → releases
-        kept; see `drew`).
+        It has format, cap ({epsilon, delta} or None), runs (identity → releases), deltas (identity
+        → the run's δ) and drawn (identity → releases kept; see `drew`). Old files do not know each
+        run's δ.
         """
         try:
             return self._parse(read_bytes(self.path) if self.path.exists() else b"")
         except OSError as error:
             raise PrivacyError(
-                f"The data set's ledger file {self.path} cannot be read ({error.strerror}): see to "
+                f"The data set's ledger file {self.path} cannot be read ({error.strerror}). Check "
                 "its permissions."
             ) from error
 
     @contextmanager
     def _open(self) -> Iterator[tuple[Content, Callable[[Content], None]]]:
-        """The file's content, and a function that replaces it, whole or not at all.
+        """Yield the file's content, and a function that replaces it, whole or not at all.
 
         Other processes are locked out.
         """
@@ -205,14 +187,14 @@ class DataSetLedger:
                 yield self._parse(text), lambda content: write(json.dumps(content, indent=1) + "\n")
         except OSError as error:
             raise PrivacyError(
-                f"The data set's ledger file {self.path} cannot be written ({error.strerror}): "
-                "name another with private.ledger_file."
+                f"The data set's ledger file {self.path} cannot be written ({error.strerror}). "
+                "Name another file in `private.ledger_file`."
             ) from error
 
     def _runs_with(self, content: Content, run: str, releases: Sequence[Release]) -> Runs:
-        """The file's runs together with `run` and its releases.
+        """Return the file's runs together with `run` and its releases.
 
-        Raise BudgetExceeded if the cap does not allow them.
+        Raises BudgetExceeded if the cap does not allow them.
         """
         runs = {**content["runs"], run: [release.to_dict() for release in releases]}
         if content["cap"] is not None:
@@ -220,51 +202,45 @@ class DataSetLedger:
             total = total_epsilon(runs, budget.delta)
             if math.isinf(total):
                 raise BudgetExceeded(
-                    "This run or one before it adds no noise (privacy: none), so no ε holds for "
-                    f"the data set, and {self.path} has a cap of ε = {budget.epsilon:g} at δ = "
-                    f"{budget.delta:g}; nothing was released."
+                    "No ε holds for the data set, because this run or an earlier one adds no noise "
+                    f"(`privacy: none`), but {self.path} has a cap of ε = {budget.epsilon:g} at δ "
+                    f"= {budget.delta:g}. Nothing was released."
                 )
             if total > budget.epsilon:
                 raise BudgetExceeded(
                     f"This run would bring the data set's total to ε = {total:.6g} at δ = "
-                    f"{budget.delta:g}, above the cap of ε = {budget.epsilon:g} in {self.path}; "
-                    "nothing was released."
+                    f"{budget.delta:g}, above the cap of ε = {budget.epsilon:g} in {self.path}. "
+                    "Nothing was released."
                 )
         return runs
 
     def _parse(self, text: bytes) -> Content:
+        empty: Content = {"deltas": {}, "drawn": {}}  # which files of earlier versions may lack
         if not text:
-            return {"format": FORMAT, "cap": None, "runs": {}}
+            return {"format": FORMAT, "cap": None, "runs": {}, **empty}
         try:
-            content = json_object(text.decode())
-            cap = content["cap"]
-            runs = content["runs"]
-            drawn, deltas = (content.get(name, {}) for name in ("drawn", "deltas"))
-            if content["format"] != FORMAT or not all(
-                isinstance(one, dict) for one in (runs, drawn, deltas)
-            ):
+            content = empty | json_object(text.decode())
+            if content["format"] != FORMAT:
                 raise ValueError("another format")
-            for releases in runs.values():
+            for releases in content["runs"].values():
                 for release in releases:
                     Release.from_dict(release)
-            for delta in deltas.values():
+            for delta in content["deltas"].values():
                 check_delta(delta)
-            sum(drawn.values())  # fails unless all are numbers
-            if cap is not None:
-                Budget(**cap)
-        except (ValueError, KeyError, TypeError, PrivacyError) as error:
+            sum(content["drawn"].values())  # fails unless all are numbers
+            if content["cap"] is not None:
+                Budget(**content["cap"])
+        except (ValueError, KeyError, TypeError, AttributeError, PrivacyError) as error:
             raise PrivacyError(
-                f"{self.path} is not a ledger file of this software: restore it from a copy."
+                f"{self.path} is not a ledger file of this software. Restore it from a copy."
             ) from error
         return content
 
 
 def total_epsilon(runs: Runs, delta: float) -> float:
-    """ε of all runs together at `delta`, for the neighbours that `whom` names.
+    """Return ε of all runs together at `delta`, for the neighbours that `whom` names.
 
-    Infinite if a run added no noise.
-
-    docs/proofs.md proves it ("All runs over one data set").
+    It is infinite if a run added no noise. docs/proofs.md proves it ("All runs over one data set").
     """
     releases = [Release.from_dict(values) for run in runs.values() for values in run]
     if len({release.unit for release in releases}) > 1:
@@ -275,29 +251,27 @@ def total_epsilon(runs: Runs, delta: float) -> float:
 
 
 def whom(runs: Runs) -> str:
-    """The neighbours for which a total over runs of several relations or units holds.
+    """Return the neighbours for which a total over several relations or units holds.
 
-    Empty if there is one of each.
+    The result is empty if the runs share one relation and one unit.
     """
-    units, relations = (
-        sorted({values[key] for run in runs.values() for values in run})
-        for key in ("unit", "relation")
-    )
+    releases = [values for run in runs.values() for values in run]
+    units = sorted({values["unit"] for values in releases})
     if len(units) > 1:
         reason = f"since the runs protect different units ({', '.join(units)})"
         return f"for one record replaced by another, of the same unit or not, {reason}"
-    if len(relations) > 1:
+    if len({values["relation"] for values in releases}) > 1:
         return f"for one {units[0]} replaced by another, since the runs protect different relations"
     return ""
 
 
 def for_a_record(release: Release) -> Release:
-    """The release as it protects a record that is replaced by another, whatever the release's
-    relation and unit are.
+    """Return the release as it protects one record that is replaced by another.
 
-    Where the unit is larger than a record, two units change if the new record is somebody else's:
-    the sensitivity doubles once more; or, if units are sampled by coins, the release counts as two,
-    each with half the noise variance.
+    This holds for any relation and unit of the release. Where the unit is larger than a record, two
+    units change if the new record is somebody else's, so the sensitivity doubles once more. If
+    units are sampled by coins, the release counts as two instead, each with half the noise
+    variance.
     """
     double = replace(_for_a_replacement(release), unit="record")
     if release.unit == "record":
@@ -312,7 +286,7 @@ def for_a_record(release: Release) -> Release:
 
 
 def _for_a_replacement(release: Release) -> Release:
-    """The release as it protects a unit replaced by another.
+    """Return the release as it protects a unit replaced by another.
 
     Its sensitivity doubles unless it is for replace_one.
     """
@@ -326,19 +300,19 @@ def _for_a_replacement(release: Release) -> Release:
 
 
 def _total(runs: Runs, delta: float) -> dict[str, Any]:
-    total = finite(total_epsilon(runs, delta))
-    total_text = {"epsilon": total, "delta": None if total is None else delta, "runs": len(runs)}
-    return total_text | ({"for": whom(runs)} if whom(runs) else {})
+    epsilon = finite(total_epsilon(runs, delta))
+    total = {"epsilon": epsilon, "delta": None if epsilon is None else delta, "runs": len(runs)}
+    neighbours = whom(runs)
+    return total | {"for": neighbours} if neighbours else total
 
 
 @contextmanager
 def _locked_file(path: Path) -> Iterator[tuple[bytes, Callable[[str], None]]]:
-    """The file's content (b"" if new), and a function that replaces it durably, while other
-    processes are locked out.
+    """Yield the file's content (b"" if new) and a function that replaces it durably.
 
-    A new file has mode 0600, and is deleted again if nothing is written; an existing file keeps its
-    mode, and a link to it stays a link. After an OSError, except in the last sync, the file is as
-    it was.
+    Other processes are locked out. A new file has mode 0600, and is deleted again if nothing is
+    written. An existing file keeps its mode, and a link to it stays a link. After an OSError,
+    except in the last sync, the file is as it was.
     """
     while True:
         is_new = not path.exists()

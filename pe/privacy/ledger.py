@@ -1,6 +1,4 @@
-"""The ledger: the only door to noise, with the budget it keeps to, the store it writes to and the
-public clock.
-"""
+"""The ledger: budget, durable store, public clock, and the only door to noise."""
 
 from __future__ import annotations
 
@@ -12,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import Protocol
 
 import numpy as np
 
@@ -29,8 +26,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PublicClock:
-    """Holds pieces of private work back until their deadlines, which follow from public numbers
-    alone.
+    """Holds private work back until deadlines that follow from public numbers alone.
 
     How long a search or an embedding takes depends on the number of private records and on their
     values. Whoever gets the next request, or sees the console, must not learn how long it took.
@@ -48,11 +44,10 @@ class PublicClock:
 
     @contextmanager
     def hold(self, work: str) -> Iterator[None]:
-        """Let the block, which is the work of this name, end at the deadline of its kind and not
-        before.
+        """End the block, which does the work of this name, at its deadline and not before.
 
         Guarantee: while the work meets its deadline, the end of the block does not depend on how
-        long the work took, but for the time that the system takes to wake a process. Work that
+        long the work took, except for the time that the system takes to wake a process. Work that
         raises is not held back: the run ends.
         """
         deadline = self.deadlines.get(kind_of(work))
@@ -68,7 +63,7 @@ class PublicClock:
 
 
 def kind_of(work: str) -> str:
-    """Return the kind of private work that a release's name tells: `histogram` of histogram/2."""
+    """Return the kind of private work that a release's name tells: `histogram` for histogram/2."""
     return work.partition("/")[0]
 
 
@@ -82,54 +77,33 @@ class StoredRelease:
     array: Array | None  # the noisy array; None until it is kept
 
 
-class ReleaseStore(Protocol):
-    """Durable records: the effect of a method that has returned survives a crash of the process and
-    the machine.
-    """
-
-    def find(self, name: str) -> StoredRelease | None:
-        """Return the record of the release `name`. None if it was never charged."""
-
-    def charges(self) -> Sequence[StoredRelease]:
-        """Return every release ever charged, in the order of the first charge."""
-
-    def charge(self, release: Release, unsafe: bool) -> None:
-        """Record one more charge of `release`, to be drawn from safe or unsafe noise."""
-
-    def keep(self, name: str, array: Array) -> None:
-        """Store the noisy array of a charged release, all of it or nothing."""
-
-    def traces(self, name: str) -> bool:
-        """Return True if anything of a draw of `name` that was never kept may still exist anywhere.
-
-        A draw lives in memory until `keep`, so a process that ended leaves none; a partly written
-        file, a checkpoint or a swapped page that could survive does. When in doubt, True.
-        """
-
-
 class MemoryStore:
-    """A `ReleaseStore` in this process alone: for tests and for use from Python without a run."""
+    """Records of charges and noisy arrays, in this process alone: for tests, and without a run.
+
+    A subclass makes them durable: the effect of a method that has returned then survives a crash of
+    the process and the machine.
+    """
 
     def __init__(self) -> None:
         self._releases: dict[str, StoredRelease] = {}
 
     def find(self, name: str) -> StoredRelease | None:
-        """Return the record of the release `name`."""
+        """Return the record of the release `name`, or None if it was never charged."""
         return self._releases.get(name)
 
     def charges(self) -> Sequence[StoredRelease]:
-        """Return every release ever charged."""
+        """Return every release ever charged, in the order of the first charge."""
         return tuple(self._releases.values())
 
     def charge(self, release: Release, unsafe: bool) -> None:
-        """Record one more charge."""
+        """Record one more charge of `release`, to be drawn from safe or unsafe noise."""
         before = self._releases.get(release.name, StoredRelease(release, 0, False, None))
         self._releases[release.name] = replace(
             before, charges=before.charges + 1, unsafe=before.unsafe or unsafe
         )
 
     def keep(self, name: str, array: Array) -> None:
-        """Store a read-only copy."""
+        """Store the noisy array of a charged release, read-only, all of it or nothing."""
         before = self._releases.get(name)
         if before is None or before.array is not None:
             raise PrivacyError(
@@ -140,7 +114,12 @@ class MemoryStore:
         self._releases[name] = replace(before, array=array)
 
     def traces(self, name: str) -> bool:
-        """Return True: the memory in which a failed draw lived may be alive still."""
+        """Return True if anything of a draw of `name` that was never kept may still exist anywhere.
+
+        A draw lives in memory until `keep`, so a process that ended leaves none. In the process
+        that made it, its memory may be alive still. A partly written file, a checkpoint or a
+        swapped page may survive both. When in doubt, return True.
+        """
         return True
 
 
@@ -155,22 +134,21 @@ class Budget:
         check_delta(self.delta)
         if not (math.isfinite(self.epsilon) and self.epsilon > 0):
             raise PrivacyError(
-                f"A budget's epsilon is a finite number above 0, not {self.epsilon!r}."
+                f"A budget's `epsilon` must be a finite number above 0, not {self.epsilon!r}."
             )
 
 
 class Ledger:
-    """Composes a run's releases, and refuses, before it is charged or drawn, what would exceed the
-    budget.
+    """Composes a run's releases, and refuses what would exceed the budget before it is charged.
 
-    `release` charges durably, draws, keeps durably and returns, in this order; an array that is
+    `release` charges durably, draws, keeps durably and returns, in this order. An array that is
     kept is returned again without a new draw. So the total never under-counts, at whatever instant
     the process crashes.
 
     Guarantee: all that ever left `release`, together, is (budget.epsilon, budget.delta)-DP under
     `relation` for one `unit`, provided each release's declared sensitivity holds. The planned
-    releases are reserved: the total counts them from the start, also when the run stops early. No
-    guarantee without a budget.
+    releases are reserved: the total counts them from the start, also when the run stops early.
+    There is no guarantee without a budget.
 
     `clock` holds each new release back until its deadline, if it has one.
 
@@ -195,7 +173,7 @@ class Ledger:
         relation: Relation,
         unit: str,
         plan: Sequence[Release],
-        store: ReleaseStore,
+        store: MemoryStore,
         noise: Noise | None = None,
     ) -> None:
         self.budget = budget
@@ -203,13 +181,14 @@ class Ledger:
         self.unit = unit
         self.plan = tuple(plan)
         self._store = store
-        self._noise: Noise = SystemNoise() if noise is None else noise
+        self._noise = SystemNoise() if noise is None else noise
         self.clock = PublicClock()
         self._lock = threading.RLock()
         if len({release.name for release in self.plan}) < len(self.plan):
             raise PrivacyError(
-                "Two planned releases have the same name: a name is unique within a run."
+                "Two planned releases have the same name. Give each release of a run its own name."
             )
+        # what an earlier process charged counts as well, and may not be in this plan
         for release in (*self.plan, *(one.release for one in store.charges())):
             self._check_kind(release)
         for release in self.plan:
@@ -217,8 +196,7 @@ class Ledger:
         self._check_affordable(self.events(), "The plan")
 
     def release(self, release: Release, draw: Callable[[Noise], Array]) -> Array:
-        """Return the read-only noisy array of `release`: the kept one, or one drawn, kept and
-        returned at its deadline.
+        """Return the read-only noisy array of `release`, the kept one or a new one at its deadline.
 
         Args:
             release: its declaration, equal to the planned one of that name if there is one.
@@ -235,7 +213,7 @@ class Ledger:
             own = next((other for other in self.plan if other.name == release.name), release)
             if own != release:
                 raise PrivacyError(
-                    f"Release '{release.name}' differs from the planned one: start a new run for "
+                    f"Release '{release.name}' differs from the planned one. Start a new run for "
                     "it."
                 )
             before = self._store.find(release.name)
@@ -252,18 +230,16 @@ class Ledger:
         return before is not None and before.array is not None
 
     def total(self, delta: float | None = None) -> float:
-        """ε of all that is planned or was charged, at `delta` (the budget's, if None).
+        """Return ε of all that is planned or was charged, at `delta` (default: the budget's).
 
-        Infinite without a budget.
+        It is infinite without a budget.
         """
         if self.budget is None:
             return math.inf
         return epsilon(self.events(), self.budget.delta if delta is None else delta)
 
     def epsilon_at(self, deltas: Iterable[float]) -> dict[float, float]:
-        """ε of all that is planned or was charged, at each of `deltas` that the accountant can
-        resolve.
-        """
+        """Return ε of all planned or charged releases, at each δ that can be resolved."""
         totals = {}
         for delta in deltas:
             with suppress(PrivacyError):
@@ -271,9 +247,9 @@ class Ledger:
         return totals
 
     def events(self, extra: Release | None = None) -> list[Release]:
-        """Every planned or charged release, as often as charged and at least once.
+        """Return every planned or charged release, as often as charged and at least once.
 
-        `extra` as if charged once more.
+        `extra` is counted as if it were charged once more.
         """
         with self._lock:
             times = {release.name: (release, 0) for release in self.plan}
@@ -283,14 +259,12 @@ class Ledger:
         return [release for release, charges in times.values() for _ in range(max(1, charges))]
 
     def charges(self) -> Sequence[StoredRelease]:
-        """Every release charged so far."""
+        """Return every release charged so far."""
         return self._store.charges()
 
     @property
     def unsafe(self) -> bool:
-        """True if unsafe noise was or will be used, or no budget was given: then there is no
-        guarantee.
-        """
+        """True if there is no guarantee: noise is or was unsafe, or no budget was given."""
         return (
             self.budget is None
             or self._noise.unsafe
@@ -317,7 +291,7 @@ class Ledger:
             failure = type(error).__name__
         if failure:
             raise PrivacyError(
-                f"Release '{release.name}' was not drawn ({failure}): the log says why."
+                f"Release '{release.name}' was not drawn ({failure}). The log says why."
             )
         if not isinstance(array, np.ndarray) or array.dtype.hasobject:
             raise PrivacyError(
@@ -327,7 +301,7 @@ class Ledger:
         after = self._store.find(release.name)
         if after is None or after.array is None:
             raise PrivacyError(
-                f"Release '{release.name}' was not kept by its store: it is not used."
+                f"Release '{release.name}' is not used, because its store did not keep it."
             )
         return after.array
 
@@ -338,21 +312,21 @@ class Ledger:
         if total > self.budget.epsilon:
             raise BudgetExceeded(
                 f"{what} would bring the total to ε = {total:.6g} at δ = {self.budget.delta:g}, "
-                f"above the budget of ε = {self.budget.epsilon:.6g}; nothing was released."
+                f"above the budget of ε = {self.budget.epsilon:.6g}. Nothing was released."
             )
 
     def _check_kind(self, release: Release) -> None:
         if release.relation is not self.relation or release.unit != self.unit:
             raise PrivacyError(
                 f"Release '{release.name}' is for {release.relation}/{release.unit}, but this "
-                f"ledger protects {self.relation}/{self.unit}: one ledger has one relation and one "
-                "unit."
+                f"ledger protects {self.relation}/{self.unit}. Use one ledger for each relation "
+                "and unit."
             )
 
     @staticmethod
     def _check_same(release: Release, before: StoredRelease | None) -> None:
         if before is not None and before.release != release:
             raise PrivacyError(
-                f"Release '{release.name}' was charged with other parameters before: start a new "
+                f"Release '{release.name}' was charged with other parameters before. Start a new "
                 "run for it."
             )

@@ -1,5 +1,4 @@
-"""Mechanisms as numbers: every release sorted by how it is accounted, and the bounds on ε and δ for
-each sort.
+"""Mechanisms as numbers: how each release is accounted, and bounds on ε and δ.
 
 docs/proofs.md ("Discrete noise", "Composition") proves which bound holds for which release.
 """
@@ -8,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -31,15 +30,10 @@ MARGIN = 1e-10
 FLOOR = 1e-15
 """Absolute rounding to the safe side. It also covers the pure-DP excess of 10^18 discrete draws."""
 
-_EXACT_BELOW = 64.0
-_MAX_UNIT_SHIFTS = 3
-
 
 @dataclass(frozen=True)
 class Laplace:
-    """Discrete Laplace: L1 shift of `shift` steps, noise scale `scale` steps, done `count`
-    times.
-    """
+    """Discrete Laplace with an L1 shift of `shift` steps and scale `scale` steps, `count` times."""
 
     shift: int
     scale: float
@@ -60,39 +54,17 @@ class Sampled:
 
 
 @dataclass(frozen=True)
-class Lattice:
-    """Discrete Gaussian of scale `scale` steps with `count` shifts of one step each (G = 1, few
-    records).
-    """
-
-    scale: float
-    count: int
-
-
-@dataclass(frozen=True)
 class Parts:
     """A composition, its releases sorted by how they are accounted."""
 
-    gaussian: float  # μ² of all unsampled Gaussians that follow from continuous ones
+    gaussian: float  # μ² of the continuous Gaussians from which all unsampled ones follow
     laplace: tuple[Laplace, ...]
     samplings: tuple[Sampled, ...]
-    lattice: tuple[Lattice, ...]  # coarse discrete Gaussians accounted exactly
-    rho: float  # zCDP of coarse discrete Gaussians that only zCDP bounds
-    floor: (
-        float  # μ² of all unsampled Gaussians as if continuous; no ε may be below its closed form
-    )
     noiseless: bool = False  # something is released without noise, so that no ε holds
 
     @property
-    def has_closed_form(self) -> bool:
-        """True if the closed forms of Gaussian and Laplace cover everything."""
-        return not (self.samplings or self.lattice or self.rho)
-
-    @property
     def without_sampling(self) -> float:
-        """μ² of all unsampled and sampled Gaussians when sampling is not credited: always an upper
-        bound.
-        """
+        """μ² of all Gaussians when sampling is not credited: always an upper bound."""
         return self.gaussian + math.fsum(
             part.count / part.noise_multiplier**2 for part in self.samplings
         )
@@ -105,24 +77,22 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
     one or as a count.
 
     Raises:
-        PrivacyError: relations or units differ, or a mechanism is unknown.
+        PrivacyError: relations or units differ, a mechanism is unknown, or Gaussian noise has fewer
+            grid steps than CONVOLVED_FROM.
     """
     releases = list(releases)
     kinds = {(release.relation, release.unit) for release in releases}
     if len(kinds) > 1:
         names = ", ".join(sorted(f"{relation}/{unit}" for relation, unit in kinds))
         raise PrivacyError(
-            f"Releases of different relations or privacy units do not add up: {names}."
+            f"Releases of different relations or privacy units cannot be added up: {names}."
         )
 
     gaussian = Counter[float]()
-    floor = Counter[float]()
-    lattice = Counter[float]()
-    zcdp = Counter[float]()
     laplace = Counter[tuple[int, float]]()
     by_coins = Counter[tuple[float, float, bool]]()
+    # docs/proofs.md says for each sort which bound holds; what has no sort is refused
     for release in releases:
-        z = release.noise_multiplier
         count = release.count
         if not release.has_noise:
             continue
@@ -130,8 +100,8 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
             laplace[math.ceil(release.grid * release.sensitivity), release.scale] += count
         elif release.mechanism != "discrete_gaussian":
             raise PrivacyError(
-                f"Release '{release.name}' is by {release.mechanism}, which nothing here accounts "
-                "for."
+                f"Release '{release.name}' uses '{release.mechanism}', a mechanism that this "
+                "accountant does not know."
             )
         elif release.sampling is not None:
             by_coins[
@@ -139,55 +109,40 @@ def sort_parts(releases: Iterable[Release]) -> Parts:
                 release.sampling.rate,
                 release.relation is Relation.REPLACE_ONE,
             ] += count
+        elif release.scale < CONVOLVED_FROM:
+            raise PrivacyError(
+                f"Release '{release.name}' has noise of {release.scale:.3g} grid steps, too few "
+                f"for this accountant. Use a grid on which it has {CONVOLVED_FROM:g} or more."
+            )
         else:
-            floor[z] += count
-            unit_shifts = _unit_shifts(release)
-            if unit_shifts and release.scale < _EXACT_BELOW:
-                lattice[release.scale] += count * unit_shifts
-            elif release.scale >= CONVOLVED_FROM:
-                gaussian[_continuous(release)] += count
-            else:
-                zcdp[z] += count
+            gaussian[_continuous(release)] += count
     return Parts(
         gaussian=_squares(gaussian),
         laplace=tuple(Laplace(*key, count) for key, count in sorted(laplace.items())),
         samplings=tuple(
             Sampled(z, rate, count, two) for (z, rate, two), count in sorted(by_coins.items())
         ),
-        lattice=tuple(Lattice(scale, count) for scale, count in sorted(lattice.items())),
-        rho=_squares(zcdp) / 2,
-        floor=_squares(floor),
         noiseless=not all(release.has_noise for release in releases),
     )
 
 
 def _continuous(release: Release) -> float:
-    """The multiplier of continuous Gaussian noise of which a release of scale ≥ CONVOLVED_FROM is
-    post-processing.
+    """Return the multiplier of the continuous Gaussian that this discrete one post-processes.
+
+    The release has a scale of at least CONVOLVED_FROM.
     """
     return release.noise_multiplier * math.sqrt(1 - (CONVOLVED / release.scale) ** 2)
 
 
-def _unit_shifts(release: Release) -> int:
-    """Return how many one-step shifts cover every integer vector within the sensitivity.
-
-    0 unless that is 1, 2 or 3.
-    """
-    # an integer vector with squared norm K ≤ 3 has only entries −1, 0 and 1, K of them not 0
-    square = (release.grid * release.sensitivity) ** 2
-    shifts = round(square) if abs(square - round(square)) < 1e-9 else math.floor(square)
-    return shifts if 1 <= shifts <= _MAX_UNIT_SHIFTS else 0
-
-
 def _squares(counts: Counter[float]) -> float:
-    """Σ count/z²."""
+    """Return Σ count/z²."""
     return math.fsum(count / z**2 for z, count in sorted(counts.items()))
 
 
 def check_delta(delta: float) -> float:
     """Return `delta`, which must lie strictly between 0 and 1."""
     if not 0 < delta < 1:
-        raise PrivacyError(f"delta lies strictly between 0 and 1, not {delta!r}.")
+        raise PrivacyError(f"`delta` must lie strictly between 0 and 1, not {delta!r}.")
     return float(delta)
 
 
@@ -210,7 +165,7 @@ _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 
 def gaussian_log_delta(mu: float, epsilon: Float64Array) -> Float64Array:
-    """Natural logarithm of δ(ε) of a μ-GDP Gaussian. `mu` > 0, every ε ≥ 0. Not rounded."""
+    """Return ln δ(ε) of a μ-GDP Gaussian. `mu` > 0, every ε ≥ 0. Not rounded."""
     u = epsilon / mu - mu / 2
     v = epsilon / mu + mu / 2
     log_phi = -0.5 * u**2 - _LOG_SQRT_2PI
@@ -224,10 +179,9 @@ def gaussian_log_delta(mu: float, epsilon: Float64Array) -> Float64Array:
 
 
 def gaussian_delta(mu: float, epsilon: Float64Array) -> Float64Array:
-    """δ(ε) of a μ-GDP Gaussian for any real ε. `mu` ≥ 0. Not rounded.
+    """Return δ(ε) of a μ-GDP Gaussian for any real ε. `mu` ≥ 0. Not rounded.
 
-    For negative ε, δ(−x) = 1 − e^−x·(1 − δ(x)), which holds because the pair of distributions is
-    symmetric.
+    For negative ε, δ(−x) = 1 − e^−x·(1 − δ(x)), because the pair of distributions is symmetric.
     """
     size = np.abs(epsilon)
     delta = np.zeros_like(size) if mu == 0 else np.exp(gaussian_log_delta(mu, size))
@@ -235,29 +189,36 @@ def gaussian_delta(mu: float, epsilon: Float64Array) -> Float64Array:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The smallest ε ≥ 0 with δ(ε) ≤ delta for a μ-GDP Gaussian, rounded up. `mu` ≥ 0."""
+    """Return the smallest ε ≥ 0 with δ(ε) ≤ delta for a μ-GDP Gaussian, rounded up. `mu` ≥ 0."""
     check_delta(delta)
-    if (
-        float(erf(mu / math.sqrt(8))) * (1 + MARGIN) + FLOOR <= delta or mu == 0
-    ):  # δ(0) = 2Φ(μ/2) − 1
+    # δ(0) = 2Φ(μ/2) − 1
+    if mu == 0 or float(erf(mu / math.sqrt(8))) * (1 + MARGIN) + FLOOR <= delta:
         return 0.0
-    # ε = μ·(u + μ/2); δ < Φ(−u) bounds u from above.
-    low = -mu / 2
-    high = max(-float(ndtri(delta)), -mu / 2)
     goal = math.log(delta)
-    for _ in range(200):
+
+    def meets(u: float) -> bool:
+        return float(gaussian_log_delta(mu, np.array(mu * (u + mu / 2)))) <= goal
+
+    # ε = μ·(u + μ/2); δ < Φ(−u) bounds u from above
+    u = _least(meets, -mu / 2, max(-float(ndtri(delta)), -mu / 2), 200)
+    return mu * (u + mu / 2) * (1 + MARGIN) + FLOOR
+
+
+def _least(meets: Callable[[float], bool], low: float, high: float, halvings: int) -> float:
+    """Return the least x that `meets`, from above, by halving the span from `low` to `high`."""
+    for _ in range(halvings):
         middle = (low + high) / 2
         if middle in (low, high):
             break
-        if float(gaussian_log_delta(mu, np.array(mu * (middle + mu / 2)))) <= goal:
+        if meets(middle):
             high = middle
         else:
             low = middle
-    return mu * (high + mu / 2) * (1 + MARGIN) + FLOOR
+    return high
 
 
 def _mills(x: Float64Array) -> Float64Array:
-    """The Mills ratio Φ(−x)/φ(x). It is small for x ≥ −1."""
+    """Return the Mills ratio Φ(−x)/φ(x). It is small for x ≥ −1."""
     return np.asarray(math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2)))
 
 
@@ -277,7 +238,7 @@ _MOST_EACH = 1024
 
 
 def laplace_losses(parts: Iterable[Laplace]) -> tuple[Float64Array, Float64Array]:
-    """The losses of all `parts` together, ascending, rounded up, and their probabilities."""
+    """Return the losses of all `parts` together, ascending, rounded up, and their probabilities."""
     total = np.zeros(1), np.ones(1)
     for part in parts:
         values, weights = _losses(part, _MOST_LOSSES if len(total[0]) == 1 else _MOST_EACH)
@@ -288,33 +249,28 @@ def laplace_losses(parts: Iterable[Laplace]) -> tuple[Float64Array, Float64Array
 
 
 def mixed_delta(mu: float, parts: tuple[Laplace, ...], epsilon: float) -> float:
-    """δ(ε) of a μ-GDP Gaussian and `parts` together, rounded up. `mu` ≥ 0, epsilon ≥ 0."""
+    """Return δ(ε) of a μ-GDP Gaussian and `parts` together, rounded up. `mu` ≥ 0, epsilon ≥ 0."""
     losses, weights = laplace_losses(parts)
     return min(1.0, _delta(mu, losses, weights, epsilon) * (1 + MARGIN) + FLOOR)
 
 
 def mixed_epsilon(mu: float, parts: tuple[Laplace, ...], delta: float) -> float:
-    """The smallest ε ≥ 0 with δ(ε) ≤ delta for a μ-GDP Gaussian and `parts` together,
-    rounded up.
-    """
+    """Return the smallest ε ≥ 0 with δ(ε) ≤ delta for a μ-GDP Gaussian and `parts`, rounded up."""
     check_delta(delta)
     if not parts:
         return gaussian_epsilon(mu, delta)
     losses, weights = laplace_losses(parts)
     goal = (delta - FLOOR) / (1 + MARGIN)
     if goal <= 0:
-        raise PrivacyError(f"delta = {delta:g} is below what this accountant resolves: 1e-14.")
-    low = 0.0
-    high = float(losses[-1]) + gaussian_epsilon(mu, delta)
-    if _delta(mu, losses, weights, low) <= goal:
+        raise PrivacyError(f"`delta` = {delta:g} is too small: this accountant resolves 1e-14.")
+
+    def meets(epsilon: float) -> bool:
+        return _delta(mu, losses, weights, epsilon) <= goal
+
+    if meets(0.0):
         return 0.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        if _delta(mu, losses, weights, middle) <= goal:
-            high = middle
-        else:
-            low = middle
-    return high * (1 + MARGIN) + FLOOR
+    most = float(losses[-1]) + gaussian_epsilon(mu, delta)
+    return _least(meets, 0.0, most, 60) * (1 + MARGIN) + FLOOR
 
 
 def _delta(mu: float, losses: Float64Array, weights: Float64Array, epsilon: float) -> float:
@@ -322,8 +278,9 @@ def _delta(mu: float, losses: Float64Array, weights: Float64Array, epsilon: floa
 
 
 def _losses(part: Laplace, most: int) -> tuple[Float64Array, Float64Array]:
-    """The losses of `part`, with all its repetitions, on about `most` values or fewer; and their
-    probabilities.
+    """Return the losses of `part`, with all its repetitions, and their probabilities.
+
+    There are about `most` values or fewer.
     """
     k = part.shift
     m = min(k, max(1, most // part.count))
@@ -331,11 +288,11 @@ def _losses(part: Laplace, most: int) -> tuple[Float64Array, Float64Array]:
     # loss each.
     steps = np.arange(k + 1, dtype=np.float64)
     weights = np.exp(-steps / part.scale) * -math.expm1(-1 / part.scale)
-    weights[0], weights[k] = 1.0, math.exp(-k / part.scale)
+    weights[0] = 1.0
+    weights[k] = math.exp(-k / part.scale)
     weights /= 1 + math.exp(-1 / part.scale)
-    once = np.bincount(
-        (np.arange(k + 1) * m) // k, weights=weights, minlength=m + 1
-    )  # rounds the loss up
+    # rounds the loss up
+    once = np.bincount((np.arange(k + 1) * m) // k, weights=weights, minlength=m + 1)
     many = np.ones(1)
     for bit in bin(part.count)[2:]:
         many = np.convolve(many, many)
@@ -345,8 +302,9 @@ def _losses(part: Laplace, most: int) -> tuple[Float64Array, Float64Array]:
 
 
 def _group(losses: Float64Array, weights: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """If there are more than _MOST_LOSSES losses, round them up onto _MOST_EACH values and sum
-    their probabilities.
+    """Round the losses up onto _MOST_EACH values if there are more than _MOST_LOSSES.
+
+    Probabilities of losses that fall together add up.
     """
     if len(losses) <= _MOST_LOSSES:
         return losses, weights
@@ -371,7 +329,7 @@ _MOST_TERMS = 1000
 
 
 def rdp_epsilon(parts: Parts, delta: float) -> float:
-    """An ε for which the composition is (ε, delta)-DP, rounded up."""
+    """Return an ε for which the composition is (ε, delta)-DP, rounded up."""
     check_delta(delta)
     orders, divergence = rdp_curve(parts)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -383,41 +341,33 @@ def rdp_epsilon(parts: Parts, delta: float) -> float:
 
 
 def rdp_delta(parts: Parts, epsilon: float) -> float:
-    """A δ for which the composition is (epsilon, δ)-DP, rounded up."""
+    """Return a δ for which the composition is (epsilon, δ)-DP, rounded up."""
     orders, divergence = rdp_curve(parts)
     log_delta = (orders - 1) * (divergence - epsilon + np.log1p(-1 / orders)) - np.log(orders)
     return min(1.0, math.exp(min(0.0, float(np.min(log_delta)))) * (1 + MARGIN) + FLOOR)
 
 
 def rdp_curve(parts: Parts) -> tuple[Float64Array, Float64Array]:
-    """Orders α > 1 and the Rényi divergence of the composition at each."""
+    """Return orders α > 1 and the Rényi divergence of the composition at each."""
     any_coins = any(not part.replace for part in parts.samplings)
     orders = _SAMPLED_ORDERS if any_coins else _ORDERS
-    rho = (
-        parts.gaussian / 2
-        + parts.rho
-        + math.fsum(part.count / (2 * part.scale**2) for part in parts.lattice)
-    )
-    divergence = orders * rho
+    divergence = orders * (parts.gaussian / 2)
     for laplace in parts.laplace:
-        pure = (
-            laplace.shift / laplace.scale
-        )  # of any ε0-DP mechanism min(ε0, α·ε0²/2): Bun and Steinke 2016, Prop. 3.3
+        # of any ε0-DP mechanism min(ε0, α·ε0²/2): Bun and Steinke 2016, Prop. 3.3
+        pure = laplace.shift / laplace.scale
         divergence = divergence + laplace.count * np.minimum(pure, orders * pure**2 / 2)
     for part in parts.samplings:
-        plain = orders / (2 * part.noise_multiplier**2)
-        once = (
-            plain
-            if part.replace
-            else np.minimum(plain, _sampled_curve(part.rate, part.noise_multiplier))
-        )
+        once = orders / (2 * part.noise_multiplier**2)
+        # under replacement no curve credits the sampling
+        if not part.replace:
+            once = np.minimum(once, _sampled_curve(part.rate, part.noise_multiplier))
         divergence = divergence + part.count * once
     return orders, divergence
 
 
 @lru_cache(maxsize=64)
 def _sampled_curve(rate: float, noise_multiplier: float) -> Float64Array:
-    """The curve of one Poisson-sampled Gaussian at _SAMPLED_ORDERS, for adding or removing a unit.
+    """Return the curve of one Poisson-sampled Gaussian at _SAMPLED_ORDERS, under add/remove.
 
     Mironov, Talwar and Zhang 2019, Sec. 3.3: log A_α by its binomial sum for whole orders, by two
     series for others. An order whose series have not converged after _MOST_TERMS terms gets ∞, so
@@ -441,7 +391,7 @@ def _whole_moment(rate: float, noise_multiplier: float, order: float) -> float:
 
 
 def _fractional_moments(rate: float, noise_multiplier: float) -> Float64Array:
-    """Log A_α at the orders between whole ones.
+    """Return log A_α at the orders between whole ones.
 
     All terms are added without their signs, which only raises it.
     """
@@ -464,9 +414,7 @@ def _fractional_moments(rate: float, noise_multiplier: float) -> Float64Array:
 
 @lru_cache(maxsize=1)
 def _fractional_orders() -> tuple[Float64Array, Float64Array]:
-    """The orders between whole ones, as a column, and the logarithms of their binomial
-    coefficients.
-    """
+    """Return the orders between whole ones, as a column, and their log binomial coefficients."""
     orders = _SAMPLED_ORDERS[_SAMPLED_ORDERS % 1 != 0][:, None]
     return orders, _log_binomial(orders, np.arange(_MOST_TERMS, dtype=np.float64))
 
@@ -478,9 +426,9 @@ def _term(
     rate: float,
     deviation: float,
 ) -> Float64Array:
-    """Log of C(α, i)·q^draws·(1-q)^rest·exp((draws² - draws)/2σ²).
+    """Return the log of C(α, i)·q^draws·(1-q)^rest·exp((draws² - draws)/2σ²).
 
-    Q is `rate`, σ is `deviation`.
+    q is `rate`, σ is `deviation`.
     """
     log_weight = draws * math.log(rate) + rest * math.log1p(-rate)
     return log_binomial + log_weight + (draws**2 - draws) / (2 * deviation**2)
@@ -490,8 +438,7 @@ def _log_binomial(order: Float64Array | float, i: Float64Array) -> Float64Array:
     return np.asarray(gammaln(order + 1) - gammaln(i + 1) - gammaln(order - i + 1))
 
 
-# Privacy loss distributions, by dp-accounting, for what has no closed form: sampling and coarse
-# grids.
+# Privacy loss distributions, by dp-accounting, for what has no closed form: sampling.
 #
 # dp-accounting's traps (0.6.0) are met here: under replace-one it doubles sensitivities, so shifts
 # are given in units of the declared sensitivity; the discretisation follows ε, in both directions;
@@ -502,11 +449,9 @@ _MOST_POINTS = 100_000
 
 
 def pld_epsilon(parts: Parts, delta: float, guess: float) -> float:
-    """The smallest ε of the composition's PLD at `delta`, rounded up. ∞ where it cannot be
-    computed.
+    """Return the smallest ε of the composition's PLD at `delta`, rounded up, or ∞.
 
-    `parts` has nothing that only zCDP bounds (rho = 0). `guess`, an upper bound of ε, sets the
-    discretisation.
+    It is ∞ where it cannot be computed. `guess`, an upper bound of ε, sets the discretisation.
     """
     goal = delta - _slack(parts)
     if goal < delta / 2:
@@ -516,17 +461,14 @@ def pld_epsilon(parts: Parts, delta: float, guess: float) -> float:
 
 
 def pld_delta(parts: Parts, epsilon: float) -> float:
-    """δ(ε) of the composition's PLD, rounded up."""
+    """Return δ(ε) of the composition's PLD, rounded up."""
     delta = float(_compose(parts, max(epsilon, 1e-3)).get_delta_for_epsilon(epsilon))
     return min(1.0, delta * (1 + MARGIN) + _slack(parts))
 
 
 def _slack(parts: Parts) -> float:
-    """Return the numerical error that a PLD's δ may hide: about 1e-16 per composition,
-    times ten.
-    """
-    count = sum(part.count for part in parts.samplings)
-    return 1e-14 + 1e-15 * (count + sum(part.count for part in parts.lattice))
+    """Return the error that a PLD's δ may hide: about 1e-16 per composition, times ten."""
+    return 1e-14 + 1e-15 * sum(part.count for part in parts.samplings)
 
 
 def _compose(parts: Parts, guess: float) -> Any:
@@ -544,24 +486,20 @@ def _compose(parts: Parts, guess: float) -> Any:
         total = total.compose(
             pld.PrivacyLossDistribution.create_from_rounded_probability(masses, 0.0, interval)
         )
-    for part in (*parts.samplings, *parts.lattice):
+    for part in parts.samplings:
         total = total.compose(_distribution(part, interval))
     return total
 
 
 @lru_cache(maxsize=32)
-def _distribution(part: float | Sampled | Lattice, interval: float) -> Any:
-    """The PLD of a part with its repetitions.
+def _distribution(part: float | Sampled, interval: float) -> Any:
+    """Return the PLD of a part with its repetitions.
 
-    A number is the noise multiplier of all unsampled Gaussians together.
+    A number stands for the noise multiplier of all unsampled Gaussians together.
     """
     from dp_accounting.pld import privacy_loss_distribution as pld
     from dp_accounting.privacy_accountant import NeighboringRelation
 
-    if isinstance(part, Lattice):
-        return pld.from_discrete_gaussian_mechanism(
-            part.scale, sensitivity=1, value_discretization_interval=interval, use_connect_dots=True
-        ).self_compose(part.count)
     if isinstance(part, Sampled):
         relation = (
             NeighboringRelation.REPLACE_ONE
@@ -579,16 +517,15 @@ def _distribution(part: float | Sampled | Lattice, interval: float) -> Any:
 
 
 def _interval(parts: Parts, guess: float) -> float:
-    """A discretisation fine enough for `guess`, and so coarse that no PLD has more than about
-    _MOST_POINTS values.
+    """Return a discretisation that is fine enough for `guess`.
+
+    It is so coarse that no PLD has more than about _MOST_POINTS values.
     """
     ranges = [
         10 / part.noise_multiplier + 0.5 / part.noise_multiplier**2 for part in parts.samplings
     ]
-    ranges += [24 / lattice.scale + 0.5 / lattice.scale**2 for lattice in parts.lattice]
     mu = math.sqrt(parts.gaussian)
     ranges += [20 * mu + mu**2]
     interval = max(min(1e-4, guess / 1e4), max(ranges) / _MOST_POINTS, guess / _MOST_POINTS, 1e-9)
-    return 2.0 ** math.floor(
-        math.log2(interval)
-    )  # a power of two: neighbouring calls share their distributions
+    # a power of two, so that neighbouring calls share their distributions
+    return 2.0 ** math.floor(math.log2(interval))

@@ -1,4 +1,4 @@
-"""Noise and coins: exact and discrete, from the operating system's entropy; or seeded, for tests.
+"""Exact, discrete noise and coins from the operating system's entropy.
 
 No PRNG stands between: every number is made of bytes that the system's cryptographic source gave
 for it alone.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -32,83 +32,45 @@ and brings the discrete noise to within a relative 5e-10 of continuous noise (do
 _COIN_BITS = 53
 
 
-class Noise(Protocol):
-    """Draws of noise, and coins."""
-
-    @property
-    def unsafe(self) -> bool:
-        """True if the draws can be foretold; then the certificate says "no guarantee"."""
-
-    def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
-        """Independent draws with P(x) ∝ exp(−x²/(2·scale²)), x integer. Scale > 0."""
-
-    def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
-        """Independent draws with P(x) ∝ exp(−|x|/scale), x integer. Scale > 0."""
-
-    def coins(self, count: int, rate: float) -> BoolArray:
-        """Independent coins, bool (count,), each True with probability `rate`: Poisson sampling."""
-
-
 class SystemNoise:
     """Noise that protects: exact discrete draws from the operating system's entropy.
 
-    Every draw of every bin, call and process is independent; there is no seed. A scale is at most
-    2^56.
+    Every draw of every bin, call and process is independent; there is no seed. A scale is above 0
+    and at most 2^56.
+
+    Attributes:
+        unsafe: True if the draws can be foretold, as those of some tests can. Then the certificate
+            says "no guarantee".
     """
 
     unsafe = False
 
     def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
-        """Independent draws with P(x) ∝ exp(−x²/(2·scale²)), x integer."""
-        return discrete_draws(int(np.prod(shape)), _check(scale), "gaussian").reshape(shape)
+        """Return independent draws with P(x) ∝ exp(−x²/(2·scale²)), x integer."""
+        return discrete_draws(int(np.prod(shape)), check_scale(scale), "gaussian").reshape(shape)
 
     def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
-        """Independent draws with P(x) ∝ exp(−|x|/scale), x integer."""
-        return discrete_draws(int(np.prod(shape)), _check(scale), "laplace").reshape(shape)
+        """Return independent draws with P(x) ∝ exp(−|x|/scale), x integer."""
+        return discrete_draws(int(np.prod(shape)), check_scale(scale), "laplace").reshape(shape)
 
     def coins(self, count: int, rate: float) -> BoolArray:
-        """Independent coins, each True with probability `rate` rounded down to 53 bits."""
-        return random_words(count) >> np.uint64(64 - _COIN_BITS) < np.uint64(
-            math.floor(rate * 2.0**_COIN_BITS)
-        )
+        """Return independent coins for Poisson sampling, bool (count,).
+
+        Each is True with probability `rate`, rounded down to 53 bits.
+        """
+        threshold = np.uint64(math.floor(rate * 2.0**_COIN_BITS))
+        return random_words(count) >> np.uint64(64 - _COIN_BITS) < threshold
 
 
-class UnsafeSeededNoise:
-    """Noise for tests, repeatable from a seed: NO GUARANTEE.
-
-    Whoever knows the seed removes the noise.
-
-    A ledger that draws from it is marked for ever, and its certificate says "no guarantee".
-    """
-
-    unsafe = True
-
-    def __init__(self, seed: int) -> None:
-        self._generator = np.random.default_rng(seed)
-
-    def discrete_gaussian(self, shape: Shape, scale: float) -> Int64Array:
-        """Rounded Gaussian draws."""
-        return np.rint(self._generator.normal(scale=_check(scale), size=shape)).astype(np.int64)
-
-    def discrete_laplace(self, shape: Shape, scale: float) -> Int64Array:
-        """Differences of two geometric draws, which are discrete Laplace."""
-        stop = -math.expm1(-1 / _check(scale))
-        draws = self._generator.geometric(stop, size=shape) - self._generator.geometric(
-            stop, size=shape
-        )
-        return np.asarray(draws, dtype=np.int64)
-
-    def coins(self, count: int, rate: float) -> BoolArray:
-        """Coins of the seeded generator."""
-        return self._generator.random(count) < rate
+Noise = SystemNoise
+"""What a draw takes its noise from. Tests have others with the same methods."""
 
 
 def grid_for(noise_multiplier: float, sensitivity: float = 1.0, fractional: bool = False) -> int:
-    """Integer steps per vote: the smallest power of two G with G·σ ≥ 2^16, σ =
-    sensitivity·noise_multiplier.
+    """Return the integer steps per vote: the smallest power of two G with G·σ ≥ 2^16.
 
-    `fractional` votes (q > 1 neighbours, units larger than a record) also get G ≥ 2^16, so that
-    rounding them toward zero loses less than 2^-16 of a vote.
+    σ is sensitivity·noise_multiplier. `fractional` votes (q > 1 neighbours, units larger than a
+    record) also get G ≥ 2^16, so that rounding them toward zero loses less than 2^-16 of a vote.
 
     Raises:
         PrivacyError: so little noise that the grid would not fit into 64-bit sums.
@@ -116,29 +78,30 @@ def grid_for(noise_multiplier: float, sensitivity: float = 1.0, fractional: bool
     deviation = noise_multiplier * sensitivity
     if not (math.isfinite(deviation) and deviation > 0):
         raise PrivacyError(
-            f"A noise standard deviation is a finite number above 0, not {deviation}."
+            f"The noise's standard deviation must be a finite number above 0, not {deviation}."
         )
     grid = FINE if fractional else 1
     while grid * deviation < FINE:
         grid *= 2
     if grid > FINEST:
         raise PrivacyError(
-            f"Noise of standard deviation {deviation:g} protects nothing: raise the noise "
+            f"Noise of standard deviation {deviation:g} protects nothing. Raise the noise "
             "multiplier."
         )
     return grid
 
 
-def _check(scale: float) -> float:
+def check_scale(scale: float) -> float:
+    """Return the scale of noise, in grid steps. Raises PrivacyError beyond (0, LARGEST_SCALE]."""
     if not 0 < scale <= LARGEST_SCALE:
         raise PrivacyError(
-            f"The scale of noise lies above 0 and up to 2^56 grid steps, not {scale!r}."
+            f"The scale of noise must be above 0 and at most 2^56 grid steps, not {scale!r}."
         )
     return float(scale)
 
 
 def random_words(count: int) -> Words:
-    """Independent uniform numbers of 64 bits, uint64 (count,)."""
+    """Return independent uniform numbers of 64 bits, uint64 (count,)."""
     return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
 
 
@@ -172,20 +135,21 @@ argument, at most 16 where a block is proposed, by 2^−47."""
 
 _BLOCKS_PER_SCALE = 32  # at least
 _MOST_BLOCKS = 1024
-_ROOM = (
-    1 + DOUBT
-)  # heights are enlarged by this before B_k is rounded up, so that their own rounding lowers none
+_ROOM = 1 + DOUBT
+"""Heights are enlarged by this before B_k is rounded up, so that their own rounding lowers none."""
 _CELL_BITS = 12
 _ENOUGH = 24  # where fewer bits of a word are left for U, a second word is drawn for it
 _BATCH = 2**15  # proposals at a time: they stay in the cache
 
 
 def discrete_draws(count: int, scale: float, law: Law) -> Int64Array:
-    """Independent draws with P(x) ∝ e^(−x²/(2·scale²)) (gaussian) or e^(−|x|/scale) (laplace),
-    int64 (count,).
+    """Return independent draws of a discrete Gaussian or Laplace law, int64 (count,).
 
-    Guarantee: the law is exact; each draw is made of bits of the operating system's entropy that no
-    other draw uses. The scale is above 0 and at most 2^56.
+    P(x) ∝ e^(−x²/(2·scale²)) (gaussian) or e^(−|x|/scale) (laplace). The scale is above 0 and at
+    most 2^56.
+
+    Guarantee: the law is exact. Each draw is made of bits of the operating system's entropy that no
+    other draw uses.
     """
     envelope = _envelope(scale, law)
     draws = np.empty(count, np.int64)
@@ -209,15 +173,15 @@ class Envelope:
     c: float  # an exact rational number, as every float is
     cells: Int64Array  # B_k (K,)
     block: Int64Array  # (CELLS,), the block of each cell; K for the tail's
-    ratios: (
-        Float64Array  # c/B_k (K + 1,); NaN for the tail, about which floating point decides nothing
-    )
+    # c/B_k (K + 1,); NaN for the tail, about which floating point decides nothing
+    ratios: Float64Array
     doubt: float = DOUBT  # how near U and p may come before floating point decides no more
 
     @classmethod
     def above(cls, scale: float, law: Law) -> Envelope:
-        """Return the steps with the largest c, to within a hundredth of it, for which CELLS cells
-        suffice.
+        """Return the steps with the largest c for which CELLS cells suffice.
+
+        c is within a hundredth of the largest.
         """
         width_bits = max(0, math.frexp(scale / _BLOCKS_PER_SCALE)[1] - 1)
         starts = np.arange(_MOST_BLOCKS, dtype=np.float64) * 2.0**width_bits
@@ -257,17 +221,16 @@ class Envelope:
         return draws
 
     def _uniform(self, words: Words) -> tuple[Words, int]:
-        """The first binary digits of each U, in the high bits of a word, and the number of these
-        digits.
-        """
+        """Return the first binary digits of each U, in a word's high bits, and their number."""
         low_bits = _CELL_BITS + 1 + self.width_bits
         if 64 - low_bits >= _ENOUGH:
             return words >> np.uint64(low_bits) << np.uint64(low_bits), 64 - low_bits
         return random_words(len(words)), 64
 
     def _decide(self, block: int, x: int, bits: int, digits: int) -> tuple[int, bool]:
-        """Return the proposed integer, which in the tail is drawn here, and True if exact
-        arithmetic accepts it.
+        """Return the proposed integer, and True if exact arithmetic accepts it.
+
+        In the tail the integer is drawn here.
         """
         if block < len(self.cells):
             return x, below(
@@ -279,7 +242,7 @@ class Envelope:
         return x, below(bits, digits, PART * 2 ** (part + 1) * Fraction(self.c), self.exponent(x))
 
     def exponent(self, x: int) -> Fraction:
-        """a(x) of the proof above, exact."""
+        """Return a(x) of the proof above, exact."""
         ratio = x / Fraction(self.scale)
         return ratio * ratio / 2 if self.law == "gaussian" else ratio
 
@@ -288,10 +251,10 @@ _envelope = lru_cache(maxsize=64)(Envelope.above)
 
 
 def below(bits: int, digits: int, factor: Fraction, exponent: Fraction) -> bool:
-    """Return True if a uniform real in [0, 1) that begins with these binary `digits` lies below
-    factor·e^−exponent.
+    """Return True if a uniform real in [0, 1) with these first digits is below factor·e^−exponent.
 
-    `bits` are the digits as a whole number; more are drawn until the comparison is certain.
+    `bits` are the first binary `digits` as a whole number. More are drawn until the comparison is
+    certain.
     """
     if bits >= factor * Fraction(2) ** (digits - math.floor(exponent)):
         return False  # since e^−a ≤ 2^−⌊a⌋; else a small scale would cost numbers of many digits
@@ -301,9 +264,8 @@ def below(bits: int, digits: int, factor: Fraction, exponent: Fraction) -> bool:
         power = context.exp(
             -context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
         )
-        error = (exponent + 2) * Fraction(10) ** (
-            1 - precision
-        )  # of the exponent's rounding, and of the power's own
+        # of the exponent's rounding, and of the power's own
+        error = (exponent + 2) * Fraction(10) ** (1 - precision)
         low, high = (factor * Fraction(power) * (1 + sign * error) for sign in (-1, 1))
         if bits + 1 <= low * 2**digits:
             return True
@@ -315,7 +277,7 @@ def below(bits: int, digits: int, factor: Fraction, exponent: Fraction) -> bool:
 
 
 def _exponents(x: Float64Array, scale: float, law: Law) -> Float64Array:
-    """a(x) of the proof above, in float64 with a few roundings."""
+    """Return a(x) of the proof above, in float64 with a few roundings."""
     ratio = x / scale
     return 0.5 * ratio * ratio if law == "gaussian" else ratio
 
@@ -323,6 +285,8 @@ def _exponents(x: Float64Array, scale: float, law: Law) -> Float64Array:
 def _heads() -> int:
     """Return how many heads a fair coin shows before it shows tails."""
     heads = 0
-    while not (word := int(random_words(1)[0])):
+    word = int(random_words(1)[0])
+    while not word:
         heads += 64
+        word = int(random_words(1)[0])
     return heads + (word & -word).bit_length() - 1

@@ -1,5 +1,6 @@
-"""A release: one noised quantity, stated by its mechanism and parameters, never by a value from
-private data.
+"""A release: one noised quantity, stated by its mechanism and parameters.
+
+A release never holds a value from private data.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class Relation(StrEnum):
 
     add_remove: one data set has one unit more; the number of units is private. replace_one: the two
     data sets differ in one unit's data; the number of units is public. zero_out: one unit's data is
-    replaced by nothing (it casts no vote); the number of units is public.
-        Same sensitivities as add_remove.
+    replaced by nothing (it casts no vote); the number of units is public, and sensitivities are
+    those of add_remove.
     """
 
     ADD_REMOVE = "add_remove"
@@ -38,15 +39,15 @@ class Relation(StrEnum):
 
 @dataclass(frozen=True)
 class Poisson:
-    """Each step sees every unit independently with probability `rate`, in (0, 1)."""
+    """Sampling: each step sees every unit independently with probability `rate`, in (0, 1)."""
 
     rate: float
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1:
             raise PrivacyError(
-                f"A Poisson sampling rate lies between 0 and 1, not {self.rate}: use None for no "
-                "sampling."
+                f"A Poisson sampling rate must lie between 0 and 1, not {self.rate}. Use None for "
+                "no sampling."
             )
 
 
@@ -91,9 +92,7 @@ class Release:
         except ValueError as error:
             raise self._refuse("relation", f"one of {', '.join(Relation)}") from error
         if not all(isinstance(text, str) and text for text in (self.name, self.unit)):
-            raise PrivacyError(
-                "A release names itself and its privacy unit: both are non-empty text."
-            )
+            raise PrivacyError("A release's name and privacy unit must be non-empty text.")
         if self.mechanism not in get_args(Mechanism):
             raise self._refuse("mechanism", f"one of {', '.join(get_args(Mechanism))}")
         if not (math.isfinite(self.sensitivity) and 0 < self.sensitivity <= 1e12):
@@ -104,9 +103,8 @@ class Release:
             raise self._refuse("noise_multiplier", "a number from 1e-6 to 1e12")
         count = self.count
         grid = self.grid
-        most = (
-            10**9 if self.sampling or self.mechanism != "discrete_laplace" else 10**4
-        )  # else no total ever ends
+        # with more, no total would ever end
+        most = 10**9 if self.sampling or self.mechanism != "discrete_laplace" else 10**4
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
             raise self._refuse("count", f"a whole number from 1 to {most:g}")
         if (
@@ -135,26 +133,28 @@ class Release:
 
     @property
     def scale(self) -> float:
-        """Standard deviation of the noise (Laplace: scale), in grid steps."""
+        """The standard deviation of the noise (Laplace: scale), in grid steps."""
         return self.grid * self.sensitivity * self.noise_multiplier
 
     def to_dict(self) -> dict[str, Any]:
-        """The release as JSON values."""
+        """Return the release as JSON values."""
         sampling = None if self.sampling is None else {"poisson_rate": self.sampling.rate}
         return asdict(self) | {"relation": str(self.relation), "sampling": sampling}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Release:
-        """The release that `to_dict` wrote.
+        """Return the release that `to_dict` wrote.
 
         Raises:
             PrivacyError: a key is missing or unknown, or a value has the wrong type or range.
         """
         try:
             fields = dict(values)
-            sampling, relation, unit = (fields.pop(key) for key in ("sampling", "relation", "unit"))
-            poisson = None if sampling is None else Poisson(float(sampling["poisson_rate"]))
-            return cls(**fields, relation=relation, unit=unit, sampling=poisson)
+            if not fields.keys() >= {"relation", "unit"}:  # which have no default in a file
+                raise KeyError("relation or unit")
+            if fields["sampling"] is not None:
+                fields["sampling"] = Poisson(float(fields["sampling"]["poisson_rate"]))
+            return cls(**fields)
         except (TypeError, KeyError, ValueError, AttributeError, ArithmeticError) as error:
             raise PrivacyError(
                 f"This is not a release as the toolkit writes it: {values!r}."

@@ -1,6 +1,4 @@
-"""The certificate's sentences, plain and no stronger than the mathematics, and its page of
-Markdown.
-"""
+"""The certificate's sentences, plain and no stronger than the mathematics, and its page."""
 
 from __future__ import annotations
 
@@ -9,10 +7,13 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pe.errors import printable
-from pe.privacy.release import Relation, Release
+from pe.privacy.release import Relation
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 Certificate = Mapping[str, Any]
 """A certificate's JSON values, as `build_certificate` makes them; or as somebody wrote them."""
@@ -35,6 +36,12 @@ WOULD_VOID = (
     "Publishing anything from confidential/.",
     "Private records that reach the generator or its provider by any way but the releases listed "
     "here.",
+)
+
+EXACT_NOISE = (
+    "All noise is drawn exactly, as integers, from the operating system's entropy, and added to "
+    "sums of integers; ε is computed for these discrete mechanisms, so attacks on floating-point "
+    "noise do not apply. The recipe's seed has no part in it."
 )
 
 NOT_DECLARED = "not declared"
@@ -66,14 +73,53 @@ NO_EPSILON = "none: no guarantee"
 """Stands in the place of a guarantee where no ε holds."""
 
 
-def not_covered(
-    private_data_sent_to: str | None, fitted_on_others: str | None, pool_overlaps: str | None
-) -> list[str]:
-    """One sentence for each thing that the certificate does not cover.
+_UNIT = "One {name}: all records of the same '{name}' together, however many, over all classes."
+_RECORD = (
+    "One record: a single item of the private data. A person with several records is protected "
+    "less."
+)
+_WORLDS = {
+    Relation.ADD_REMOVE: (
+        "The world as it is, and the world in which any one {name} had never been in the data, or "
+        "one more had been. How many there are is protected as well."
+    ),
+    Relation.REPLACE_ONE: (
+        "The world as it is, and the world in which any one {name}'s data had been other data. How "
+        "many there are is public."
+    ),
+    Relation.ZERO_OUT: (
+        "The world as it is, and the world in which any one {name}'s data had been blank and "
+        "without influence. How many there are is public."
+    ),
+}
 
-    The arguments are the certificate's own keys.
+
+def wording(numbers: Certificate, reasons: list[str]) -> Certificate:
+    """Return the sentences that follow from a certificate's other values, by its keys.
+
+    `reasons` say why nothing is promised; see `voided_by`.
     """
-    sentences = [] if pool_overlaps is None else [POOL_OVERLAPS]
+    kind = Relation(numbers["relation"]["name"])
+    name = numbers["unit"]["name"]
+    epsilon = numbers["epsilon"]
+    delta = numbers["delta"]
+    return {
+        "relation": {"name": str(kind), "words": _WORLDS[kind].format(name=name)},
+        "unit": {
+            "name": name,
+            "words": _RECORD if name == "record" else _UNIT.format(name=name),
+        },
+        "statement": statement(epsilon, delta, kind, name, reasons, numbers["gdp_mu"]),
+        "not_covered": _not_covered(numbers),
+        "voided_by": reasons,
+    }
+
+
+def _not_covered(numbers: Certificate) -> list[str]:
+    """Return one sentence for each thing that the certificate does not cover."""
+    sentences = [] if numbers.get("pool_overlaps") is None else [POOL_OVERLAPS]
+    private_data_sent_to = numbers.get("private_data_sent_to")
+    # whoever received the records is outside of what noise can protect
     if private_data_sent_to == NOT_DECLARED:
         sentences.append(
             "Whether the private records themselves were sent anywhere to be embedded, un-noised: "
@@ -86,7 +132,7 @@ def not_covered(
             "embedded, as the recipe allows: whoever runs that endpoint saw them, and this "
             "certificate does not protect them from it."
         )
-    if fitted_on_others == NOT_DECLARED:
+    if numbers.get("fitted_on_others") == NOT_DECLARED:
         sentences.append(
             "Models or data of other runs over the same private records that the generator may "
             "take: the generator of this run is an object that does not declare any, nor that "
@@ -95,42 +141,19 @@ def not_covered(
     return [*sentences, *NOT_COVERED]
 
 
-def unit(name: str) -> str:
-    """The privacy unit, in words."""
-    if name == "record":
-        return (
-            "One record: a single item of the private data. A person with several records is "
-            "protected less."
-        )
-    return f"One {name}: all records of the same '{name}' together, however many, over all classes."
-
-
-def relation(kind: Relation, name: str) -> str:
-    """The worlds that cannot be told apart, in words."""
-    return {
-        Relation.ADD_REMOVE: f"The world as it is, and the world in which any one {name} had never "
-        f"been in the data, "
-        "or one more had been. How many there are is protected as well.",
-        Relation.REPLACE_ONE: f"The world as it is, and the world in which any one {name}'s data "
-        f"had been other data. "
-        "How many there are is public.",
-        Relation.ZERO_OUT: f"The world as it is, and the world in which any one {name}'s data had "
-        f"been blank and "
-        "without influence. How many there are is public.",
-    }[kind]
-
-
 def voided_by(noiseless: bool, unsafe: bool) -> list[str]:
-    """The reasons why nothing is promised. Empty if the guarantee holds."""
-    return [NO_NOISE] if noiseless else [UNSAFE] if unsafe else []
+    """Return the reasons why nothing is promised, or an empty list."""
+    if noiseless:
+        return [NO_NOISE]
+    return [UNSAFE] if unsafe else []
 
 
 def guarantee(
     epsilon: float | None, delta: float | None, digits: int = 6, between: str = " at "
 ) -> str:
-    """The guarantee as text, such as `ε = 4 at δ = 1e-06`.
+    """Return the guarantee as text, such as `ε = 4 at δ = 1e-06`.
 
-    NO_EPSILON where no ε holds (None, or infinite).
+    It is NO_EPSILON where no ε holds (None, or infinite).
     """
     if epsilon is None or delta is None or math.isinf(epsilon):
         return NO_EPSILON
@@ -138,7 +161,7 @@ def guarantee(
 
 
 def finite(epsilon: float) -> float | None:
-    """Return ε for JSON. None, which is null there, for an infinite ε."""
+    """Return ε for JSON: None, which is null there, in place of an infinite ε."""
     return epsilon if math.isfinite(epsilon) else None
 
 
@@ -150,28 +173,32 @@ def statement(
     reasons: Sequence[str],
     mu: float | None = None,
 ) -> str:
-    """The promise in one paragraph, or the `reasons` why there is none.
+    """Return the promise in one paragraph, or the `reasons` why there is none.
 
     `mu` is the μ of all releases (`gdp_mu`).
     """
     if reasons or epsilon is None or delta is None:
         return f"NO GUARANTEE. {' '.join(reasons)}"
-    factor = round_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
     return (
         f"All covered files together are (ε = {round_up(epsilon)}, δ = {delta:g})-differentially "
         f"private under {kind} for one {name}. Whatever anybody concludes from them, and whatever "
-        f"else is known to that person: the probability of that conclusion is at most {factor} "
-        f"times what it would be in the neighbouring world, plus {delta:g}. A test for whether a "
-        f"given {name} was used that wrongly accuses 1 in 100 finds at most "
+        "else is known to that person: the probability of that conclusion is at most "
+        f"{factor(epsilon)} times what it would be in the neighbouring world, plus {delta:g}. A "
+        f"test for whether a given {name} was used that wrongly accuses 1 in 100 finds at most "
         f"{found_at_most(epsilon, delta, mu)}."
     )
 
 
-def found_at_most(epsilon: float, delta: float, mu: float | None) -> str:
-    """Most hits in 100 of a test that wrongly accuses 1 in 100: by μ-GDP, where it holds, else by ε
-    and δ alone.
+def factor(epsilon: float) -> str:
+    """Return e^ε, rounded up, as text. Where it has no use as a number, it stays `e^ε`."""
+    return round_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
 
-    Φ(Φ⁻¹(0.01) + μ) (Dong, Roth and Su 2022), and `power`.
+
+def found_at_most(epsilon: float, delta: float, mu: float | None) -> str:
+    """Return, in words, the most hits in 100 of a test that wrongly accuses 1 in 100.
+
+    Where μ-GDP holds the number is Φ(Φ⁻¹(0.01) + μ) (Dong, Roth and Su 2022). Otherwise `power`
+    computes it from ε and δ alone.
     """
     alone = round_up(100 * power(epsilon, delta, 0.01), 3)
     if mu is None:
@@ -185,8 +212,9 @@ def found_at_most(epsilon: float, delta: float, mu: float | None) -> str:
 
 
 def round_up(value: float, digits: int = 6) -> str:
-    """A number, which must not be understated, as text: rounded up to this many significant
-    digits.
+    """Return a number as text, rounded up to `digits` significant digits.
+
+    Used for numbers that must not be understated.
     """
     if value == 0 or math.isinf(value):
         return f"{value:g}"
@@ -195,8 +223,9 @@ def round_up(value: float, digits: int = 6) -> str:
 
 
 def power(epsilon: float, delta: float, false_alarms: float) -> float:
-    """The highest true positive rate of any test with this rate of `false_alarms` (Wasserman and
-    Zhou 2010).
+    """Return the highest true positive rate of any test with this rate of `false_alarms`.
+
+    Wasserman and Zhou 2010.
     """
     above = math.exp(min(epsilon, 700)) * false_alarms + delta
     below = 1 - math.exp(-epsilon) * (1 - delta - false_alarms)
@@ -209,15 +238,16 @@ def warnings(
     declared_size: int | None,
     declared_units: int | None = None,
 ) -> list[str]:
-    """Warnings that a guarantee is weak although it holds, from the numbers that a certificate
-    states.
-    """
+    """Return warnings that a guarantee is weak although it holds, from a certificate's numbers."""
     sentences: list[str] = []
     if epsilon is None or delta is None:
         return sentences
-    size, noun = (
-        (declared_size, "record") if declared_units is None else (declared_units, "privacy unit")
-    )
+    size = declared_size
+    noun = "record"
+    if declared_units is not None:
+        size = declared_units
+        noun = "privacy unit"
+    # such a δ lets a mechanism give one of them away entirely
     if size is not None and delta * size >= 1:
         sentences.append(
             f"δ = {delta:g} is not below 1/{size}, one over the declared number of {noun}s: at "
@@ -232,19 +262,8 @@ def warnings(
     return sentences
 
 
-def notes(releases: Sequence[Release]) -> list[str]:
-    """Sentences on how the noise was made. None if no release has noise."""
-    if not any(release.has_noise for release in releases):
-        return []
-    return [
-        "All noise is drawn exactly, as integers, from the operating system's entropy, and added "
-        "to sums of integers; ε is computed for these discrete mechanisms, so attacks on "
-        "floating-point noise do not apply. The recipe's seed has no part in it."
-    ]
-
-
 def certificate_files(certificate: Certificate) -> dict[str, bytes]:
-    """The certificate as the files that a run holds: name → content."""
+    """Return the certificate as the files that a run holds: name → content."""
     text = json.dumps(certificate, indent=2, ensure_ascii=False) + "\n"
     return {
         "certificate.json": text.encode(),
@@ -253,34 +272,47 @@ def certificate_files(certificate: Certificate) -> dict[str, bytes]:
 
 
 def certificate_markdown(certificate: Certificate, files: int | None = None) -> str:
-    """The certificate as a page for people.
+    """Return the certificate as a page for people.
 
     If it covers more than `files` files, the page tells only their number.
 
     Raises:
         KeyError, TypeError, ValueError: the certificate is damaged.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError
+    from jinja2 import UndefinedError
 
-    # the page is Markdown, where HTML's escapes would be text; names of others pass `code`,
-    # `sentence` or `cell`
-    pages = Environment(  # noqa: S701
-        loader=PackageLoader("pe.privacy", ""),
-        trim_blocks=True,
-        keep_trailing_newline=True,
-        undefined=StrictUndefined,
-    )
-    pages.filters |= {"code": code, "sentence": sentence, "round_up": round_up, "cell": _cell}
+    pages = text_pages("pe.privacy", "")
+    pages.filters["cell"] = _cell
     values = {"pool_overlaps": None, "declared_units": None, **certificate}  # which older ones lack
-    more = {"files": files, "guarantee": guarantee, "pool_sentence": POOL_OVERLAPS}
+    more = {"files": files, "pool_sentence": POOL_OVERLAPS}
     try:
         return pages.get_template("certificate.md.jinja").render(values | more)
     except UndefinedError as error:
         raise KeyError(str(error)) from error
 
 
+def text_pages(package: str, folder: str = "templates") -> Environment:
+    """Return a package's templates of plain text or Markdown. A missing value is an error.
+
+    Jinja2 is imported only to print a page.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    # HTML's escapes would be text here; in Markdown names of others pass `code` or `sentence`
+    pages = Environment(  # noqa: S701
+        loader=PackageLoader(package, folder),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    pages.filters |= {"code": code, "round_up": round_up, "sentence": sentence}
+    pages.globals |= {"guarantee": guarantee, "no_epsilon": NO_EPSILON}
+    return pages
+
+
 def code(text: str) -> str:
-    """A name in a Markdown code span that no backtick in the name can end."""
+    """Return a name in a Markdown code span that no backtick in the name can end."""
     text = printable(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     space = " " if len(fence) > 1 or not text.strip() else ""
@@ -288,14 +320,13 @@ def code(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """A sentence that may hold names given by others: links, pictures and HTML in it become plain
-    text.
+    """Return a sentence in which links, pictures and HTML become plain text.
+
+    It may hold names given by others.
     """
     return re.sub(r"[<\[\]]", r"\\\g<0>", printable(text))
 
 
 def _cell(value: object) -> str:
-    """A value as text in a table's cell, with its bars escaped, so that they do not end the
-    cell.
-    """
+    """Return a value as text whose bars are escaped, so that they do not end a table's cell."""
     return str(value).replace("|", "\\|")

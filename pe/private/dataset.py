@@ -9,7 +9,7 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -71,30 +71,28 @@ class Preflight:
     remarks: Sequence[str]  # sentences for the owner on cells that were changed or cannot be read
 
 
+@dataclass(repr=False, eq=False)
 class PrivateDataset:
     """Private records: samples with one label each, grouped into privacy units.
 
-    Public: `classes`, `unit_name`, `declared_size`, `modality`, `shape`, and nothing else; the repr
-    shows no more. Confidential: the length, `labels`, `units` (the number of distinct ones
-    included) and every block. An empty data set is allowed, since it is a neighbour of a set of one
-    record.
+    Public are `classes`, `unit_name`, `declared_size`, `modality` and `shape`, and nothing else;
+    the repr shows no more. Confidential are the length, `labels`, `units` (even how many there are)
+    and every block. An empty data set is allowed, because it is a neighbour of a set of one record.
+    `PrivateSource.bind` makes one, after it has checked classes, labels and units.
 
     Attributes:
         classes: the public label names; a label is an index into them. Some may have no record.
         labels: int32 (n,), confidential.
-        units: int64 (n,), confidential; equal numbers are one privacy unit, 0, 1, … by first
-            appearance. NOBODY for a record whose unit cannot be read: the record must not vote, and
-            is counted nowhere.
+        units: int64 (n,), confidential. Equal numbers are one privacy unit: 0, 1, … by first
+            appearance. A record whose unit cannot be read has NOBODY: it must not vote, and is
+            counted nowhere.
         unit_name: "record" (each record its own unit), "subfolder", or the column's name.
         declared_size: the public number of records, or None where none is declared.
         modality: the class of the samples, such as `Images`.
-        shape: of each sample (see `pe.data.samples.Shape`); for images (height, width, channels).
-        on_bad_record: "fail": `check` raises at a bad record; "skip": it lists them.
-
-    `PrivateSource.bind` makes one, and has checked its classes, labels and units.
-
-    Args:
-        records: the samples.
+        shape: the shape of each sample (see `pe.data.samples.Shape`); for images (height, width,
+            channels).
+        on_bad_record: with "fail", `check` raises at a bad record; with "skip", it lists them.
+        records: the samples. Confidential.
         where: names a record's place for its owner.
         remarks: returns sentences for the owner on the records read since the last call. One that
             is an error says why they look like a mistake: it refuses a start, unless bad records
@@ -102,36 +100,24 @@ class PrivateDataset:
         faults: records that are bad whatever their samples are, and why; their units become NOBODY.
     """
 
-    def __init__(
-        self,
-        records: Records,
-        labels: Labels,
-        units: Units,
-        *,
-        classes: Sequence[str],
-        modality: type[Samples],
-        shape: Shape,
-        unit_name: str = "record",
-        declared_size: int | None = None,
-        on_bad_record: OnBadRecord = "fail",
-        where: Where | None = None,
-        remarks: Callable[[], list[Remark]] = list,
-        faults: Mapping[int, str] | None = None,
-    ) -> None:
-        self.classes = tuple(classes)
-        self.labels = labels
-        self.units = units
-        self.unit_name = unit_name
-        self.declared_size = declared_size
-        self.modality = modality
-        self.shape = shape
-        self.on_bad_record: OnBadRecord = on_bad_record
-        self._records = records
-        self._where = where or (lambda index: f"Record {index + 1}")
-        self._remarks = remarks
-        self._faults = faults or {}
-        if self._faults:
-            self.units[list(self._faults)] = NOBODY
+    records: Records
+    labels: Labels
+    units: Units
+    _: KW_ONLY
+    classes: tuple[str, ...]
+    modality: type[Samples]
+    shape: Shape
+    unit_name: str = "record"
+    declared_size: int | None = None
+    on_bad_record: OnBadRecord = "fail"
+    where: Where = lambda index: f"Record {index + 1}"
+    remarks: Callable[[], list[Remark]] = list
+    faults: Mapping[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.classes = tuple(self.classes)
+        if self.faults:
+            self.units[list(self.faults)] = NOBODY
 
     def __len__(self) -> int:
         """The number of records, bad ones included. Confidential: show `declared_size` instead."""
@@ -144,17 +130,15 @@ class PrivateDataset:
         )
 
     def check(self) -> list[BadRecord]:
-        """Decode every record once and return the bad ones; raise as `preflight`."""
+        """Decode every record once and return the bad ones. Raise as `preflight`."""
         return list(self.preflight(b"").bad)
 
     def preflight(self, key: bytes) -> Preflight:
         """Decode every record once, before any API call or release.
 
-        Equal data have equal fingerprints under one key.
-
-        The bad records are for confidential/ alone; the error, which refuses a start, may be shown
-        on the console. Without the `key`, nobody can use the fingerprint to test a guess at the
-        records.
+        Equal data have equal fingerprints under one key. Without the `key`, nobody can use the
+        fingerprint to test a guess at the records. The bad records are for confidential/ alone; the
+        error, which refuses a start, may be shown on the console.
 
         Raises:
             PrivateDataError: `on_bad_record` is "fail" and records are bad (all are named, see
@@ -162,14 +146,14 @@ class PrivateDataset:
                 a remark is an error.
         """
         bad: list[BadRecord] = []
-        cells: dict[
-            tuple[str, str], list[int]
-        ] = {}  # a column, and what is wrong with a cell → the records
-        self._remarks()  # of what was read before
+        cells: dict[tuple[str, str], list[int]] = {}  # a column and its fault → the records
+        self.remarks()  # of what was read before
         digests = np.empty((len(self), DIGEST_BYTES), np.uint8)
         readable = 0
         digest = hmac.new(
-            key, repr((self.classes, self.modality.kind, self.shape)).encode(), "sha256"
+            key,
+            repr((self.classes, self.modality.kind, self.shape)).encode(),
+            "sha256",
         )
         for index, outcome in enumerate(self._outcomes()):
             if isinstance(outcome, BadSample):
@@ -183,11 +167,11 @@ class PrivateDataset:
                 digests[readable] = np.frombuffer(sample_digest(outcome), np.uint8)
                 readable += 1
         remarks = [
-            f"Column '{column}': {len(rows):,} cells cannot be read. {self._where(rows[0])} has "
+            f"Column '{column}': {len(rows):,} cells cannot be read. {self.where(rows[0])} has "
             f"the first, which {why}"
             for (column, why), rows in cells.items()
         ]
-        others = self._remarks()
+        others = self.remarks()
         if self.on_bad_record == "fail":
             if cells and len(bad) > 1:
                 remedy = (
@@ -209,15 +193,13 @@ class PrivateDataset:
         return Preflight(bad, digest.hexdigest(), digests[:readable], remarks)
 
     def blocks(self, size: int) -> Iterator[tuple[Samples, BoolArray]]:
-        """Yield all records in order: blocks of exactly `size` samples, with masks, False for
-        blanks. Confidential.
+        """Yield all records in order, in blocks of exactly `size` samples with masks. Confidential.
 
-        The last block is padded with blank samples. One block is in memory at a time. A record that
-        cannot be decoded, even if it could be at the pre-flight, is a blank sample and never an
-        error; a source that is gone is a PrivateDataError. Without records there is no block.
+        A mask is False for blank samples, which pad the last block. One block is in memory at a
+        time. A record that cannot be decoded, even if it could be at the pre-flight, is a blank
+        sample and never an error. A source that is gone is a PrivateDataError. Without records
+        there is no block.
         """
-        if size < 1:
-            raise ValueError(f"size must be at least 1, not {size}")
         outcomes = self._outcomes()
         for start in range(0, len(self), size):
             block = list(islice(outcomes, min(size, len(self) - start)))
@@ -231,32 +213,27 @@ class PrivateDataset:
 
         Confidential.
         """
-        return islice(iter(self._records), count)
+        return islice(iter(self.records), count)
 
     def _outcomes(self) -> Iterator[Outcome]:
-        """Yield one outcome per record; for a sample of another shape it is a PrivateDataError.
+        """Yield one outcome per record. A sample of another shape is a PrivateDataError.
 
-        Where bad records are skipped, each error is a BadSample, and stops nothing.
+        Where bad records are skipped, each error is a BadSample, which stops nothing.
         """
         with as_private():
-            records = iter(self._records)
+            records = iter(self.records)
             for index in range(len(self)):
                 outcome = next(records, None)
                 if outcome is None:
                     raise PrivateDataError(
                         "The private data changed while they were read: start again."
                     )
-                if index in self._faults and not isinstance(
-                    outcome, PEError
-                ):  # whose own reason says more
-                    outcome = BadSample(self._faults[index])
-                misfit = (
-                    ""
-                    if isinstance(outcome, PEError)
-                    else self.modality.misfit(outcome, self.shape)
-                )
-                if misfit:
-                    outcome = PrivateDataError(f"{self._where(index)} {misfit}.")
+                if not isinstance(outcome, PEError):  # whose own reason says more
+                    misfit = self.modality.misfit(outcome, self.shape)
+                    if index in self.faults:
+                        outcome = BadSample(self.faults[index])
+                    elif misfit:
+                        outcome = PrivateDataError(f"{self.where(index)} {misfit}.")
                 if isinstance(outcome, PrivateDataError) and self.on_bad_record == "skip":
                     outcome = BadSample(str(outcome))
                 yield outcome
@@ -272,7 +249,7 @@ class Reread(partial[Iterator[Outcome]]):
 def outcome_of(read: Callable[[Any, str], Array], value: object, name: str) -> Outcome:
     """Return what `read` makes of the record `name`, or the PEError that it raises, as a value.
 
-    Whatever a library raises is a BadSample that tells its type alone: its message may hold a cell.
+    Any error of a library is a BadSample that tells its type alone: its message may hold a cell.
     """
     try:
         return read(value, name)
@@ -283,8 +260,9 @@ def outcome_of(read: Callable[[Any, str], Array], value: object, name: str) -> O
 
 
 def class_fault(name: str) -> str:
-    """Return why a class name cannot be shown in a table, prompt or picture, such as 'is empty'. ''
-    if it can.
+    """Return why a class name cannot be shown in a table, prompt or picture, such as 'is empty'.
+
+    The text is empty if it can.
     """
     if not name.strip():
         return "is empty"
@@ -292,7 +270,8 @@ def class_fault(name: str) -> str:
         return "begins or ends with white space: leave it out"
     unseen = (each for each in name if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp"))
     first = next(
-        (each for each in unseen if each not in "\u200c\u200d"), ""
+        (each for each in unseen if each not in "\u200c\u200d"),
+        "",
     )  # which Persian, Hindi and emoji need
     return f"holds U+{ord(first):04X}, which a line cannot show: leave it out" if first else ""
 
@@ -314,12 +293,11 @@ def find_copies(
     modality: type[Samples],
     shape: Shape,
 ) -> tuple[dict[str, object], list[str]]:
-    """Return the number and SHA-256 of the public samples, in order, and the names of those that
-    are copies of records.
+    """Return the number and SHA-256 of the public samples, and the names of copies of records.
 
     Both are decoded alike. Only samples that are never equal by chance are compared
-    (`Samples.is_unique`), so never rows of tables or texts: else whoever chooses them would learn
-    whether a record has certain values.
+    (`Samples.is_unique`), so rows of tables and texts never are: otherwise whoever chooses them
+    would learn whether a record has certain values.
 
     Guarantee: none; the names are confidential. All public samples are taken before one is
     compared, so whoever yields them learns nothing of the answer. Memory holds a digest and a name
@@ -341,6 +319,7 @@ def find_copies(
         whole += digest
         if modality.is_unique(sample):
             unique.append((name, digest))
+    # Only now, when the last public sample was taken, is any compared.
     ours = {digest for _, digest in unique}
     common = ours.intersection(map(np.ndarray.tobytes, digests))
     content = {"samples": len(whole) // DIGEST_BYTES, "sha256": hashlib.sha256(whole).hexdigest()}
@@ -355,11 +334,10 @@ SHOWN = 20
 
 
 def refusal(faults: Sequence[str], several: str, remedy: str) -> PrivateDataError:
-    """Return one error for all `faults`: its message quotes the first; of several, notes list the
-    first SHOWN.
+    """Return one error for all `faults`, whose message quotes the first.
 
-    `several` follows their number: 'private records cannot be read'. In the sentence `remedy`, {it}
-    becomes it or them.
+    If there are several, notes list the first SHOWN. `several` follows their number: 'private
+    records cannot be read'. In the sentence `remedy`, {it} becomes it or them.
     """
     if len(faults) == 1:
         return PrivateDataError(f"{faults[0]} {remedy.format(it='it')}")
@@ -374,11 +352,16 @@ def refusal(faults: Sequence[str], several: str, remedy: str) -> PrivateDataErro
     return error
 
 
+def absence(path: Path, noun: str) -> PrivateDataError:
+    """Return the error for a path at which there is no `noun`: no file or no folder."""
+    if path.exists():
+        return PrivateDataError(f"{path} is not a {noun}.")
+    return PrivateDataError(f"The {noun} {path} does not exist.")
+
+
 @contextmanager
 def as_private() -> Iterator[None]:
-    """Turn a BadTable that the block raises, or what a library raises, into a PrivateDataError
-    without a cell.
-    """
+    """Turn a BadTable, or any error of a library, into a PrivateDataError that tells no cell."""
     try:
         yield
     except BadTable as error:
@@ -394,10 +377,9 @@ def as_private() -> Iterator[None]:
 
 @contextmanager
 def listing(place: Path | RemotePath | None) -> Iterator[None]:
-    """If more than SHOWN files are at fault, list all in `<data>.bad-files.txt` beside the data at
-    `place`.
+    """List all files at fault in `<data>.bad-files.txt` beside the data, if more than SHOWN are.
 
-    Only its owner can read that file. Nothing is written where the data have no place on this
+    Only its owner can read that file. Nothing is written where the data have no `place` on this
     machine.
     """
     try:
@@ -422,10 +404,9 @@ def _write_list(data: Path, faults: Sequence[str]) -> str:
 
 
 def place_in(files: Sequence[object], ends: Sequence[int], noun: str = "Row") -> Where:
-    """Return a function that names a record's place ('Row 7 of a.parquet') in files that follow one
-    another.
+    """Return a function that names a record's place in a sequence of files ('Row 7 of a.parquet').
 
-    `ends` has the number of records up to the end of each file that was read so far; it may grow.
+    `ends` has the number of records up to the end of each file that was read so far. It may grow.
     """
 
     def where(index: int) -> str:

@@ -8,7 +8,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import count as count_from
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -105,6 +104,7 @@ def embed_private(
     if folder is None:
         vectors = _embed(dataset, embedding, None, embed)
         return PrivateEmbeddings(vectors, dataset.labels, dataset.units, dataset.classes)
+    # A file of the final name is whole, even after a crash.
     part = folder / f"{FILE}.part"
     path = folder / FILE
     try:
@@ -119,8 +119,9 @@ def embed_private(
 
 
 def load_private(dataset: PrivateDataset, folder: Path) -> PrivateEmbeddings:
-    """Load the embeddings that `embed_private` wrote to `folder` for the same records,
-    memory-mapped. Confidential.
+    """Load the embeddings that `embed_private` wrote for the same records, memory-mapped.
+
+    Confidential.
     """
     mode: Literal["r"] | None = "r" if len(dataset) else None
     vectors = np.load(folder / FILE, mmap_mode=mode, allow_pickle=False)
@@ -128,7 +129,10 @@ def load_private(dataset: PrivateDataset, folder: Path) -> PrivateEmbeddings:
 
 
 def _embed(
-    dataset: PrivateDataset, embedding: Embedding, path: Path | None, embed: EmbedBlocks
+    dataset: PrivateDataset,
+    embedding: Embedding,
+    path: Path | None,
+    embed: EmbedBlocks,
 ) -> Vectors:
     count = len(dataset)
     size = embedding.batch_size
@@ -146,7 +150,8 @@ def _embed(
             masks.append(np.zeros(size, np.bool_))
             yield dataset.modality.stack([None] * size, dataset.shape)
 
-    for start, answer in zip(count_from(0, size), embed(embedding, blocks()), strict=False):
+    for number, answer in enumerate(embed(embedding, blocks())):
+        start = number * size
         if vectors is None:
             vectors = _table(path, (count, answer.shape[1]))
         if answer.shape[1] != vectors.shape[1]:
@@ -154,12 +159,10 @@ def _embed(
                 f"{type(embedding).__name__}.embed changed its dimension between two batches."
             )
         usable = masks.popleft() & np.isfinite(answer).all(axis=1)
-        rows = max(0, min(size, count - start))
-        vectors[start : start + rows] = answer[:rows]
-        any_usable |= bool(usable[:rows].any())
-        unusable = start + np.flatnonzero(~usable[:rows])
-        vectors[unusable] = np.nan
-        for index in unusable:
+        rows = vectors[start : start + size]  # of padding there are none
+        rows[:] = np.where(usable[:, None], answer, np.nan)[: len(rows)]
+        any_usable |= bool(usable[: len(rows)].any())
+        for index in start + np.flatnonzero(~usable[: len(rows)]):
             log.warning("Record %d casts no vote: it has no finite vector.", index)
     assert vectors is not None
     if not any_usable:
@@ -190,13 +193,12 @@ def _table(path: Path | None, shape: tuple[int, int]) -> Vectors:
 SHARD_BYTES = 2**25
 """Bytes of a shard's vectors, on the average: enough to be worth a message, few enough to hold many
 at a time."""
-_PIECE = 2**20  # units looked at together, so that memory holds no second array of all
 
 
 def shards(private: PrivateEmbeddings, count: int, key: int) -> Iterator[PrivateEmbeddings]:
-    """Cut the records into `count` shards by `parts`.
+    """Cut the records into `count` shards by `parts`, and read each when it is asked for.
 
-    Each is read when it is asked for. CONFIDENTIAL.
+    CONFIDENTIAL.
     """
     for rows in parts(private.units, count, key):
         vectors = np.array(private.vectors[rows], subok=False)
@@ -204,20 +206,17 @@ def shards(private: PrivateEmbeddings, count: int, key: int) -> Iterator[Private
 
 
 def parts(units: Units, count: int, key: int) -> Iterator[slice | Units]:
-    """Cut records, given their units, into `count` ≥ 1 parts, some maybe empty.
+    """Cut records into `count` ≥ 1 parts by their units, and yield each part's rows. CONFIDENTIAL.
 
-    Yield each part's rows. CONFIDENTIAL.
+    Some parts may be empty.
 
     Guarantee: all records of a unit are in one part, so the parts' votes add up to the votes of
     all.
 
-    The `key`, 64 random bits, decides which units share a part, so that nobody can choose it; no
+    The `key`, 64 random bits, decides which units share a part, so that nobody can choose it. No
     sum depends on it.
     """
-    pieces = ((at, units[at : at + _PIECE]) for at in range(0, len(units), _PIECE))
-    if count == 1 or all(
-        np.array_equal(piece, np.arange(at, at + len(piece))) for at, piece in pieces
-    ):
+    if count == 1 or np.array_equal(units, np.arange(len(units))):
         # each record is its own unit
         for start, stop in pairwise(len(units) * number // count for number in range(count + 1)):
             yield slice(start, stop)
@@ -228,11 +227,6 @@ def parts(units: Units, count: int, key: int) -> Iterator[slice | Units]:
 
 
 def place(units: Units, count: int, key: int) -> npt.NDArray[np.unsignedinteger]:
-    """Return for each record the number of its unit's shard, in [0, count), by a keyed hash of the
-    unit.
-    """
-    places = np.empty(len(units), np.min_scalar_type(count))
-    for at in range(0, len(units), _PIECE):
-        hashes = mix(units[at : at + _PIECE].astype(np.uint64) + np.uint64(key))  # modulo 2⁶⁴
-        places[at : at + _PIECE] = hashes % np.uint64(count)
-    return places
+    """Return the number of each record's shard, in [0, count), by a keyed hash of its unit."""
+    hashes = mix(units.astype(np.uint64) + np.uint64(key))  # modulo 2⁶⁴
+    return (hashes % np.uint64(count)).astype(np.min_scalar_type(count))

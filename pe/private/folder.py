@@ -44,12 +44,13 @@ from pe.private.dataset import (
     PrivateDataset,
     Reread,
     Where,
+    absence,
     as_private,
     outcome_of,
     refusal,
 )
 from pe.private.modalities import ImageSource, TextSource
-from pe.private.naming import Seen, label_names, like_labels, suggestion, text_of
+from pe.private.naming import Seen, check_labels, label_names, suggestion, text_of
 from pe.private.source import RECORD, SUBFOLDER, PrivateSource, source
 
 SUFFIXES = frozenset(
@@ -64,9 +65,9 @@ _PASSED_OVER = frozenset(
 
 @dataclass(frozen=True)
 class FileList:
-    """The records of a folder.
+    """The records of a folder. Confidential.
 
-    Confidential. Where bad records are skipped, an error stands in the place of a value.
+    Where bad records are skipped, an error stands in the place of a value.
     """
 
     paths: Sequence[str | PEError]  # below the folder, POSIX
@@ -92,24 +93,18 @@ class FolderSource(PrivateSource):
     """Names of units that the source can read from the files, where labels.csv has no such
     column."""
 
-    @property
-    def place(self) -> Path | None:
-        """The folder."""
-        return self.path
-
     @classmethod
     def find(cls, root: Path) -> Seen:
         """Propose labels to `pe init`, and privacy units: subfolders and columns of labels.csv.
 
         Confidential.
         """
-        if not root.is_dir():
-            raise PrivateDataError(f"The folder {root} does not exist.")
+        columns = []
         if (root / LABELS_CSV).is_file():
-            labels = label_names(TextFolder(root)._in_csv().labels or ())
-            columns = [
-                name for name in columns_of(root / LABELS_CSV) if name not in ("file", "label")
-            ]
+            cells = _read_csv(root)
+            check_labels("label", cells, root / LABELS_CSV)
+            labels = label_names(cells.pop("label", ()))
+            columns = [name for name in cells if name != "file"]
         else:
             folders = _top_folders(root)
             _refuse_metadata(root, folders, None)
@@ -119,16 +114,17 @@ class FolderSource(PrivateSource):
                         f"The name {root / name} is not UTF-8, so no recipe can hold it: rename it."
                     )
             labels = label_names(folders)
-            columns = []
-        units = (SUBFOLDER, *columns)
         return Seen(
-            {"kind": cls.kind, "path": root}, labels, units, "subfolder, a column of labels.csv"
+            {"kind": cls.kind, "path": root},
+            labels,
+            (SUBFOLDER, *columns),
+            "subfolder, a column of labels.csv",
         )
 
     def open(self) -> PrivateDataset:
-        """List the records.
+        """List the records. Raise as `PrivateSource.open`.
 
-        Files are read later, by `check` and `blocks`. Raise as `PrivateSource.open`.
+        Files are read later, by `check` and `blocks`.
         """
         return self._bind(self._files())
 
@@ -152,7 +148,7 @@ class FolderSource(PrivateSource):
     def _outcomes(self, paths: Sequence[str | PEError]) -> Iterator[Outcome]:
         """Yield each file's sample or error, in order.
 
-        What is no file as it must be is not read.
+        A file that was refused already is not read.
         """
         if not self.path.is_dir():
             raise PrivateDataError(f"The folder {self.path} is gone.")
@@ -166,12 +162,7 @@ class FolderSource(PrivateSource):
         """List the records' files, by the rules above. Confidential."""
         root = self.path
         if not root.is_dir():
-            fault = (
-                f"{root} is not a folder."
-                if root.exists()
-                else f"The folder {root} does not exist."
-            )
-            raise PrivateDataError(fault)
+            raise absence(root, "folder")
         try:
             files = self._in_csv() if (root / LABELS_CSV).is_file() else self._in_folders()
         except OSError as error:
@@ -187,12 +178,13 @@ class FolderSource(PrivateSource):
                 )
         if files.units is None and self.privacy_unit == RECORD and self.skips:
             files = replace(
-                files, units=first
+                files,
+                units=first,
             )  # whoever is in a file has one vote, however often it is listed
         return files
 
     def _or_error(self, read: Callable[..., str], *arguments: object) -> str | PEError:
-        """Return what `read` returns; where bad records are skipped, its error in place of it."""
+        """Return what `read` returns, or its error if bad records are skipped."""
         try:
             return read(*arguments)
         except PrivateDataError as error:
@@ -205,15 +197,13 @@ class FolderSource(PrivateSource):
         table = self.path / LABELS_CSV
         unit = self.privacy_unit
         columns = _read_csv(root, self.skips)
-        if "label" not in columns and (near := like_labels(columns)) and self.class_names != ():
-            raise PrivateDataError(
-                f"{table} has no column 'label', but '{near}': rename that, or set classes: [] if "
-                "it holds no labels."
-            )
+        if self.class_names != ():
+            check_labels("label", columns, table)
 
         def where(index: int) -> str:
             return f"Record {index + 1} of {table}"
 
+        # A path may lead out of the folder, or to a file that another row names.
         paths = [
             self._or_error(_inside, root, file, where(index))
             for index, file in enumerate(columns["file"])
@@ -261,7 +251,9 @@ class FolderSource(PrivateSource):
         if strangers and not self.skips:
             remedy = f"Move {{it}} away, convert {{it}}, or list the records in {LABELS_CSV}."
             raise refusal(
-                [strangers[path] for path in sorted(strangers)], "files are not read here", remedy
+                [strangers[path] for path in sorted(strangers)],
+                "files are not read here",
+                remedy,
             )
         if classes is None:  # a folder would be a label
             strangers |= {
@@ -289,33 +281,35 @@ class FolderSource(PrivateSource):
 
 @source
 class ImageFolder(FolderSource, ImageSource):
-    """A folder of images, one file per record, in class folders or listed in a `labels.csv`
-    (docs/data.md).
+    """A folder of images, one file per record.
+
+    Images lie in class folders, or a `labels.csv` lists them (docs/data.md).
     """
 
     _: KW_ONLY
     kind: Literal["folder"] = "folder"
 
-    suffixes: ClassVar[frozenset[str]] = SUFFIXES
+    suffixes = SUFFIXES
 
 
 @source
 class TextFolder(FolderSource, TextSource):
-    """A folder of .txt files, one per record, in class folders or listed in a `labels.csv`
-    (docs/text.md).
+    """A folder of .txt files, one file per record.
+
+    Texts lie in class folders, or a `labels.csv` lists them (docs/text.md).
     """
 
     _: KW_ONLY
     kind: Literal["text_folder"] = "text_folder"
 
-    suffixes: ClassVar[frozenset[str]] = TEXT_SUFFIXES
+    suffixes = TEXT_SUFFIXES
 
 
 @as_private()
 def _read_csv(root: Path, skips: bool = False) -> dict[str, Sequence[Any]]:
     """Return the cells of labels.csv, by column.
 
-    If it `skips` bad records, a row that cannot be read has none.
+    If it `skips` bad records, a row that cannot be read has no cells.
     """
     table = root / LABELS_CSV
     columns = columns_of(table)
@@ -328,21 +322,19 @@ def _read_csv(root: Path, skips: bool = False) -> dict[str, Sequence[Any]]:
 
 @as_private()
 def _refuse_metadata(root: Path, folders: Sequence[str], classes: Sequence[str] | None) -> None:
-    """Refuse Hugging Face's list of files and labels, unless `classes` is empty, or names all of
-    the folders.
+    """Refuse Hugging Face's list of files and labels.
+
+    It is passed over if `classes` is empty, or names all of the folders.
     """
     if classes == () or (folders and {text_of(name) for name in folders} <= set(classes or ())):
         return
-    tables = [
-        one
-        for name in _METADATA
-        if (one := root / name).is_file() and "file_name" in columns_of(one)
-    ]
-    if tables:
-        raise PrivateDataError(
-            f"{tables[0]} is not read: write its rows to {LABELS_CSV}, with a column file for "
-            "file_name and a column label, or set classes: [] if there are no labels."
-        )
+    for name in _METADATA:
+        table = root / name
+        if table.is_file() and "file_name" in columns_of(table):
+            raise PrivateDataError(
+                f"{table} is not read: write its rows to {LABELS_CSV}, with a column file for "
+                "file_name and a column label, or set classes: [] if there are no labels."
+            )
 
 
 def _top_folders(root: Path) -> list[str]:
@@ -353,9 +345,7 @@ def _top_folders(root: Path) -> list[str]:
 def _walk(root: Path, suffixes: frozenset[str], strangers: dict[str, str]) -> Iterator[str]:
     """Yield the paths of records.
 
-    Add those of links and of files of other types to `strangers`, with the reasons.
-
-    A folder that cannot be read is one of them, too.
+    Links, files of other types and folders that cannot be read go to `strangers`, with the reasons.
     """
     folders = [""]
     while folders:
@@ -386,7 +376,7 @@ def _walk(root: Path, suffixes: frozenset[str], strangers: dict[str, str]) -> It
 def _suffix(name: str) -> str:
     """Return a name's suffix in lower case.
 
-    The numbers that end a DICOM file's name (1.2.840.10008) are none.
+    The numbers that end the name of a DICOM file (1.2.840.10008) are no suffix.
     """
     suffix = PurePosixPath(name).suffix.lower()
     return "" if suffix[1:].isdecimal() else suffix
@@ -395,7 +385,8 @@ def _suffix(name: str) -> str:
 def _inside(root: Path, text: Any, where: str) -> str:
     """Return the path below `root` that a cell of labels.csv names.
 
-    Raise PrivateDataError if the cell names none.
+    Raises:
+        PrivateDataError: the cell names none.
     """
     if not text or "\0" in text or len(text) > LONGEST:
         raise PrivateDataError(f"{where} names no file.")

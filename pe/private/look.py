@@ -5,7 +5,6 @@ Every proposal is confidential until the owner confirms it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from statistics import median_low, mode
@@ -36,9 +35,7 @@ _LENGTHS = (250, 500, 1000)  # bytes of a text; beyond them LONGEST
 
 
 def kind_at(path: Path) -> str:
-    """Return the kind of source of images that reads what lies at `path`: folder, npz, parquet or
-    webdataset.
-    """
+    """Return the kind of source of images at `path`: folder, npz, parquet or webdataset."""
     if path.is_dir():
         if tables_in(path, TAR):
             return WebDataset.kind
@@ -56,31 +53,35 @@ def kind_at(path: Path) -> str:
 
 
 def text_kind_at(path: Path) -> str:
-    """Return the kind of source for the texts at `path`: text_folder for a folder without tables,
-    else text_table.
+    """Return the kind of source of texts at `path`.
+
+    It is text_folder for a folder without tables, and else text_table.
     """
     return TextFolder.kind if path.is_dir() and not tables_in(path) else TextTable.kind
 
 
 def look(
-    path: Path, image_column: str | None, text_column: str | None, label_column: str | None
+    path: Path,
+    image_column: str | None,
+    text_column: str | None,
+    label_column: str | None,
 ) -> Seen:
     """Find out what lies at `path`, a folder or a file.
 
-    The owner may name columns of a table; a column that is None is looked for. An empty label
-    column means no labels.
+    The owner may name columns of a table. A column that is None is looked for; an empty label
+    column means that there are no labels.
     """
     choices = f"a folder of images or texts, an .npz or .tar file or a table ({', '.join(TABLES)})"
     if not path.exists():
         raise RecipeError(f"{path} does not exist: name {choices}.")
     if path.is_file() and path.suffix.lower() not in (".npz", *TAR, *TABLES):
         raise RecipeError(f"{path} is of no type that is read here: name {choices}.")
-
     kind = text_kind_at(path) if text_column is not None or _holds_texts(path) else kind_at(path)
     if kind == "npz":
         return ImageNpz.find(path)
     if kind == WebDataset.kind:
         return WebDataset.find(path, image_column, label_column)
+    # A Parquet file without a column of bytes may still hold texts.
     if kind == "parquet":
         seen = ImageParquet.find(path, image_column, label_column)
         if seen is not None:
@@ -88,7 +89,7 @@ def look(
         kind = text_kind_at(path)
     if kind == TextTable.kind:
         return TextTable.find(path, text_column, label_column)
-    if kind == "folder" and _holds(path, _is_dicom):
+    if kind == "folder" and any(map(_is_dicom, islice(walk(path), _FILES_LOOKED_AT))):
         raise RecipeError(
             f"{path} holds DICOM files: write a recipe with private.kind: dicom, whose window you "
             "must declare (pe explain dicom; docs/data.md)."
@@ -97,10 +98,9 @@ def look(
 
 
 def cells_in_header(path: Path) -> int:
-    """Return how many names in the first row of the CSV or TSV file or files at `path` look like
-    values of a record.
+    """Return how many names in the first row of a CSV or TSV file look like values of a record.
 
-    None is told: without a header they are a record's cells.
+    They are only counted: without a header they are a record's cells.
     """
     files = [path] if path.is_file() else tables_in(path) if path.is_dir() else []
     if not files or files[0].suffix.lower() not in (".csv", ".tsv"):
@@ -124,9 +124,7 @@ def look_at_shape(dataset: PrivateDataset) -> tuple[int, Channels]:
 
 
 def look_at_length(dataset: PrivateDataset) -> int:
-    """Return the bytes that suit most of the first texts: twice the median, as a round number.
-
-    Confidential.
+    """Return twice the median length of the first texts in bytes, as a round number. Confidential.
 
     The source must hand over each text whole, or cut at no fewer than LONGEST bytes.
     """
@@ -150,23 +148,17 @@ def _readable(dataset: PrivateDataset) -> list[Any]:
 
 
 def _holds_texts(path: Path) -> bool:
-    """Return True if file names are of texts or of tables of texts, and none is of images, Parquet,
-    Arrow or .tar.
+    """Return True if names of files are of texts or of tables of texts.
+
+    None may be of images, Parquet, Arrow or .tar.
     """
     if path.is_file():
         suffix = path.suffix.lower()
         return suffix in TABLES and suffix not in COLUMNAR
 
-    def has(*suffixes: str) -> bool:
-        return _holds(
-            path, lambda file: file.suffix.lower() in suffixes and file.name != LABELS_CSV
-        )
-
-    return not has(*SUFFIXES, *COLUMNAR, *TAR) and has(*TEXTS, *TABLES)
-
-
-def _holds(folder: Path, fits: Callable[[Path], bool]) -> bool:
-    return any(map(fits, islice(walk(folder), _FILES_LOOKED_AT)))
+    files = islice(walk(path), _FILES_LOOKED_AT)
+    suffixes = {file.suffix.lower() for file in files if file.name != LABELS_CSV}
+    return suffixes.isdisjoint((*SUFFIXES, *COLUMNAR, *TAR)) and bool(suffixes & {*TEXTS, *TABLES})
 
 
 def _is_dicom(file: Path) -> bool:

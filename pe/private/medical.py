@@ -8,6 +8,9 @@ The rules:
 - TIFF, of any real number type, by tifffile: values → window → 0…255; MINISWHITE is inverted;
   colour needs uint8 or uint16, as RGB or as JPEG, and has no window. A fourth channel is opacity
   that is not multiplied in. The orientation is applied. Several pages are refused.
+- A strip or tile of a TIFF that is an encoded image of its own (JPEG, JPEG 2000, PNG, WebP) is
+  refused if its header announces more than MAX_PIXELS, whatever the file announces. JPEG XL, JPEG
+  XR and LERC are refused, because nothing here reads their headers without decoding them.
 - The window (centre c, width w) maps x to 255·clip((x - c)/w + ½, 0, 1), rounded (DICOM's
   LINEAR_EXACT); a value that is not a number becomes black. It is public: declared, never taken
   from a file's header.
@@ -17,13 +20,16 @@ The rules:
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import KW_ONLY, replace
+from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 from pydantic import Field
 
 from pe.data.arrays import UInt8Array
@@ -42,6 +48,10 @@ BURNED_IN = (
     "not look for them: remove them first, because a generator could learn to draw such text."
 )
 _TIFF = frozenset({".tif", ".tiff"})
+_JPEGS = ("OJPEG", "JPEG", "JPEG_LOSSY", "ALT_JPEG")  # compressions of TIFF
+_MARKER = re.compile(rb"\xff+([^\x00\xff])")
+_FRAMES = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}  # markers of a header that has the size
+_WITHOUT_LENGTH = {1, *range(0xD0, 0xDA)}
 _SUFFIXES = _TIFF | {".dcm", ".dicom", ".ima", ""}
 # fmt: off
 _PIXEL_ELEMENTS = [
@@ -87,16 +97,15 @@ class Dicom(FolderSource, ImageSource):
     window: Window | None
     kind: Literal["dicom"] = "dicom"
 
-    suffixes: ClassVar[frozenset[str]] = _SUFFIXES
-    own_units: ClassVar[frozenset[str]] = frozenset({PATIENT})
+    suffixes = _SUFFIXES
+    own_units = frozenset({PATIENT})
 
     def open(self) -> PrivateDataset:
-        """List the records.
+        """List the records, and always warn of burned-in text. Raise as `PrivateSource.open`.
 
-        Pixels are read later. Always warn of burned-in text. Raise as `PrivateSource.open`.
-
-        With PatientID as the unit, every file's header is read. A file whose header cannot be read
-        is a bad image from here on; a file without a PatientID is an error.
+        Pixels are read later. With PatientID as the unit, every file's header is read now. A file
+        whose header cannot be read is a bad image from here on; a file without a PatientID is an
+        error.
         """
         _libraries()
         warnings.warn(BURNED_IN, stacklevel=2)
@@ -114,7 +123,11 @@ class Dicom(FolderSource, ImageSource):
         return self._bind(files)
 
     def read(self, value: Path, name: str) -> UInt8Array:
-        """Return the image in a file; raise BadImage if there is none."""
+        """Return the image in a file.
+
+        Raises:
+            BadImage: there is none.
+        """
         if not value.is_file():
             raise BadImage(f"{name} is not a readable file.")
         read = _read_tiff if value.suffix.lower() in _TIFF else _read_dicom
@@ -131,11 +144,14 @@ class Dicom(FolderSource, ImageSource):
 
 
 def apply_window(
-    values: npt.NDArray[Any], window: tuple[float, float], *, invert: bool
+    values: npt.NDArray[Any],
+    window: tuple[float, float],
+    *,
+    invert: bool,
 ) -> UInt8Array:
     """Map values to 0…255 by the window (centre, width).
 
-    `invert` where low values are white; NaN becomes black.
+    With `invert`, low values are white. NaN becomes black.
     """
     centre, width = window
     share = np.clip((values.astype(np.float64) - centre) / width + 0.5, 0.0, 1.0)
@@ -153,15 +169,18 @@ def _libraries() -> tuple[Any, Any]:
 
 
 def _patient_or_error(path: Path) -> str | BadImage | None:
-    """Return the PatientID in a file's header, None if it has none, or an error without a header.
+    """Return the PatientID in a file's header, or None. Confidential.
 
-    Confidential.
+    A file without a header has an error instead.
     """
     pydicom, _ = _libraries()
     try:
         with quiet():
             header = pydicom.dcmread(
-                path, stop_before_pixels=True, specific_tags=[PATIENT, "Rows"], force=True
+                path,
+                stop_before_pixels=True,
+                specific_tags=[PATIENT, "Rows"],
+                force=True,
             )
             if not header.preamble and "Rows" not in header:
                 raise ValueError("no header")
@@ -172,7 +191,10 @@ def _patient_or_error(path: Path) -> str | BadImage | None:
 
 
 def _grey_levels(
-    path: Path, values: npt.NDArray[Any], window: tuple[float, float] | None, invert: bool
+    path: Path,
+    values: npt.NDArray[Any],
+    window: tuple[float, float] | None,
+    invert: bool,
 ) -> npt.NDArray[Any]:
     if window is None:
         raise PrivateDataError(
@@ -200,7 +222,9 @@ def _read_dicom(path: Path, window: tuple[float, float] | None) -> npt.NDArray[A
             "deflation."
         )
     data = pydicom.dcmread(
-        path, specific_tags=_PIXEL_ELEMENTS, force=True
+        path,
+        specific_tags=_PIXEL_ELEMENTS,
+        force=True,
     )  # old files lack the preamble
     for name in _REQUIRED:
         if data.get(name) in (None, "", b""):
@@ -232,6 +256,26 @@ def _read_dicom(path: Path, window: tuple[float, float] | None) -> npt.NDArray[A
     return _grey_levels(path, pixel_array(data) * slope + intercept, window, kind == "MONOCHROME1")
 
 
+def _size_within(data: bytes, is_jpeg: bool) -> tuple[int, int]:
+    """Return the height and width in the header of an encoded strip or tile.
+
+    Its decoder makes so large an image, whatever size the file as a whole announces.
+    """
+    if not is_jpeg:  # one whose header Pillow does not know could be of any size
+        with Image.open(BytesIO(data), formats=("JPEG2000", "PNG", "WEBP")) as image:
+            return image.height, image.width
+    marker = _MARKER.search(data)
+    while marker:
+        place = marker.end()
+        if marker[1][0] in _FRAMES:
+            sizes = data[place + 3 : place + 7]
+            return int.from_bytes(sizes[:2]), int.from_bytes(sizes[2:])
+        if marker[1][0] not in _WITHOUT_LENGTH:
+            place += int.from_bytes(data[place : place + 2])
+        marker = _MARKER.search(data, place)
+    raise BadImage("A strip of JPEG has no header.")
+
+
 def _read_tiff(path: Path, window: tuple[float, float] | None) -> npt.NDArray[Any]:
     _, tifffile = _libraries()
     with tifffile.TiffFile(path) as file:
@@ -255,6 +299,11 @@ def _read_tiff(path: Path, window: tuple[float, float] | None) -> npt.NDArray[An
         ]
         if not ends or min(page.databytecounts) == 0 or max(ends) > file.filehandle.size:
             raise BadImage(f"{path} is truncated or damaged.")
+        if page.compression in (*tifffile.TIFF.IMAGE_COMPRESSIONS, tifffile.COMPRESSION.LERC):
+            for start, length in zip(page.dataoffsets, page.databytecounts, strict=True):
+                file.filehandle.seek(start)
+                data = (page.jpegheader or b"") + file.filehandle.read(length)
+                _check_pixels(path, *_size_within(data, page.compression.name in _JPEGS))
         values: npt.NDArray[Any] = page.asarray(maxworkers=1)
         if samples > 1 and page.planarconfig.name == "SEPARATE":
             values = np.moveaxis(values, 0, -1)

@@ -1,5 +1,6 @@
-"""Private records in memory: arrays, tables and data sets of libraries that are not
-imported here.
+"""Private records in memory: arrays, tables and data sets of libraries.
+
+None of these libraries is imported here.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pydantic import Field, InstanceOf
 
 from pe.data.arrays import UInt8Array
 from pe.data.cells import UNREADABLE, python_scalar
-from pe.data.tables import arrow_cells, feature_names
+from pe.data.tables import arrow_cells, feature_names, name_numbers
 from pe.errors import BadImage, PrivateDataError, RecipeError, nearest_name
 from pe.plugins.registry import load
 from pe.plugins.settings import fields_of
@@ -32,6 +33,8 @@ from pe.private.tables import RowTable
 
 Values = Callable[[], Iterable[Any]]
 """A function that iterates over the values of a column anew."""
+_Table = tuple[int, Mapping[str, Values], Mapping[str, Sequence[str]]]
+"""The number of records, their columns, and the names of classes in the columns' types."""
 IMAGE = "image"
 TEXT = "text"
 LABEL = "label"
@@ -56,7 +59,7 @@ class Records:
 class MemorySource(PrivateSource):
     """Records in memory.
 
-    Recipes do not hold them: to go on with a run, call `pe.evolve` with them and `resume`.
+    Recipes do not hold them. To go on with a run, call `pe.evolve` with them and `resume`.
     """
 
     _: KW_ONLY
@@ -64,26 +67,24 @@ class MemorySource(PrivateSource):
         description="a file, in any place, that all runs over these records in memory share"
     )
     records: Annotated[InstanceOf[Records] | None, Field(exclude=True)] = field(
-        default=None, repr=False
+        default=None,
+        repr=False,
     )
 
-    @property
-    def place(self) -> None:
-        """None."""
-
     def open(self) -> PrivateDataset:
-        """List the records.
+        """List the records. Raise as `PrivateSource.open`.
 
-        Samples are read later, by `check` and `blocks`. Raise as `PrivateSource.open`.
+        Samples are read later, by `check` and `blocks`.
         """
-        if (one := self.records) is None:
+        one = self.records
+        if one is None:
             raise PrivateDataError(
                 "The private records were in memory, and no file holds them: to go on with a run, "
                 "call pe.evolve with them and the same settings again, the run's directory as out, "
                 "and resume=True."
             )
         nothing = [None] * one.count
-        labels = nothing if one.labels is None else map(python_scalar, one.labels())
+        labels = nothing if one.labels is None else one.labels()
         units = nothing if one.units is None else map(python_scalar, one.units())
         return self.bind(
             Reread(self._outcomes, one.samples),
@@ -105,7 +106,7 @@ class ImagesInMemory(MemorySource, ImageSource):
     kind: Literal["images_in_memory"] = "images_in_memory"
 
     def read(self, value: Any, name: str) -> UInt8Array:
-        """Return an image of what `_plain` takes. Floating-point pixels lie in [0, 1]."""
+        """Return an image of any form that `_plain` takes. Floating-point pixels lie in [0, 1]."""
         value = _plain(value)
         if value is None:
             raise BadImage(f"{name} is missing.")
@@ -139,25 +140,20 @@ def _name(index: int) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return an image as encoded bytes, a path, an image of Pillow or an array h×w(×c).
+    """Return an image as encoded bytes, a path, an image of Pillow or an array h×w(×c), or None.
 
-    None if it is missing.
-
-    A mapping holds `bytes` or a `path`, as Hugging Face's images do; a tensor of torch is c×h×w.
+    A mapping holds `bytes` or a `path`, as Hugging Face's images do. A tensor of torch is c×h×w.
     """
     if isinstance(value, Mapping):
         value = value.get("bytes") or value.get("path")
     if value is None or isinstance(value, bytes | Path | Image.Image):
         return value
-    array = value.detach().cpu().numpy() if hasattr(value, "detach") else value
-    is_tensor = array is not value and array.ndim == 3
-    return (
-        Path(value)
-        if isinstance(value, str)
-        else np.moveaxis(array, 0, -1)
-        if is_tensor
-        else np.asarray(array)
-    )
+    if isinstance(value, str):
+        return Path(value)
+    if not hasattr(value, "detach"):
+        return np.asarray(value)
+    array = value.detach().cpu().numpy()
+    return np.moveaxis(array, 0, -1) if array.ndim == 3 else array
 
 
 # What pe.evolve is given, as a source.
@@ -166,22 +162,28 @@ _KINDS = {IMAGE: ImagesInMemory.kind, TEXT: TextsInMemory.kind, "": TableInMemor
 
 
 def source_of(
-    value: Any, settings: Mapping[str, Any], where: str, others: Collection[str]
+    value: Any,
+    settings: Mapping[str, Any],
+    where: str,
+    others: Collection[str],
 ) -> PrivateSource:
-    """Return the source for the records at a path, or in an object (docs/data.md), whose first
-    record is looked at.
+    """Return the source for the records at a path, or in an object (docs/data.md).
 
-    `settings` are keys of the source; `image` or `text`, and `label`, name columns; with `columns`
-    the records are rows of a table. Messages begin with `where`; `others` are names of settings
-    that one may have meant besides. Raise RecipeError if anything is not clear.
+    `settings` are keys of the source. `image` or `text`, and `label`, name columns; with `columns`
+    the records are rows of a table. Messages begin with `where`. `others` are names of settings
+    that one may have meant besides.
+
+    Raises:
+        RecipeError: the settings do not fit, or it is not clear which records are meant.
     """
     arguments = {key: settings[key] for key in (IMAGE, TEXT, LABEL) if key in settings}
     own = {key: setting for key, setting in settings.items() if key not in arguments}
-    if COLUMNS in own and (wrong := [key for key in (IMAGE, TEXT) if key in arguments]):
-        raise RecipeError(
-            f"{where}: {wrong[0]} is not of the rows of a table, which columns declares: leave it "
-            "out."
-        )
+    for key in (IMAGE, TEXT):
+        if COLUMNS in own and key in arguments:
+            raise RecipeError(
+                f"{where}: `{key}` cannot be used with `columns`, because the records are then "
+                "rows of a table. Remove one of them."
+            )
     read = _at_path if isinstance(value, str | Path) else _in_memory
     own = read(value, arguments, own, where) | own
     keys = fields_of(load("pe.sources", own["kind"]))
@@ -193,37 +195,47 @@ def source_of(
 
 
 def _at_path(
-    path: str | Path, arguments: Mapping[str, str], own: Mapping[str, Any], where: str
+    path: str | Path,
+    arguments: Mapping[str, str],
+    own: Mapping[str, Any],
+    where: str,
 ) -> dict[str, Any]:
     if COLUMNS in own:
-        return {"kind": RowTable.kind, "path": path} | {
-            f"{key}_column": name for key, name in arguments.items()
-        }
-    settings = look(Path(path), arguments.get(IMAGE), arguments.get(TEXT), "").settings
-    if own.get("classes") and "label_column" in settings:
-        arguments = {LABEL: LABEL, **arguments}
+        settings: dict[str, Any] = {"kind": RowTable.kind, "path": path}
+    else:
+        settings = look(Path(path), arguments.get(IMAGE), arguments.get(TEXT), "").settings
+        if own.get("classes") and "label_column" in settings:
+            settings["label_column"] = LABEL
     return settings | {f"{key}_column": name for key, name in arguments.items()}
 
 
 def _in_memory(
-    value: Any, arguments: Mapping[str, str], own: Mapping[str, Any], where: str
+    value: Any,
+    arguments: Mapping[str, str],
+    own: Mapping[str, Any],
+    where: str,
 ) -> dict[str, Any]:
-    """Return the kind and the records; and size and channels, as far as one array of all images has
-    them.
+    """Return the kind and the records, and the size and channels of one array of all images.
 
-    Only names of columns and the shape of an array go into what is returned, which is public: names
-    of labels in a type, like values, may have been computed from the records.
+    Only names of columns and the shape of an array go into what is returned, which is public. Names
+    of labels in a type may have been computed from the records, as values may.
     """
     unit = own.get("privacy_unit", RECORD)
     classes = own.get("classes")
     named = {*arguments.values(), *own.get(COLUMNS, ()), unit}
     count, columns, type_names = _columns(value, where, named)
-    for key, name in {**arguments, "privacy_unit": unit}.items():
+    declared = list(own.get(COLUMNS, ()))
+    wanted = [*arguments.items(), ("privacy_unit", unit), *((COLUMNS, name) for name in declared)]
+    for key, name in wanted:
         if name not in columns and name != RECORD:
             raise RecipeError(
-                f"{where}: {key} is '{name}', and the records have {list_names([*columns])}."
+                f"{where}: `{key}` names '{name}', but the records have {list_names([*columns])}."
             )
-    declared = _declared(own, columns, arguments.get(LABEL), where)
+    if arguments.get(LABEL) in declared:
+        raise RecipeError(
+            f"{where}: `label` is '{arguments[LABEL]}', which is also among `columns`. Remove it "
+            "there."
+        )
     free = {name: read for name, read in columns.items() if name not in (*declared, unit)}
     # A table's columns that are not declared are left out, a column `label` too.
     usual = [name for name in (LABEL, "labels") if name in free and (classes or not declared)]
@@ -243,44 +255,22 @@ def _in_memory(
             "labels by label=…, or give classes=[] if there is none."
         )
     names = type_names.get(label or "", ())
-    content: dict[str, Any] = {}
     if not names and not any(str(name).isdecimal() for name in classes or ()):
         names = classes or ()
-    labels = None if label is None else partial(_name_numbers, columns[label], tuple(names))
-    parts = [partial(_name_numbers, columns[name], type_names.get(name, ())) for name in declared]
-    samples = partial(_together, parts) if declared else columns[sample]
-    content["records"] = Records(count, samples, labels, None if unit == RECORD else columns[unit])
-    if modality == IMAGE:
-        content |= _type_shape(columns[sample], own, where)
-    return content | {"kind": _KINDS[modality]}
-
-
-def _declared(
-    own: Mapping[str, Any], columns: Mapping[str, Values], label: str | None, where: str
-) -> list[str]:
-    """Return the names of a table's declared columns. None, if the records are no table."""
-    declared = own.get(COLUMNS, {})
-    for name in declared:
-        if name not in columns:
-            raise RecipeError(
-                f"{where}: columns declares '{name}', which is not there: "
-                f"{nearest_name(name, columns)}"
-            )
-        if name == label:
-            raise RecipeError(
-                f"{where}: label is '{name}', which is among columns: take it out there."
-            )
-    return list(declared)
-
-
-def _together(parts: Sequence[Values]) -> Iterator[tuple[Any, ...]]:
-    return zip(*(read() for read in parts), strict=True)
+    labels = None if label is None else partial(_named, columns[label], tuple(names))
+    parts = [partial(_named, columns[name], type_names.get(name, ())) for name in declared]
+    samples = (
+        (lambda: zip(*(read() for read in parts), strict=True)) if declared else columns[sample]
+    )
+    records = Records(count, samples, labels, None if unit == RECORD else columns[unit])
+    shape = _type_shape(columns[sample], own, where) if modality == IMAGE else {}
+    return {"kind": _KINDS[modality], "records": records} | shape
 
 
 def _type_shape(read: Values, own: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return size and channels of images in one array n×h×w(×c), as settings.
 
-    Other images' must be in `own`.
+    For other images, `own` must have them.
     """
     array: Any = read.args[0] if isinstance(read, partial) else None
     shape = tuple(array.shape) if getattr(array, "ndim", 0) in (3, 4) else None
@@ -299,93 +289,84 @@ def _type_shape(read: Values, own: Mapping[str, Any], where: str) -> dict[str, A
 
 
 def _sample(
-    columns: Mapping[str, Values], arguments: Mapping[str, str], where: str
+    columns: Mapping[str, Values],
+    arguments: Mapping[str, str],
+    where: str,
 ) -> tuple[str, str]:
-    """Return the name of the column of samples, and whether it holds images or texts: by its name,
-    else its type.
+    """Return the name of the column of samples, and whether it holds images or texts.
+
+    The column is found by its name, or else by the type of its values.
     """
     candidates = {name: modality for modality, name in arguments.items() if modality != LABEL}
     candidates = candidates or {name: _USUAL[name] for name in columns if name in _USUAL}
     if not candidates:
-        types = {name: _usual_modality(read) for name, read in columns.items()}
+        # The type of most of the first values, so that no single one decides.
+        types = {
+            name: mode([*map(_modality, islice(read(), _LOOKED_AT))] or [""])
+            for name, read in columns.items()
+        }
         images = {name: IMAGE for name in types if types[name] == IMAGE}
         candidates = images or {name: TEXT for name in types if types[name] == TEXT}
     if len(candidates) != 1:
         none = "" if candidates else ", none of them of images or texts"
         several = list_names([*candidates] or [*columns]) + none
-        example = (
-            f"columns={{'{next(iter(columns), 'age')}': {{'kind': 'integer', 'min': 0, 'max': "
-            "120}, …}"
-        )
         raise RecipeError(
             f"{where}: the records have {several}: name the one of samples by image=… or text=…; "
-            f"if they are rows of a table, declare its columns by {example} (docs/tables.md)."
+            "if they are rows of a table, declare its columns by columns={'age': {'kind': "
+            "'integer', 'min': 0, 'max': 120}, …} (docs/tables.md)."
         )
     return next(iter(candidates.items()))
 
 
-def _usual_modality(read: Values) -> str:
-    """Return the modality of most of the first values, so that no single one decides.
-
-    Empty if there is none.
-    """
-    return mode([*map(_modality, islice(read(), _LOOKED_AT))] or [""])
-
-
 def _modality(value: Any) -> str:
-    """Return whether a value is an image or a text, by its type. Empty if it is neither."""
+    """Return whether a value is an image or a text, by its type, or '' if it is neither."""
     is_file = isinstance(value, bytes | Path | Image.Image) or (
         isinstance(value, Mapping) and "bytes" in value
     )
-    return (
-        TEXT
-        if isinstance(value, str)
-        else IMAGE
-        if is_file or getattr(value, "ndim", 0) in (2, 3)
-        else ""
-    )
+    if isinstance(value, str):
+        return TEXT
+    return IMAGE if is_file or getattr(value, "ndim", 0) in (2, 3) else ""
 
 
-def _name_numbers(read: Values, names: Sequence[str]) -> Iterator[Any]:
-    """Yield a column's values. Whole numbers that count into `names` as the names."""
-    for value in map(python_scalar, read()):
-        is_index = (
-            isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names)
-        )
-        yield names[value] if is_index else value
+def _named(read: Values, names: Sequence[str]) -> Iterator[Any]:
+    return name_numbers(map(python_scalar, read()), names)
 
 
-def _columns(
-    value: Any, where: str, named: Collection[object]
-) -> tuple[int, Mapping[str, Values], Mapping[str, Sequence[str]]]:
-    """Return the number of records, their columns, and class names that belong to a column's type,
-    by column.
+def _columns(value: Any, where: str, named: Collection[object]) -> _Table:
+    """Return the number of records, their columns, and names of classes in a column's type.
 
-    Where each record is a mapping, a key that the owner has not `named` is a column if most of the
-    first ones have it.
+    Where each record is a mapping, a key is a column if most of the first ones have it, or if the
+    owner has `named` it.
     """
     if isinstance(value, Mapping) and any(hasattr(one, "cast_column") for one in value.values()):
         raise RecipeError(f"{where}: private has the splits {', '.join(value)}: give one of them.")
     if hasattr(value, "cast_column") and hasattr(value, "__len__"):  # a Dataset of Hugging Face
-        return _hugging_face(value)
+        for name, feature in value.features.items():
+            if type(feature).__name__ == "Image":  # stays encoded: our rules decode it
+                value = value.cast_column(name, type(feature)(decode=False))
+        value = value.with_format("arrow")
+        return _of_arrow(
+            len(value),
+            value.features.arrow_schema,
+            lambda name: value.select_columns([name]).iter(_TOGETHER),
+        )
     if hasattr(value, "to_batches") and hasattr(value, "schema"):  # a table of pyarrow
-        class_names = {
-            name: feature_names(value.schema.metadata, name) for name in value.schema.names
-        }
-        columns = {
-            name: partial(_cells, partial(value.select([name]).to_batches, _TOGETHER))
-            for name in class_names
-        }
-        return len(value), columns, class_names
+        return _of_arrow(
+            len(value),
+            value.schema,
+            lambda name: value.select([name]).to_batches(_TOGETHER),
+        )
     if isinstance(value, tuple) and len(value) == 2:
         value = dict(zip((SAMPLE, LABEL), value, strict=True))
     if isinstance(value, Mapping) or hasattr(value, "columns"):  # arrays by name, or a data frame
         names = list(value if isinstance(value, Mapping) else value.columns)
-        if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-            raise RecipeError(
-                f"{where}: private has two columns named '{twice[0]}': rename or drop one of them."
-            )
-        if len(counts := {len(value[name]) for name in names}) != 1:
+        for name in names:
+            if names.count(name) > 1:
+                raise RecipeError(
+                    f"{where}: private has two columns named '{name}': rename or drop one of them."
+                )
+        counts = {len(value[name]) for name in names}
+        if len(counts) != 1:
             raise RecipeError(
                 f"{where}: private has {list_names(names)}, which differ in length, or are none."
             )
@@ -421,25 +402,10 @@ def _columns(
     )
 
 
-def _hugging_face(value: Any) -> tuple[int, Mapping[str, Values], Mapping[str, Sequence[str]]]:
-    """As `_columns`, of a `datasets.Dataset`.
-
-    Its images stay encoded, so that our rules decode them.
-    """
-    features = dict(value.features)
-    for name, feature in features.items():
-        if type(feature).__name__ == "Image":
-            value = value.cast_column(name, type(feature)(decode=False))
-    value = value.with_format("arrow")
-    columns: dict[str, Values] = {
-        name: partial(_cells, partial(value.select_columns([name]).iter, _TOGETHER))
-        for name in features
-    }
-    return (
-        len(value),
-        columns,
-        {name: one.names for name, one in features.items() if hasattr(one, "str2int")},
-    )
+def _of_arrow(count: int, schema: Any, read: Callable[[str], Iterable[Any]]) -> _Table:
+    """Return what `_columns` returns, for columns whose batches `read` reads, by name."""
+    columns = {name: partial(_cells, read, name) for name in schema.names}
+    return count, columns, {name: feature_names(schema.metadata, name) for name in columns}
 
 
 def _in_order(values: Any) -> Iterator[Any]:
@@ -465,6 +431,6 @@ def _parts(rows: Values, key: Any) -> Iterator[Any]:
             yield UNREADABLE
 
 
-def _cells(read: Callable[[], Iterable[Any]]) -> Iterator[Any]:
-    """Yield the values of tables, or of record batches, of pyarrow that have one column."""
-    return (cell for batch in read() for cell in arrow_cells(batch.column(0)))
+def _cells(read: Callable[[str], Iterable[Any]], name: str) -> Iterator[Any]:
+    """Yield the values of a column of pyarrow, from batches that have no other."""
+    return (cell for batch in read(name) for cell in arrow_cells(batch.column(0)))

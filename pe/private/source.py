@@ -1,7 +1,7 @@
 """Sources of private records: settings that are public and stand in the recipe.
 
 A source is a subclass of `PrivateSource`, decorated with `source`, that has a `kind` and a
-`modality` and defines the abstract members; an entry point of the group `pe.sources` names it. Its
+`modality` and defines the abstract members. An entry point of the group `pe.sources` names it. Its
 settings are its fields; `withheld` names the settings that tell where the records lie.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import unicodedata
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY
 from pathlib import Path
@@ -43,10 +42,11 @@ def _class_names(value: Any) -> Any:
                 "quotes"
             )
         names.append(unicodedata.normalize("NFC", str(name)))
-        if fault := class_fault(names[-1]):
+        fault = class_fault(names[-1])
+        if fault:
             raise ValueError(f"the class name {names[-1]!r} {fault}")
-    if twice := Counter(names) - Counter({*names}):
-        raise ValueError(f"{min(twice)!r} is listed twice")
+        if names.count(names[-1]) > 1:
+            raise ValueError(f"{names[-1]!r} is listed twice")
     return tuple(names)
 
 
@@ -101,19 +101,17 @@ class PrivateSource(ABC):
 
     @property
     def rule(self) -> str | None:
-        """The rule that gives records of other shapes this `shape`, such as `crop`.
-
-        None: no rule is declared.
-        """
+        """The rule that gives records of other shapes this `shape`, such as `crop`, or None."""
         return None
 
     @property
-    @abstractmethod
     def place(self) -> Path | RemotePath | None:
-        """The records' file or folder.
+        """The records' file or folder, the setting `path`.
 
-        None for built-in samples, beside which no ledger file can lie.
+        It is None for built-in samples, beside which no ledger file can lie.
         """
+        place: Path | RemotePath | None = getattr(self, "path", None)
+        return place
 
     @abstractmethod
     def open(self) -> PrivateDataset:
@@ -124,24 +122,28 @@ class PrivateSource(ABC):
         """
 
     def read(self, value: Any, name: str) -> Array:
-        """Return the sample that a file, a cell or an object holds; raise BadSample, which calls it
-        `name`.
+        """Return the sample that a file, a cell or an object holds.
 
-        Sources of folders, tables and memory call it for each record; a source that lists samples
+        Sources of folders, tables and memory call it for each record. A source that lists samples
         itself needs none.
+
+        Raises:
+            BadSample: there is none; the message calls it `name`.
         """
         raise NotImplementedError
 
     @abstractmethod
     def decoding(self) -> Callable[[], object]:
-        """Return a function that decodes a made-up record, as costly as can be: the public clock
-        leaves time for it.
+        """Return a function that decodes a made-up record that costs as much as any.
+
+        The public clock leaves time for it.
         """
 
     @property
     def public_facts(self) -> list[str]:
-        """Sentences on what the recipe declares of the records, for the certificate: no noise
-        protects it.
+        """Sentences for the certificate on what the recipe declares of the records.
+
+        No noise protects these facts.
         """
         return []
 
@@ -164,8 +166,6 @@ class PrivateSource(ABC):
     ) -> PrivateDataset:
         """Return the data set of records, for `open` to return.
 
-        Raise PrivateDataError if they are not as declared.
-
         Where bad records are skipped, one without a usable label or unit is a bad record.
 
         Args:
@@ -176,7 +176,11 @@ class PrivateSource(ABC):
             is_labelled: whether the keys hold labels. If they do not, all records are of one class.
             has_units: whether the keys hold units. If they do not, each record is its own unit.
             declared_size: the declared size to take if the recipe declares none.
+
+        Raises:
+            PrivateDataError: the records are not as declared.
         """
+        # Labels are looked at only where the source has them: without them all are of one class.
         numbers = Keys(
             self.class_names if is_labelled else (),
             self.privacy_unit if has_units else None,
@@ -188,8 +192,8 @@ class PrivateSource(ABC):
         labels, units = numbers.finish()
         if not is_labelled and len(self.labels) > 1 and len(labels):
             raise PrivateDataError(
-                "classes lists several classes, but the private records have no labels: give them "
-                "labels (docs/data.md says where they stand), or leave classes out."
+                "`classes` lists several classes, but the private records have no labels. Give "
+                "them labels (docs/data.md says where they stand), or remove `classes`."
             )
         return PrivateDataset(
             records,
@@ -213,8 +217,9 @@ class PrivateSource(ABC):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The label names of the opened data set, public: the class list, or the one label of
-        unlabelled records.
+        """The public label names of the opened data set.
+
+        They are the class list, or the one label of records without labels.
         """
         return self.class_names or (ONE_LABEL,)
 
@@ -225,11 +230,12 @@ class PrivateSource(ABC):
 
 
 def read_source(settings: Mapping[str, Any], where: str, section: str = "") -> PrivateSource:
-    """Make a source from plain settings.
-
-    `kind` names its entry point. RecipeError if a setting is missing or wrong.
+    """Make a source from plain settings. `kind` names its entry point.
 
     Messages begin with `where`; `section` stands before the keys that they name.
+
+    Raises:
+        RecipeError: a setting is missing or wrong.
     """
     if "kind" not in settings:
         raise RecipeError(

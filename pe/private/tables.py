@@ -1,7 +1,4 @@
-"""Private records in tables: images in Parquet or Arrow.
-
-Texts and rows in CSV, TSV, JSON lines, Parquet or Arrow.
-"""
+"""Private records in tables: images in Parquet or Arrow, texts and rows in tables of any kind."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator
 
@@ -21,8 +18,8 @@ from pe.data.remote import Place, TablePath
 from pe.data.tables import (
     COLUMNAR,
     ROWS_READ,
-    ColumnFile,
     Row,
+    check_column,
     columns_of,
     feature_names,
     open_columns,
@@ -31,7 +28,7 @@ from pe.data.tables import (
     table_files,
 )
 from pe.data.texts import UTF_8, check_encoding
-from pe.errors import BadImage, BadSample, PrivateDataError, nearest_name
+from pe.errors import BadImage, BadSample, PrivateDataError
 from pe.private.dataset import Outcome, PrivateDataset, Reread, as_private, outcome_of, place_in
 from pe.private.modalities import ImageSource, RowSource, TextSource
 from pe.private.naming import Seen, list_names, see_columns
@@ -49,14 +46,21 @@ _SPOILING = ("utf-16", "utf-32", "utf-7", "hz", "iso2022")
 follows."""
 
 
+@source
 class TableSource(PrivateSource):
-    """A file in which records follow one another, or a folder of such files, read in the order of
-    their names.
+    """A file in which records follow one another, or a folder of such files.
+
+    Files are read in the order of their names.
+
+    Attributes:
+        path: the file, or the folder of files; either may be remote, such as s3://bucket/folder
+            (extra `remote`).
+        label_column: the column of labels; None: no labels.
     """
 
-    if TYPE_CHECKING:  # fields of the classes below
-        path: Place
-        label_column: str | None
+    path: Place
+    _: KW_ONLY
+    label_column: Text | None = None
 
     noun: ClassVar[str] = "Row"
     sample: ClassVar[str] = "Row"
@@ -65,16 +69,11 @@ class TableSource(PrivateSource):
     """The most samples that are read at a time."""
     unit_hint: ClassVar[str] = "a table has no subfolders: name a column of {path}"
 
-    @property
-    def place(self) -> TablePath | None:
-        """The file or folder."""
-        return self.path
-
     @as_private()
     def open(self) -> PrivateDataset:
-        """List the records.
+        """List the records. Raise as `PrivateSource.open`.
 
-        Samples are read later, by `check` and `blocks`. Raise as `PrivateSource.open`.
+        Samples are read later, by `check` and `blocks`.
         """
         if self.privacy_unit == SUBFOLDER:
             raise PrivateDataError(f"privacy_unit: {self.unit_hint.format(path=self.path)}.")
@@ -90,7 +89,7 @@ class TableSource(PrivateSource):
         if self.label_column is None and len(classes) > 1:
             hint = self._label_hint(files[0])
             raise PrivateDataError(
-                f"label_column is not set, and classes lists {len(classes)} classes: {hint}."
+                f"`label_column` is not set, but `classes` lists {len(classes)} classes: {hint}."
             )
         ends: list[int] = []  # of the files that were read
         return self.bind(
@@ -108,7 +107,7 @@ class TableSource(PrivateSource):
         """
         count = 0
         for file in files:
-            for key in self._keys(file, is_first=count == 0):
+            for key in self._keys(file):
                 count += 1
                 yield key
             ends.append(count)
@@ -119,10 +118,14 @@ class TableSource(PrivateSource):
         return None if self.privacy_unit == RECORD else self.privacy_unit
 
     def _rows(
-        self, file: TablePath, columns: Sequence[str], together: int
+        self,
+        file: TablePath,
+        columns: Sequence[str],
+        together: int,
     ) -> Iterator[Row | BadSample]:
-        """Yield rows as `read_rows`; where bad records are skipped, a BadSample in the place of
-        each faulty one.
+        """Yield rows as `read_rows` does.
+
+        Where bad records are skipped, a BadSample stands in the place of each faulty row.
         """
         read = read_rows_or_faults if self.skips else read_rows
         return read(file, columns, getattr(self, "encoding", UTF_8), together)
@@ -135,11 +138,8 @@ class TableSource(PrivateSource):
     def _files(self) -> Sequence[TablePath]:
         """Return the files, one at least."""
 
-    def _keys(self, file: TablePath, is_first: bool) -> Iterator[Key]:
-        """Yield each record's label and unit.
-
-        `is_first` is True if no earlier file held a record.
-        """
+    def _keys(self, file: TablePath) -> Iterator[Key]:
+        """Yield each record's label and unit."""
         columns = [name for name in (self.label_column, self._unit) if name is not None]
         for row in self._rows(file, columns, _VALUES_READ):
             # A bad row is bad by its outcome; it needs no reason here, and without columns it has a
@@ -154,7 +154,9 @@ class TableSource(PrivateSource):
                     yield row
                 else:
                     yield outcome_of(
-                        self.read, self._value(row), f"{self.sample} {number:,} of {file}"
+                        self.read,
+                        self._value(row),
+                        f"{self.sample} {number:,} of {file}",
                     )
 
     @property
@@ -169,35 +171,31 @@ class TableSource(PrivateSource):
 
 @source
 class ImageParquet(TableSource, ImageSource):
-    """A Parquet or Arrow file, or a folder of files of one kind (read in the order of their names):
-    one image per row.
+    """A Parquet or Arrow file, or a folder of files of one kind, with one image per row.
 
-    The image column holds encoded images (PNG, JPEG, …) as bytes, or as Hugging Face's struct
-    {bytes, path}, of which only the bytes are read. One page of Parquet, or one record batch of
-    Arrow, is in memory at a time. If the file's Hugging Face metadata give names to the label
-    column's numbers, these are the labels. A folder that `save_to_disk` of `datasets` wrote is such
-    a folder of Arrow files.
+    Files are read in the order of their names. The image column holds encoded images (PNG, JPEG, …)
+    as bytes, or as Hugging Face's struct {bytes, path}, of which only the bytes are read. One page
+    of Parquet, or one record batch of Arrow, is in memory at a time. If the file's Hugging Face
+    metadata give names to the label column's numbers, these are the labels. A folder that
+    `save_to_disk` of `datasets` wrote is such a folder of Arrow files.
 
     Attributes:
         path: the file (.arrow, or else Parquet), or the folder of files `*.parquet` or `*.arrow`;
             either may be remote, such as s3://bucket/folder (extra `remote`).
         image_column: the column of images.
-        label_column: the column of labels; None: no labels.
     """
 
-    path: Place
     _: KW_ONLY
     kind: Literal["parquet"] = "parquet"
-    sample: ClassVar[str] = "The image in row"
-    together: ClassVar[int] = _IMAGES_READ
+    sample = "The image in row"
+    together = _IMAGES_READ
     image_column: str = "image"
-    label_column: str | None = None
 
     @classmethod
     def find(cls, path: Path, image_column: str | None, label: str | None) -> Seen | None:
-        """Propose columns to `pe init`.
+        """Propose columns to `pe init`, or return None if no column holds bytes. See `see_columns`.
 
-        None if no column holds bytes. See `see_columns`. Confidential.
+        Confidential.
         """
         files = cls(path, size=1)._files()
         with open_columns(files[0]) as file:
@@ -206,35 +204,46 @@ class ImageParquet(TableSource, ImageSource):
         if image_column is None and not images:
             return None
         image = image_column or (cls.image_column if cls.image_column in images else images[0])
-        with_names = {
-            name: names for name in schema.names if (names := feature_names(schema.metadata, name))
-        }
+        names = {name: feature_names(schema.metadata, name) for name in schema.names}
         read = _reader(files)
-
-        def values(name: str) -> Iterable[object]:
-            return with_names.get(name) or read(name)
-
         settings = {"kind": cls.kind, "path": path, "image_column": image}
-        return see_columns(settings, schema.names, label, values, with_names)
+        return see_columns(
+            settings,
+            schema.names,
+            label,
+            lambda name: names.get(name) or read(name),
+            filter(names.get, names),
+        )
 
     def _files(self) -> Sequence[TablePath]:
         return [self.path] if self.path.is_file() else table_files(self.path, COLUMNAR)
 
     def _label_hint(self, file: TablePath) -> str:
-        columns = ", ".join(f"'{name}'" for name in columns_of(file))
+        columns = list_names(columns_of(file))
         return f"name the column of {file} that holds the labels; it has {columns}"
 
-    def _keys(self, file: TablePath, is_first: bool) -> Iterator[Key]:
+    def _keys(self, file: TablePath) -> Iterator[Key]:
         with open_columns(file) as table:
-            self._check_columns(file, table)
-        return super()._keys(file, is_first)
+            for column in (self.image_column, self.label_column, self._unit):
+                check_column(file, column or self.image_column, table.schema.names)
+            kind = table.schema.field(self.image_column).type
+        if not _is_bytes(kind):
+            raise PrivateDataError(
+                f"Column '{self.image_column}' of {file} is of type {kind}, not bytes or a struct "
+                "with bytes: name another image_column."
+            )
+        return super()._keys(file)
 
     @property
     def _columns(self) -> Sequence[str]:
         return [self.image_column]
 
     def read(self, value: Any, name: str) -> UInt8Array:
-        """Return the image in a cell; raise BadImage if there is none."""
+        """Return the image in a cell.
+
+        Raises:
+            BadImage: there is none.
+        """
         data = value.get("bytes") if isinstance(value, dict) else value
         if isinstance(value, dict) and data is None and value.get("path"):
             raise BadImage(
@@ -245,22 +254,6 @@ class ImageParquet(TableSource, ImageSource):
         if not isinstance(data, bytes):
             raise BadImage(f"{name} is missing: its bytes are null.")
         return super().read(data, name)
-
-    def _check_columns(self, path: TablePath, file: ColumnFile) -> None:
-        """Refuse a file that does not have each column once, or whose image column holds no
-        bytes.
-        """
-        for column in (self.image_column, self.label_column, self._unit):
-            if column is not None and file.schema.names.count(column) != 1:
-                raise PrivateDataError(
-                    f"{path} has no column '{column}': {nearest_name(column, file.schema.names)}"
-                )
-        kind = file.schema.field(self.image_column).type
-        if not _is_bytes(kind):
-            raise PrivateDataError(
-                f"Column '{self.image_column}' of {path} is of type {kind}, not bytes or a struct "
-                "with bytes: name another image_column."
-            )
 
 
 def _is_bytes(kind: Any) -> bool:
@@ -281,29 +274,23 @@ def _reader(files: Sequence[TablePath]) -> Callable[[str], Iterator[object]]:
 
 @source
 class TextTable(TableSource, TextSource):
-    """A CSV, TSV, JSON lines, Parquet or Arrow file, or a folder of files of one kind: one text per
-    row.
+    """A CSV, TSV, JSON lines, Parquet or Arrow file, or a folder of them, with one text per row.
 
-    Files are read in the order of their names, by rows: none is in memory whole. Parquet and Arrow
-    are always UTF-8.
+    The files of a folder are of one kind and are read in the order of their names, by rows: none is
+    in memory whole. Parquet and Arrow are always UTF-8.
 
     Attributes:
-        path: the file, or the folder of files; either may be remote, such as s3://bucket/folder
-            (extra `remote`).
         text_column: the column of texts.
-        label_column: the column of labels; None: no labels.
     """
 
-    path: Place
     _: KW_ONLY
     kind: Literal["text_table"] = "text_table"
-    sample: ClassVar[str] = "The text in row"
+    sample = "The text in row"
     text_column: Text = "text"
-    label_column: Text | None = None
 
     @classmethod
     def find(cls, path: Path, text_column: str | None, label: str | None) -> Seen:
-        """Propose columns to `pe init`: `text`, or the one with most text; see `see_columns`.
+        """Propose columns to `pe init`: `text`, or the column with most text. See `see_columns`.
 
         Confidential.
         """
@@ -318,13 +305,17 @@ class TextTable(TableSource, TextSource):
                 "--text-column, or add --table if each row is a record of several columns."
             )
         return see_columns(
-            {"kind": cls.kind, "path": path, "text_column": text}, columns, label, _reader(files)
+            {"kind": cls.kind, "path": path, "text_column": text},
+            columns,
+            label,
+            _reader(files),
         )
 
     def _files(self) -> Sequence[TablePath]:
         if self.text_column in (self.label_column, self.privacy_unit):
             raise PrivateDataError(
-                f"text_column is '{self.text_column}', as another column is: name the texts' own."
+                f"`text_column` is '{self.text_column}', which another setting names, too. Name "
+                "the column of texts."
             )
         return table_files(self.path)
 
@@ -336,7 +327,7 @@ class TextTable(TableSource, TextSource):
 def _wordiest(file: Path, columns: Sequence[str]) -> str:
     """Return the column whose first cells hold the most text.
 
-    Empty if none holds two words beside one another.
+    The name is empty if no cell holds two words beside one another.
     """
     rows = list(islice(read_rows(file, columns), _ROWS_LOOKED_AT))
     text = [
@@ -348,45 +339,47 @@ def _wordiest(file: Path, columns: Sequence[str]) -> str:
 
 @source
 class RowTable(TableSource, RowSource):
-    """A CSV, TSV, JSON lines, Parquet or Arrow file, or a folder of files of one kind, whose rows
-    are the records.
+    """A table, or a folder of tables of one kind, whose rows are the records.
+
+    Tables are CSV, TSV, JSON lines, Parquet and Arrow files.
 
     Attributes:
-        path: the file, or the folder of files; either may be remote, such as s3://bucket/folder
-            (extra `remote`).
         label_column: the column of labels; None: no labels. It is not among `columns`.
         encoding: the encoding of text files, as Python names it.
     """
 
-    path: Place
     _: KW_ONLY
     kind: Literal["table"] = "table"
-    label_column: Text | None = None
     encoding: Annotated[str, AfterValidator(check_encoding)] = UTF_8
 
     @classmethod
     def find(cls, path: Path, label_column: str | None, is_looking: bool) -> Seen:
-        """Propose columns to `pe init` by their names, and labels if it `is_looking`; see
-        `see_columns`.
+        """Propose columns to `pe init` by their names, and labels if it `is_looking`.
+
+        See `see_columns`.
         """
         files = table_files(path)
         read = _reader(files) if is_looking else lambda _: ()
         return see_columns(
-            {"kind": cls.kind, "path": path}, columns_of(files[0]), label_column, read
+            {"kind": cls.kind, "path": path},
+            columns_of(files[0]),
+            label_column,
+            read,
         )
 
     @classmethod
     def propose(cls, path: Path, names: Iterable[str]) -> dict[str, Column | None]:
-        """Propose declarations to `pe init` from all values.
+        """Propose declarations of columns to `pe init` from all values, or None for a column.
 
-        None where there is none. Confidential.
+        Confidential.
         """
         return {name: Column.of(_reader(table_files(path))(name)) for name in names}
 
     def _files(self) -> Sequence[TablePath]:
         if self.label_column in self.columns:
             raise PrivateDataError(
-                f"label_column is '{self.label_column}', which is among columns: take it out there."
+                f"`label_column` is '{self.label_column}', which is also among `columns`. Remove "
+                "it there."
             )
         return table_files(self.path)
 

@@ -1,5 +1,4 @@
-"""Private images in WebDataset's form: .tar files, in which neighbouring members with one key are a
-sample.
+"""Private images in WebDataset's form: .tar files, in which members with one key are a sample.
 
 The rules:
 
@@ -10,6 +9,8 @@ The rules:
 - Only the image of each sample is read, and the members that hold its label and its unit. No member
   is ever written to a file, and none is read that is too long: more than 256 MiB for an image, 1
   MiB for another member.
+- A damaged header is the fault of its member's sample as long as the name, the type and the length
+  can be read. Where they cannot, nobody knows where the next member begins: the file is refused.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ import tarfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePosixPath
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pe.data.arrays import UInt8Array
-from pe.data.remote import Place, TablePath
+from pe.data.remote import TablePath
 from pe.data.tables import is_clutter, table_files
 from pe.errors import BadImage, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, as_private, outcome_of
 from pe.private.folder import SUFFIXES
 from pe.private.modalities import ImageSource
-from pe.private.naming import Seen, see_columns
+from pe.private.naming import Seen, quoted, see_columns
 from pe.private.source import Text, source
 from pe.private.tables import Key, TableSource
 
@@ -41,16 +42,18 @@ _CLASS = "cls"
 # bytes
 _LONGEST_IMAGE = 2**28
 _LONGEST_TEXT = 2**20
+# of a header: mode and owner, time, names of the owner and the device
+_NOT_NEEDED = (slice(100, 124), slice(136, 148), slice(265, 345))
+_LENGTHS = {"size", "GNU.sparse.size", "GNU.sparse.realsize"}
 
 
 @source
 class WebDataset(TableSource, ImageSource):
-    """A .tar file, or a folder of them (read in the order of their names): one image per sample, as
-    WebDataset has it.
+    """A .tar file, or a folder of them, with one image per sample, as WebDataset has it.
 
-    Neighbouring members with one key (`a/0001` of `a/0001.png`, `a/0001.cls`, `a/0001.json`) are a
-    sample. Files are streamed: one image is in memory at a time, and all keys of a file while it is
-    opened. Compressed files are refused.
+    Files are read in the order of their names. Neighbouring members with one key (`a/0001` of
+    `a/0001.png`, `a/0001.cls`, `a/0001.json`) are a sample. Files are streamed: one image is in
+    memory at a time, and all keys of a file while it is opened. Compressed files are refused.
 
     Attributes:
         path: the file, or the folder of files `*.tar`; either may be remote, such as
@@ -61,22 +64,18 @@ class WebDataset(TableSource, ImageSource):
             the sample's .json; None: no labels.
     """
 
-    path: Place
     _: KW_ONLY
     kind: Literal["webdataset"] = "webdataset"
     image_column: Text | None = None
-    label_column: Text | None = None
 
-    noun: ClassVar[str] = "Sample"
-    unit_hint: ClassVar[str] = (
-        "samples in {path} have no subfolders: name a member's suffix, or a key of .json"
-    )
+    noun = "Sample"
+    unit_hint = "samples in {path} have no subfolders: name a member's suffix, or a key of .json"
 
     @as_private()
     def open(self) -> PrivateDataset:
-        """List the records.
+        """List the records. Raise as `PrivateSource.open`.
 
-        Images are read later, by `check` and `blocks`. Raise as `PrivateSource.open`.
+        Images are read later, by `check` and `blocks`.
         """
         dataset = super().open()
         if len(dataset) == 1 and not self.skips:
@@ -87,13 +86,14 @@ class WebDataset(TableSource, ImageSource):
 
     @classmethod
     def find(cls, path: Path, image_column: str | None, label: str | None) -> Seen:
-        """Propose columns to `pe init`, as the first sample has them.
+        """Propose columns to `pe init`, as the first sample has them. See `see_columns`.
 
-        See `see_columns`. Confidential.
+        Confidential.
         """
         files = table_files(path, TAR)
         first = next(
-            (sample for each in files for sample in _samples(each, {_JSON}, _LONGEST_TEXT)), None
+            (sample for each in files for sample in _samples(each, {_JSON}, _LONGEST_TEXT)),
+            None,
         )
         if first is None:
             raise PrivateDataError(f"{path} holds no samples.")
@@ -116,7 +116,7 @@ class WebDataset(TableSource, ImageSource):
     def _files(self) -> Sequence[TablePath]:
         return table_files(self.path, TAR)
 
-    def _keys(self, file: TablePath, is_first: bool) -> Iterator[Key]:
+    def _keys(self, file: TablePath) -> Iterator[Key]:
         texts = {_JSON, self.label_column or _JSON, self.privacy_unit}
         keys: set[str] = set()
         for sample in _samples(file, texts, _LONGEST_TEXT):
@@ -124,7 +124,7 @@ class WebDataset(TableSource, ImageSource):
                 raise PrivateDataError(
                     f"{sample} comes twice, apart: put its members side by side, or rename it."
                 )
-            must = is_first and not keys and not self.skips
+            must = not (keys or self.skips)  # the first sample shows a name that is misspelt
             keys.add(sample.key)
             try:
                 sample.image(self.image_column)
@@ -143,7 +143,11 @@ class WebDataset(TableSource, ImageSource):
                 yield outcome_of(self.read, sample, f"The image of sample '{sample.key}' of {path}")
 
     def read(self, value: _Sample, name: str) -> UInt8Array:
-        """Return the image of a sample; raise BadImage if there is none."""
+        """Return the image of a sample.
+
+        Raises:
+            BadImage: there is none.
+        """
         data = value.members[value.image(self.image_column)]
         if data is None:
             raise BadImage(
@@ -155,9 +159,9 @@ class WebDataset(TableSource, ImageSource):
 
 @dataclass(frozen=True)
 class _Sample:
-    """A sample.
+    """A sample: `members` are bytes by suffix. Confidential.
 
-    `members`: suffix → bytes, or None if they were not asked for or are too many. Confidential.
+    A member is None if it was not asked for, or is too large.
     """
 
     path: TablePath
@@ -171,7 +175,8 @@ class _Sample:
     def image(self, column: str | None) -> str:
         """Return the suffix of the sample's one image.
 
-        PrivateDataError if there are several or none, or a fault.
+        Raises:
+            PrivateDataError: there are several or none, or the sample has a fault.
         """
         if self.faults:
             raise PrivateDataError(self.faults[0])
@@ -187,15 +192,16 @@ class _Sample:
             return images[0]
         if is_numbered:
             raise self.run_together()
-        has = ", ".join(f"'{suffix}'" for suffix in (images or self.members))
+        has = quoted(images or self.members)
         remedy = "name the suffix of the images in image_column, or take the sample out"
         raise PrivateDataError(
             f"{self} has {'several images' if images else 'no image'} ({has}): {remedy}."
         )
 
     def views(self) -> list[str]:
-        """Return the images' suffixes that hold a dot: views of one record, or several records run
-        together.
+        """Return the images' suffixes that hold a dot.
+
+        They are views of one record, or several records run together.
         """
         return sorted(
             each for each in self.members if "." in each and each.rpartition(".")[2] in _IMAGES
@@ -203,15 +209,15 @@ class _Sample:
 
     def run_together(self) -> PrivateDataError:
         """Return the error that says that the sample seems to be several records."""
-        views = ", ".join(f"'{suffix}'" for suffix in self.views()[:3])
         return PrivateDataError(
-            f"{self} seems to be several records ({views}), because a key ends at the first dot of "
-            "a name: rename the files, with no dot but that before the suffix."
+            f"{self} seems to be several records ({quoted(self.views()[:3])}), because a key ends "
+            "at the first dot of a name: rename the files, with no dot but that before the suffix."
         )
 
     def value(self, name: str, must: bool = False) -> object:
-        """Return the content of the member `name`, or else of that key of .json; else None, or an
-        error if `must`.
+        """Return the content of the member `name`, or else of that key of .json, or None.
+
+        With `must`, a name that the sample does not have is an error.
         """
         if name.lower() in self.members:
             return self._text(name.lower()).strip() or None
@@ -228,7 +234,7 @@ class _Sample:
             content = json.loads(self._text(_JSON)) if _JSON in self.members else {}
         except (ValueError, RecursionError) as error:
             raise PrivateDataError(
-                f"{self} has a .json that is none: mend it, or take the sample out."
+                f"{self} has a .json that is not JSON: repair it, or remove the sample."
             ) from error
         return content if isinstance(content, dict) else {}
 
@@ -241,9 +247,43 @@ class _Sample:
         return data
 
 
+class _Header(tarfile.TarInfo):
+    """A header whose name, type and length alone must be readable.
+
+    If anything else in it is damaged, reading goes on behind the member that it announces.
+    """
+
+    is_damaged = False
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
+        try:
+            return super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError:
+            if buf[257:262] != b"ustar":
+                raise
+        plain = bytearray(buf)
+        for part in _NOT_NEEDED:
+            plain[part] = bytes(len(plain[part]))
+        plain[148:156] = b" " * 8
+        plain[148:156] = b"%07o\0" % sum(plain)
+        header = super().frombuf(plain, encoding, errors)
+        header.is_damaged = True
+        return header
+
+    def _apply_pax_info(self, pax_headers: dict[str, str], encoding: str, errors: str) -> None:
+        # tarfile would take a length that is no number for 0, and look for a header in the content
+        for key in _LENGTHS & pax_headers.keys():
+            if not pax_headers[key].isdecimal():
+                del pax_headers[key]
+                self.is_damaged = True
+        super()._apply_pax_info(pax_headers, encoding, errors)  # type: ignore[misc]
+
+
 class _Bounded(io.BufferedReader):
-    """A file that refuses to read more than the longest image at a time, whatever length a header
-    announces.
+    """A file that refuses to read more than the longest image at a time.
+
+    A header may announce any length.
     """
 
     def read(self, size: int | None = -1) -> bytes:
@@ -253,9 +293,9 @@ class _Bounded(io.BufferedReader):
 
 
 def _samples(path: TablePath, suffixes: Collection[str], longest: int) -> Iterator[_Sample]:
-    """Yield a file's samples in order.
+    """Yield a file's samples in order. Confidential.
 
-    Members of these suffixes, up to `longest` bytes, are read. Confidential.
+    Members of these suffixes are read if they have at most `longest` bytes.
     """
     read = {suffix.lower() for suffix in suffixes}
     sample = None
@@ -270,6 +310,11 @@ def _samples(path: TablePath, suffixes: Collection[str], longest: int) -> Iterat
             if sample is not None:
                 yield sample
             sample = _Sample(path, key, {}, [])
+        if member.is_damaged:
+            sample.faults.append(
+                f"'{member.name}' in {path} cannot be read as a member of a .tar file, because its "
+                "header is damaged: put it in again."
+            )
         if not member.isreg() or member.issparse():
             sample.faults.append(
                 f"'{member.name}' in {path} is a link, a device or sparse: put in the file itself."
@@ -278,6 +323,7 @@ def _samples(path: TablePath, suffixes: Collection[str], longest: int) -> Iterat
         if suffix in sample.members:
             sample.faults.append(f"{sample} has two members '{suffix}': keep one of them.")
         sample.members[suffix] = None
+        # tarfile would make a reader for each member; its bytes lie in one piece.
         if suffix in read and member.size <= longest:
             file.seek(member.offset_data)
             data = sample.members[suffix] = file.read(member.size)
@@ -287,12 +333,13 @@ def _samples(path: TablePath, suffixes: Collection[str], longest: int) -> Iterat
         yield sample
 
 
-def _members(path: TablePath) -> Iterator[tuple[tarfile.TarInfo, _Bounded]]:
+def _members(path: TablePath) -> Iterator[tuple[_Header, _Bounded]]:
     """Yield the header of each member, one in memory at a time, together with the open file."""
     try:
         file = _Bounded(path.open("rb").detach(), 2**16)  # type: ignore[union-attr]
-        with file, tarfile.open(fileobj=file, mode="r:") as tar:
-            while (member := tar.next()) is not None:
+        with file, tarfile.open(fileobj=file, mode="r:", tarinfo=_Header) as tar:
+            for member in iter(tar.next, None):
+                assert isinstance(member, _Header)
                 if member.size < 0:
                     raise tarfile.ReadError("a negative length")
                 tar.members.clear()  # type: ignore[attr-defined]  # tarfile keeps them all

@@ -24,6 +24,7 @@ from pe.plugins.registry import Group, load, plugins
 from pe.plugins.settings import fields_of, models_in
 from pe.plugins.specs import part_among, settings_of
 from pe.private.source import PrivateSource
+from pe.recipe.page import page as template_page
 from pe.recipe.schema import Recipe
 
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
@@ -88,9 +89,7 @@ def sections() -> list[ExplainedPart]:
 
 
 def kinds() -> list[ExplainedPart]:
-    """Everything that a section's `kind` may name: private sources, installed adapters and
-    embeddings.
-    """
+    """Everything that a section's `kind` may name: sources, adapters and embeddings."""
     generators = (_plugin("pe.adapters", "api", kind) for kind in plugins("pe.adapters"))
     return [
         *_sources(),
@@ -189,9 +188,7 @@ _SOURCES = (POOL, HOST, SERVER, HERE, SEVERAL, FITTED)
 
 
 def _source_of(factory: Any, fields: dict[str, FieldInfo]) -> str:
-    """Return what a generator's samples come from, such as `images from a host`, by what it
-    declares and takes.
-    """
+    """Return what a generator's samples come from, such as `images from a host`."""
     info = info_of(factory)
     if hasattr(factory, "plan_releases"):
         source = FITTED
@@ -230,7 +227,10 @@ def _costs(factory: Any, fields: dict[str, FieldInfo], extras: Sequence[str]) ->
 
 
 def _keys(
-    fields: dict[str, FieldInfo], meanings: dict[str, str], prefix: str = "", defaults: Any = None
+    fields: dict[str, FieldInfo],
+    meanings: dict[str, str],
+    prefix: str = "",
+    defaults: Any = None,
 ) -> Iterator[Key]:
     """The keys of these fields and of sections in them, by dotted names.
 
@@ -268,7 +268,10 @@ def _keys(
         values = _values_of(field)
         if values:  # else it is no setting of a recipe: a function, say
             yield Key(
-                f"{prefix}{name}", values, left_out, field.description or meanings.get(name, "")
+                f"{prefix}{name}",
+                values,
+                left_out,
+                field.description or meanings.get(name, ""),
             )
 
 
@@ -290,7 +293,9 @@ def _of_kinds(kinds: dict[str, type[Any]], prefix: str) -> Iterator[Key]:
     for key, of in owners.items():
         if key.name != "kind":
             yield replace(
-                key, name=f"{prefix}{key.name}", meaning=f"({', '.join(of)}) {key.meaning}"
+                key,
+                name=f"{prefix}{key.name}",
+                meaning=f"({', '.join(of)}) {key.meaning}",
             )
 
 
@@ -390,22 +395,10 @@ def _plain(value: Any) -> str:
 
 def page(parts: list[ExplainedPart]) -> str:
     """The site's page of all keys, docs/recipe.md, which is not in git: a table for each part."""
-    lines = [
-        "# The recipe, key by key",
-        "",
-        "What `pe explain` prints, on one page; `pe explain --markdown` writes it from the code "
-        "that reads a recipe. Every value in a recipe is public. `pe init` writes one to begin "
-        "with; [examples](../examples/README.md). A value may stand in a file of its own: "
-        "`!include FILE`.",
-    ]
     order = [part.section for part in parts]
-    for part in sorted(parts, key=lambda part: order.index(part.section)):
-        lines += ["", f"{'###' if part.kind else '##'} {part.title}", "", part.text]
-        lines += ["", part.costs] if part.costs else []
-        if part.keys:
-            lines += ["", "| key | values | default | meaning |", "| --- | --- | --- | --- |"]
-        for key in part.keys:
-            left_out = "*required*" if key.default is None else f"`{key.default}`"
-            cells = (f"`{key.name}`", key.values, left_out, key.meaning)
-            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    return "\n".join(lines)
+    return template_page(
+        "pe.recipe",
+        "keys.md.jinja",
+        parts=sorted(parts, key=lambda part: order.index(part.section)),
+        cell=lambda text: text.replace("|", r"\|"),
+    ).rstrip("\n")

@@ -1,6 +1,6 @@
-"""Recipes as text: YAML in which no key is given twice and a value may stand in another file.
+"""Recipes as text: YAML, the files that it includes, its paths, and changes to its values.
 
-Changes to a value.
+No key may be given twice, and a value may stand in another file.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -31,9 +32,7 @@ _MOST = 1_000_000  # values, by which a recipe's aliases may multiply what it ho
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file and of the files that it includes, as plain mappings, lists and
-    scalars.
-    """
+    """The content of a YAML file and of the files that it includes, as plain values."""
     return _parse(_text_of(path, "YAML", " Name a recipe."), str(path), path.parent)
 
 
@@ -70,10 +69,7 @@ def _with_change(content: Any, keys: list[str], value: Any, change: str) -> Any:
 
 
 def _parse(text: str, where: str, folder: Path | None) -> Any:
-    """Parse YAML.
-
-    `folder` holds the files that it may include; if it is None, nothing may be included.
-    """
+    """Parse YAML, which may include files of `folder`. If that is None, it may include none."""
     try:
         loader = _Loader(text)
         loader.folder = folder
@@ -98,10 +94,8 @@ def _parse(text: str, where: str, folder: Path | None) -> Any:
         raise RecipeError(
             f"{where} is nested too deep, or within itself: write it flatter."
         ) from error
-    except (
-        yaml.YAMLError,
-        ValueError,
-    ) as error:  # a character that YAML does not allow; a date that there is not
+    # A character that YAML does not allow, or a date that there is not.
+    except (yaml.YAMLError, ValueError) as error:
         raise RecipeError(
             f"{where} is not YAML: {str(error).splitlines()[0].rstrip('.')}."
         ) from error
@@ -114,10 +108,9 @@ def _count(node: Any, counts: dict[int, int]) -> int:
     """
     if id(node) not in counts:
         inner = node.value if isinstance(node, yaml.CollectionNode) else []
-        pairs = (
-            [one for pair in inner for one in pair] if isinstance(node, yaml.MappingNode) else inner
-        )
-        counts[id(node)] = 1 + sum(_count(one, counts) for one in pairs)
+        if isinstance(node, yaml.MappingNode):
+            inner = chain.from_iterable(inner)
+        counts[id(node)] = 1 + sum(_count(one, counts) for one in inner)
     return counts[id(node)]
 
 
@@ -145,9 +138,7 @@ def _refuse_twice(node: Any, path: str, where: str, nodes: set[int]) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """A loader of safe YAML that reads 1e-5 as a number, as YAML 1.2 does, and includes files that
-    are named.
-    """
+    """A loader of safe YAML that includes files, and reads 1e-5 as a number, as YAML 1.2 does."""
 
     folder: Path | None = None
     where = ""
@@ -162,9 +153,8 @@ class _Loader(yaml.SafeLoader):
             )
         path = self.folder / name
         folder = self.folder.resolve()
-        if not path.resolve().is_relative_to(
-            folder
-        ):  # so that nobody else's recipe can read what it likes
+        # Somebody else's recipe must not read what it likes.
+        if not path.resolve().is_relative_to(folder):
             raise RecipeError(
                 f"{INCLUDE} {name}: it leads out of {folder}: put the file there, or in a folder "
                 "below."
@@ -187,7 +177,9 @@ class _Loader(yaml.SafeLoader):
     def whole(self, node: Any) -> int:
         """A whole number.
 
-        Raise RecipeError if YAML reads another number than is written: 8 for 010, or 90 for 1:30.
+        Raises:
+            RecipeError: YAML reads another number than is written, such as 8 for 010, or 90 for
+                1:30.
         """
         text = str(self.construct_scalar(node))
         number = int(self.construct_yaml_int(node))
@@ -211,7 +203,8 @@ def _text_of(path: Path, form: str, remedy: str = "") -> str:
 def _parse_json(text: str, where: str) -> Any:
     def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         counts = Counter(key for key, _ in pairs)
-        if twice := counts - Counter({*counts}):
+        twice = counts - Counter({*counts})
+        if twice:
             raise RecipeError(f"{where}: '{min(twice)}' is given twice: keep one of them.")
         return dict(pairs)
 
@@ -255,8 +248,9 @@ _SECTIONS: dict[str, Group] = {
 
 
 def with_full_paths(content: Any, folder: Path) -> Any:
-    """A recipe's content in which relative paths are taken from `folder`, and `~` is the user's
-    home.
+    """A recipe's content in which relative paths are taken from `folder`.
+
+    `~` is the user's home.
 
     A section whose plug-in is unknown here stays unchanged, and so does WITHHELD.
     """
@@ -267,20 +261,19 @@ def with_full_paths(content: Any, folder: Path) -> Any:
         value = full.get(section)
         if isinstance(value, PrivateSource):
             settings = {name: getattr(value, name) for name in fields_of(value)}
-            changes = {
-                key: new
-                for key, new in _full(settings, type(value), folder).items()
-                if new != settings[key]
-            }
+            paths = _full(settings, type(value), folder)
+            changes = {key: new for key, new in paths.items() if new != settings[key]}
             full[section] = replace(value, **changes) if changes else value
-        elif isinstance(value, dict) and (model := _reader(group, value.get("kind"))) is not None:
-            full[section] = _full(value, model, folder)
+        elif isinstance(value, dict):
+            model = _reader(group, value.get("kind"))
+            full[section] = value if model is None else _full(value, model, folder)
     return full
 
 
 def with_shared(content: dict[str, Any], private: PrivateSource) -> dict[str, Any]:
-    """A recipe's content in which generator and embedding have the settings that the private source
-    shares with them.
+    """A recipe's content in which generator and embedding have the private source's settings.
+
+    These are the settings that the source shares with them.
 
     One has such a setting if it takes one of that name, and gives none.
 
@@ -296,11 +289,12 @@ def with_shared(content: dict[str, Any], private: PrivateSource) -> dict[str, An
         if section == "private" or not shared or not isinstance(settings, dict):
             continue
         fields = fields_of(_reader(group, settings.get("kind")))
+        # A generator that cannot be told the source's rules might break them unnoticed.
         lacking = [key for key in private.binding if shared[key] and key not in fields]
         if lacking and section == "api":
             raise RecipeError(
-                f"private.{lacking[0]}: the generator '{settings.get('kind')}' takes none, so its "
-                "samples might break them: leave them out, or take another generator."
+                f"The generator '{settings.get('kind')}' does not obey `private.{lacking[0]}`, so "
+                "its samples might break them. Remove them, or use another generator."
             )
         more = {
             key: _PLAIN.dump_python(shared[key], mode="json", exclude_defaults=True)
@@ -314,7 +308,7 @@ def with_shared(content: dict[str, Any], private: PrivateSource) -> dict[str, An
 def _reader(group: Group, kind: Any) -> type[Any] | None:
     """The model or dataclass that reads a section of this kind.
 
-    None if no plug-in of this name can be loaded.
+    There is none if no plug-in of this name can be loaded.
     """
     if not isinstance(kind, str) or kind not in plugins(group):
         return None
@@ -343,22 +337,20 @@ def _full_value(value: Any, annotations: tuple[Any, ...], folder: Path) -> Any:
     if isinstance(value, dict):
         models = [model for annotation in annotations for model in models_in(annotation)]
         if part_among(models) or PluginSpec in models:
-            model = _reader(
-                "pe.adapters" if part_among(models) else "pe.embeddings", value.get("kind")
-            )
+            group: Group = "pe.adapters" if part_among(models) else "pe.embeddings"
+            model = _reader(group, value.get("kind"))
             return value if model is None else _full(value, model, folder)
-        kinds = [
-            one
-            for one in models
-            if len(models) == 1 or fields_of(one)["kind"].default == value.get("kind")
-        ]
-        return _full(value, kinds[0], folder) if kinds else value
+        kind = value.get("kind")
+        for one in models:
+            if len(models) == 1 or fields_of(one)["kind"].default == kind:
+                return _full(value, one, folder)
     return value
 
 
 def _types_of(annotation: Any) -> Iterator[Any]:
-    """All types and words among an annotation's alternatives; for a BeforeValidator, of
-    `json_schema_input_type`.
+    """All types and words among an annotation's alternatives.
+
+    Those of a BeforeValidator stand in its `json_schema_input_type`.
     """
     if isinstance(annotation, BeforeValidator):
         annotation = annotation.json_schema_input_type

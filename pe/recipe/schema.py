@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
+    BeforeValidator,
     Field,
     InstanceOf,
     SerializeAsAny,
@@ -28,7 +29,11 @@ from pe.recipe.usual_embedding import usual_embedding
 
 
 def check_length(
-    name: str, value: Any, iterations: int, extra: int = 0, only_list: bool = False
+    name: str,
+    value: Any,
+    iterations: int,
+    extra: int = 0,
+    only_list: bool = False,
 ) -> None:
     """Refuse a list that has not one entry per iteration and `extra` entries for S_0.
 
@@ -41,8 +46,7 @@ def check_length(
     key = "evolution.iterations" if "." in name else "iterations"
     entries = "1 entry" if len(value) == 1 else f"{len(value)} entries"
     fitting = f"{iterations + extra} ({'S_0 and ' * extra}one per iteration)"
-    ways = [f"give it {fitting}"] if only_list else [f"give {name} one number"]
-    ways += [fitting] if not only_list and iterations + extra > 1 else []
+    ways = [f"give it {fitting}" if only_list else f"give {name} one number, or {fitting}"]
     if len(value) >= extra:
         ways.append(f"set {key} to {len(value) - extra}")
     raise ValueError(f"{name} has {entries}, and {key} is {iterations}: {', or '.join(ways)}")
@@ -73,6 +77,7 @@ Members = Annotated[int, Field(ge=1, le=MAX_SAMPLES)]
 Offspring = Annotated[int, Field(ge=1, le=10_000)]
 Lookahead = Annotated[int, Field(ge=0, le=10_000)]
 Degree = Annotated[float, Field(ge=0, le=1)]
+LabelName = Annotated[str, BeforeValidator(str)]  # YAML may read it as a number
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -86,7 +91,11 @@ class Evolution(Settings):
     """
 
     iterations: int = Field(
-        0, ge=0, le=10_000, description="T; 0 gives random samples only", json_schema_extra=CHOSEN
+        0,
+        ge=0,
+        le=10_000,
+        description="T; 0 gives random samples only",
+        json_schema_extra=CHOSEN,
     )
     population: Members | list[Members] = Field(
         1,
@@ -110,7 +119,8 @@ class Evolution(Settings):
     )
     threshold: Finite | list[Finite] | None = Field(None, description="H, in votes")
     threshold_sigmas: Finite | list[Finite] | None = Field(
-        None, description="H, in standard deviations of the noise"
+        None,
+        description="H, in standard deviations of the noise",
     )
     neighbors: Count = Field(1, description="q, candidates each record votes for, 1/√q each")
     metric: Literal["l2", "cosine"] = Field("l2", description="distance in embedding space")
@@ -133,7 +143,8 @@ class Evolution(Settings):
         "this or an earlier vote, at most half of S_t), or all; they take the place of offspring",
     )
     offspring: Offspring | list[Offspring] = Field(
-        1, description="k, the variations that a parent gets whenever it is chosen"
+        1,
+        description="k, the variations that a parent gets whenever it is chosen",
     )
     initial_variations: int = Field(
         0,
@@ -143,9 +154,10 @@ class Evolution(Settings):
         "samples",
     )
     label_sizes: (
-        Literal["equal"] | dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]]
+        Literal["equal"] | dict[LabelName, Annotated[float, Field(gt=0, allow_inf_nan=False)]]
     ) = Field(
-        "equal", description="public proportions of the labels; never counted from the private data"
+        "equal",
+        description="public proportions of the labels; never counted from the private data",
     )
     votes: Literal["raw", "smooth"] = Field(
         "raw",
@@ -195,27 +207,20 @@ class Evolution(Settings):
         """The values that the recipe gives, by key."""
         return {name: getattr(self, name) for name in sorted(self.model_fields_set)}
 
-    @field_validator("label_sizes", mode="before")
-    @classmethod
-    def _names_are_text(cls, value: Any) -> Any:
-        return (
-            {str(name): size for name, size in value.items()} if isinstance(value, dict) else value
-        )
-
     @model_validator(mode="after")
     def _consistent(self) -> Evolution:
         if self.threshold is not None and self.threshold_sigmas is not None:
             raise ValueError("give threshold or threshold_sigmas, not both")
         if self.reuse_lookahead and "lookahead" not in self.model_fields_set:
             raise ValueError(
-                "reuse_lookahead needs lookahead, which is 0 if it is not given: give it too, 4 "
-                "(say)"
+                "reuse_lookahead needs lookahead, which is 0 by default: set it too, to 4, say"
             )
         if self.estimate_label_sizes is not None and self.label_sizes != "equal":
             raise ValueError("give label_sizes or estimate_label_sizes, not both")
         for name in SCHEDULES:
             check_length(name, getattr(self, name), self.iterations)
         check_length("population", self.population, self.iterations, 1)
+        # The variations in S_0 are made at v_1, and at degree 0 they would be copies.
         first = (
             self.degree[:1]
             if isinstance(self.degree, list)
@@ -223,7 +228,7 @@ class Evolution(Settings):
         )
         if self.initial_variations and first == [0]:
             raise ValueError(
-                "initial_variations are made at degree v_1, which is 0: give a first degree above 0"
+                "initial_variations are made at the first degree, which is 0: set it above 0"
             )
         return self
 
@@ -255,10 +260,15 @@ class Privacy(Settings):
     """
 
     delta: float = Field(
-        gt=0, lt=1, description="δ, well below 1 / number of records (1e-6, say); no default"
+        gt=0,
+        lt=1,
+        description="δ, well below 1 / number of records (1e-6, say); no default",
     )
     epsilon: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="target ε of the whole run"
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="target ε of the whole run",
     )
     noise_multiplier: float | None = Field(
         None,
@@ -298,6 +308,7 @@ class Privacy(Settings):
             if value != WITHOUT_NOISE:
                 raise ValueError(BOTH_WAYS)
             value = {"noise": WITHOUT_NOISE}
+        # Stored recipes of earlier versions have keys that say what this version always does.
         if isinstance(value, dict):
             value = {
                 key: one
@@ -313,16 +324,16 @@ class Privacy(Settings):
         ]
         if others:
             raise ValueError(
-                f"noise is none, so {', '.join(others)} cannot be given: leave it out, or noise"
+                f"with noise: none, {', '.join(others)} has no meaning: remove it, or remove noise"
             )
         return value | {"delta": NOMINAL}
 
     @model_serializer(mode="wrap")
     def _as_given(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
         content: dict[str, Any] = whole(self)
-        return (
-            {key: content[key] for key in ("noise", "pool_overlaps")} if self.noiseless else content
-        )
+        if self.noiseless:
+            return {key: content[key] for key in ("noise", "pool_overlaps")}
+        return content
 
     @property
     def noiseless(self) -> bool:
@@ -340,11 +351,13 @@ class LimitSection(Settings):
     """Limits at which a run stops, at a chunk's boundary. `pe run RUN` goes on with the run."""
 
     max_images: Count | None = Field(
-        None, description="samples (images, texts) made over the whole run"
+        None,
+        description="samples (images, texts) made over the whole run",
     )
     max_cost: Amount | None = Field(None, description="in api.price's currency")
     max_seconds: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="during which one process asks the generator; private work does not count"
+        None,
+        description="during which one process asks the generator; private work does not count",
     )
     max_concurrency: Count | None = Field(None, description="requests under way at once")
 
@@ -358,7 +371,8 @@ class RefusalSection(Settings):
         "parent",
     )
     max_share: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.5, description="the run stops when more than this share of what it asks for is refused"
+        0.5,
+        description="the run stops when more than this share of what it asks for is refused",
     )
 
 
@@ -383,7 +397,8 @@ class Recipe(Settings):
     """All that describes a run: data, generator, embedding, guarantee, evolution, limits."""
 
     name: str = Field(
-        "run", description="goes into the run's name: ASCII letters, digits, '.', '_', '-'"
+        "run",
+        description="goes into the run's name: ASCII letters, digits, '.', '_', '-'",
     )
     seed: int = Field(0, ge=0, description="all randomness but the noise comes from it")
     private: SerializeAsAny[InstanceOf[PrivateSource]]
@@ -412,27 +427,22 @@ class Recipe(Settings):
             check_length("privacy.schedule", schedule, iterations, only_list=True)
         if self.evolution.estimate_label_sizes is not None and self.privacy.epsilon is None:
             raise ValueError(
-                "evolution.estimate_label_sizes is a share of privacy.epsilon, so give that"
+                "evolution.estimate_label_sizes is a share of privacy.epsilon: set that too"
             )
         return self
 
     @model_validator(mode="after")
     def _priced_is_limited(self) -> Recipe:
-        several = {f"api.{key}.price": one.price for key, one in members_of(self.api).items()}
-        paying = [
-            key
-            for key, one in {"api.price": self.api.price, **several}.items()
-            if not one.price.free
-        ]
+        prices = {"api.price": self.api.price}
+        prices |= {f"api.{key}.price": one.price for key, one in members_of(self.api).items()}
+        paying = [key for key, one in prices.items() if not one.price.free]
         if paying and self.limits.max_cost is None:
             raise ValueError(
-                f"{paying[0]} is given, so limits.max_cost must be too: say how much the run may "
-                "cost"
+                f"{paying[0]} needs limits.max_cost: set it to the most that the run may cost"
             )
         if paying[:1] == ["api.price"] and paying[1:]:
             raise ValueError(
-                f"api.price and {paying[1]} are given: give each generator its own, or all of them "
-                "one"
+                f"api.price and {paying[1]} are both set: price each generator, or all as one"
             )
         return self
 
@@ -452,12 +462,10 @@ class Recipe(Settings):
         content = with_full_paths(content, Path())
         if isinstance(content.get("private"), dict):
             content = content | {"private": read_source(content["private"], where, "private")}
-        if (
-            isinstance(private := content.get("private"), PrivateSource)
-            and "embedding" not in content
-        ):
-            content = content | {"embedding": usual_embedding(private)}
+        private = content.get("private")
         if isinstance(private, PrivateSource):
+            if "embedding" not in content:
+                content = content | {"embedding": usual_embedding(private)}
             content = with_shared(content, private)
         return read_settings(cls, content, where)
 
@@ -486,21 +494,16 @@ class Recipe(Settings):
         return _yaml(content | {"private": content["private"] | dict.fromkeys(places, WITHHELD)})
 
     def chosen_as(self, other: Recipe) -> Recipe:
-        """A copy of this recipe in which unset keys of `evolution`, and an unset schedule, are
-        taken from `other`.
-        """
+        """A copy of this recipe, with unset keys of `evolution` and its schedule from `other`."""
         evolution = Evolution.model_validate(other.evolution.own_values | self.evolution.own_values)
         schedule = self.privacy.schedule or other.privacy.schedule
-        return self.model_copy(
-            update={
-                "evolution": evolution,
-                "privacy": self.privacy.model_copy(update={"schedule": schedule}),
-            }
-        )
+        privacy = self.privacy.model_copy(update={"schedule": schedule})
+        return self.model_copy(update={"evolution": evolution, "privacy": privacy})
 
     def _content(self) -> dict[str, Any]:
-        """Plain mappings and scalars, without values that are not set; for a plug-in's settings,
-        None counts as set.
+        """Plain mappings and scalars, without values that are not set.
+
+        In a plug-in's settings, None counts as set.
         """
         content: dict[str, Any] = self.model_dump(mode="json", exclude_none=True)
         if not self.api.price.is_stated:

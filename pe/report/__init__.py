@@ -1,3 +1,1 @@
-"""Pictures and pages of a run: those to share come from its shareable side alone, others are
-marked.
-"""
+"""Pages and pictures of runs for people to look at."""

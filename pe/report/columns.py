@@ -1,5 +1,4 @@
-"""Rows on a page: how the values of each column are spread, how columns hang together, and some of
-the rows.
+"""Rows on a page: how each column's values are spread, how columns depend, and some rows.
 
 Guarantee: post-processing of the populations; the bins follow from the columns that the recipe
 declares.
@@ -30,45 +29,42 @@ def columns_on_page(
 ) -> dict[str, Any]:
     """Return the values of templates/columns.html. `columns` is None for samples that are no rows.
 
-    `real` says the same of private rows, for the confidential page alone: see
+    `real` has the same of private rows, for the confidential page alone: see
     `TableMethods.contents`.
     """
-    sets = {f"S{t}": populations[t] for t in sorted({0, len(populations) - 1})}
     last = populations[-1]
     columns, label = declarations(run.folder, last.samples)
     if columns is None:
         return {"columns": None}
-    codes = {name: columns.codes(one.samples) for name, one in sets.items()}
-    spreads = []
-    for i, (name, column) in enumerate(columns.items()):
-        each = {one: column.shares(own[:, i]) for one, own in codes.items()}
-        if real:
-            each["real"] = real["shares"][name]
-        spreads.append((name, column.note, [*each], _side_by_side([*each.values()])))
-    places = np.linspace(0, len(last) - 1, min(_ROWS, len(last))).astype(np.int64)
-    cells = zip(
-        codes[f"S{len(populations) - 1}"][places].tolist(),
-        last.labels[places].tolist(),
-        strict=True,
-    )
-    rows = [
-        [
-            *(column.value(code) for column, code in zip(columns.values(), row, strict=True)),
-            classes[number],
-        ]
-        for row, number in cells
-    ]
-    matrices = [
-        (name, *columns.associations(codes[name], one.labels)) for name, one in sets.items()
-    ]
+    sets = {f"S{t}": _contents(columns, populations[t]) for t in sorted({0, len(populations) - 1})}
     if real:
-        matrices.append(("real", *real["associations"]))
+        sets["real"] = real
+    spreads = [
+        (name, column.note, [*sets], _side_by_side([one["shares"][name] for one in sets.values()]))
+        for name, column in columns.items()
+    ]
+    # evenly spread over the population, so that none is picked
+    shown = last.take(np.linspace(0, len(last) - 1, min(_ROWS, len(last))).astype(np.int64))
+    rows = []
+    for codes, number in zip(columns.codes(shown.samples), shown.labels, strict=True):
+        cells = zip(columns.values(), codes.tolist(), strict=True)
+        rows.append([*(column.value(code) for column, code in cells), classes[number]])
     return {
         "columns": spreads,
-        "associations": matrices,
+        "associations": [(name, *one["associations"]) for name, one in sets.items()],
         "head": [*columns, label],
         "rows": rows,
     }
+
+
+def _contents(columns: Any, population: Population) -> Mapping[str, Any]:
+    """Return of a population what `TableMethods.contents` returns of private rows."""
+    codes = columns.codes(population.samples)
+    shares = {
+        name: column.shares(own)
+        for (name, column), own in zip(columns.items(), codes.T, strict=True)
+    }
+    return {"shares": shares, "associations": columns.associations(codes, population.labels)}
 
 
 def _side_by_side(spreads: Sequence[Spread]) -> list[tuple[str, list[float | None], float]]:

@@ -27,7 +27,7 @@ Rows = dict[str, tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs side by side."""
+    """Several runs side by side."""
 
     runs: Sequence[Run]
     public: Rows  # as shareable as the runs are
@@ -58,7 +58,11 @@ class Comparison:
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
-    """Compare settings, guarantees and numbers. RunError for fewer than two runs."""
+    """Compare settings, guarantees and numbers of runs.
+
+    Raises:
+        RunError: there are fewer than two runs.
+    """
     if len(runs) < 2:
         raise RunError("A comparison takes at least two runs.")
     metrics = [read_metrics(run) or {} for run in runs]
@@ -79,14 +83,15 @@ def compare(runs: Sequence[Run]) -> Comparison:
 
 
 def comparison_page(comparison: Comparison, confidential: bool = True) -> str:
-    """Return the comparison as an HTML page; only a `confidential` one has what `pe evaluate`
-    measured.
+    """Return the comparison as an HTML page.
+
+    Only a `confidential` page has what `pe evaluate` measured.
     """
     values = {
         "names": [run.name for run in comparison.runs],
         "public": comparison.shareable_rows,
         "internal": comparison.internal if confidential else {},
-        "sheets": [sheet for run in comparison.runs if (sheet := _sheet(run))[2]],
+        "sheets": [_sheet(run) for run in comparison.runs if run.population(0) is not None],
         "warnings": comparison.warnings,
     }
     return render("comparison.html", values)
@@ -95,7 +100,7 @@ def comparison_page(comparison: Comparison, confidential: bool = True) -> str:
 def runs_page(runs: Mapping[str, Run], states: Mapping[str, str]) -> str:
     """Return the HTML page of all runs, by their names, as shareable as they are.
 
-    `states` says how each stands.
+    `states` says how each run stands.
     """
     rows: list[tuple[str, str, dict[str, str], list[tuple[str, bytes]]]] = []
     for name, run in runs.items():
@@ -108,16 +113,13 @@ def runs_page(runs: Mapping[str, Run], states: Mapping[str, str]) -> str:
 
 def _pictures(run: Run) -> list[tuple[str, bytes]]:
     """Return samples of the first labels of a run's last population, if they are pictures."""
-    classes = public_plan(run)[1].classes[:_LABELS]
-    populations = run.populations()
-    cells = (
-        [sample_cell(populations[-1], label) for label in range(len(classes))]
-        if populations
-        else []
-    )
-    return [
-        (name, cell) for name, cell in zip(classes, cells, strict=False) if isinstance(cell, bytes)
-    ]
+    pictures = []
+    for population in run.populations()[-1:]:
+        for label, name in enumerate(public_plan(run)[1].classes[:_LABELS]):
+            cell = sample_cell(population, label)
+            if isinstance(cell, bytes):
+                pictures.append((name, cell))
+    return pictures
 
 
 def _rows(columns: Sequence[Mapping[str, Any]], missing: object) -> Rows:
@@ -127,8 +129,9 @@ def _rows(columns: Sequence[Mapping[str, Any]], missing: object) -> Rows:
 
 
 def _internal(metrics: Metrics) -> dict[str, str]:
-    """Return internal rows, name → value: first the real samples, then the numbers measured with
-    them.
+    """Return internal rows, name → value.
+
+    First come the real samples, then the numbers measured with them.
     """
     rows = {}
     for name in ("test", "reference"):
@@ -136,7 +139,7 @@ def _internal(metrics: Metrics) -> dict[str, str]:
             real = metrics[name]
             left_out = f" ({real['left_out']:,} left out)" if real.get("left_out") else ""
             rows[f"{name} set"] = f"{real['images']:,} {_noun(metrics)} of {real['path']}{left_out}"
-    return rows | dict(headline_numbers(metrics))
+    return rows | headline_numbers(metrics)
 
 
 def _noun(metrics: Metrics) -> str:
@@ -144,7 +147,7 @@ def _noun(metrics: Metrics) -> str:
 
 
 def _warnings(all_metrics: Sequence[Metrics]) -> list[str]:
-    """Return a warning if the evaluations used different real samples; else none."""
+    """Return a warning if the evaluations used different real samples. Otherwise empty."""
     for name, numbers in (("test", "internal numbers"), ("reference", "fidelity")):
         sets = [metrics.get(name, metrics["test"]) for metrics in all_metrics if "test" in metrics]
         if len({real.get("sha256") for real in sets}) > 1:
@@ -159,22 +162,21 @@ def _warnings(all_metrics: Sequence[Metrics]) -> list[str]:
 def _public(run: Run) -> dict[str, str]:
     recipe, plan = public_plan(run)
     rows = {"generator": recipe.api.kind, "embedding": recipe.embedding.kind, "ε": "not finished"}
-    if certificate := certificate_of(run):
-        epsilon = certificate["epsilon"]
+    certificate = certificate_of(run)
+    if certificate is not None and certificate["epsilon"] is None:
+        rows["ε"] = NO_EPSILON
+    elif certificate is not None:
         void = "" if certificate["holds"] else " (NO GUARANTEE)"
-        if epsilon is None:
-            rows["ε"] = NO_EPSILON
-        else:
-            rows |= {"ε": round_up(epsilon, 4) + void, "δ": f"{certificate['delta']:g}"}
+        rows["ε"] = round_up(certificate["epsilon"], 4) + void
+        rows["δ"] = f"{certificate['delta']:g}"
     populations = run.populations()
+    done = max(len(populations) - 1, 0)
+    rows["iterations"] = f"{done} of {len(plan.steps)}" if plan.steps else "none"
+    rows["synthetic samples"] = f"{len(populations[-1]) if populations else 0:,}"
     extra = sum(map(len, run.extensions()))
-    return rows | {
-        "iterations": f"{max(len(populations) - 1, 0)} of {len(plan.steps)}"
-        if plan.steps
-        else "none",
-        "synthetic samples": f"{len(populations[-1]) if populations else 0:,}"
-        + (f" + {extra:,} added" if extra else ""),
-    }
+    if extra:
+        rows["synthetic samples"] += f" + {extra:,} added"
+    return rows
 
 
 def _flat(content: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
@@ -190,11 +192,13 @@ def _in_words(value: object) -> str:
     if isinstance(value, list):
         words = ", ".join(map(_in_words, value)) or "none"
         return words if len(words) <= _MOST else f"{words[:_MOST]}… ({len(value):,} in all)"
-    return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    if value is None:
+        return "–"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _sheet(run: Run) -> tuple[str, list[str], list[list[Strip | None]]]:
-    """A run's name, its labels, and for each iteration samples of every label that has some."""
+    """Return a run's name, its labels, and for each iteration samples of every label."""
     classes = list(public_plan(run)[1].classes)
     rows = [
         [sample_cell(population, label) for label in range(len(classes))]

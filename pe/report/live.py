@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pe.data.population import NO_PARENT, Population, parse_columns
+from pe.data.population import NO_PARENT, Population
 from pe.dispatch.answers import decode
 from pe.planning.notices import notices, sentences
 from pe.planning.parts import price_of
@@ -22,7 +22,7 @@ from pe.privacy.accounting import epsilon
 from pe.privacy.words import NO_NOISE, finite
 from pe.report.pictures import strips
 from pe.report.render import environment, render
-from pe.report.sections import costs, generations, public_plan, sorted_votes
+from pe.report.sections import costs, generations, public_plan
 from pe.steps import Phase, Plan, by_label
 from pe.store.journal import Journal, Totals
 from pe.store.places import population_place
@@ -72,8 +72,9 @@ class PublicProgress:
 
 
 def public_progress(plan: Plan, journal: Journal) -> PublicProgress:
-    """Return a run's progress by the generator's answers alone: it changes only when an answer
-    comes.
+    """Return a run's progress by the generator's answers alone.
+
+    It changes only when an answer comes.
     """
     phases: list[Asked] = []
     later = False
@@ -92,10 +93,8 @@ def arriving(
 ) -> Population | None:
     """Return the newest answers of S_t, up to _NEWEST of each label, while S_t is being made.
 
-    None if there are none.
-
-    None, too, if label sizes are estimated, because the plan then does not tell the label of an
-    answer.
+    Returns None if there are none. Returns None, too, if label sizes are estimated, because the
+    plan then does not tell the label of an answer.
     """
     if (
         now is None
@@ -105,6 +104,7 @@ def arriving(
         or plan.class_counts is not None
     ):
         return None
+    # the newest answers come first, and no more is read than a picture needs
     labels = by_label(plan.sizes_at(t))
     missing = np.full(len(plan.classes), _NEWEST)
     room = _BYTES
@@ -118,23 +118,17 @@ def arriving(
         room -= content.size
         columns = decode(content)
         own = labels[columns.pop("items")]
-        newest = [
-            np.flatnonzero(own == label)[::-1][: missing[label]] for label in range(len(missing))
-        ]
-        missing -= [len(each) for each in newest]
-        rows = np.concatenate(newest)
-        samples, conditions = parse_columns(columns)
-        nobody = np.full(len(rows), NO_PARENT, np.int64)
-        parts.append(
-            Population.columns(
-                samples.take(rows), conditions.take(rows), labels=own[rows], parents=nobody
-            )
+        newest = np.concatenate(
+            [np.flatnonzero(own == label)[::-1][:most] for label, most in enumerate(missing)]
         )
+        missing -= np.bincount(own[newest], minlength=len(missing))
+        parts.append({name: column[newest] for name, column in columns.items()})
+        parts[-1]["labels"] = own[newest]
     if not parts:
         return None
-    return Population.from_columns(
-        {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}
-    )
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    whole["parents"] = np.full(len(whole["labels"]), NO_PARENT, np.int64)
+    return Population.from_columns(whole)
 
 
 class LivePage:
@@ -171,9 +165,10 @@ class LivePage:
     ) -> Pieces:
         """Return the current pieces of a run that is `running`, `stopped` or `finished`.
 
-        `waits`: what it waits for.
-
-        `stands` is the answer of `pe view --json`, for the owner's page alone.
+        Args:
+            state: one of these three words.
+            waits: what the run waits for.
+            stands: the answer of `pe view --json`, for the owner's page alone.
 
         Raises:
             RunError: the run's files are damaged.
@@ -188,42 +183,31 @@ class LivePage:
                 if journal.has_event("started"):  # else it was written after a purge
                     progress = public_progress(self.plan, journal)
                     newest = arriving(self.run, self.plan, progress.now, journal, count)
-        figures = {f"S{t}": self._generation(one, t, "") for t, one in enumerate(populations)}
-        if newest is not None and progress.now is not None:
-            note = (
-                f"; arriving, {progress.now.done:,} of {progress.now.phase.most:,}: the newest of "
-                "each label"
-            )
-            figures[f"S{count}"] = self._generation(newest, count, note)
-        votes = (
-            len(self.plan.steps)
-            if self.run.is_finished and progress.totals is None
-            else progress.votes
-        )
-        pieces = {
-            "standing": self._standing(progress, state, waits),
-            **figures,
-            "votes": self._votes(min(votes, count), count),
-        }
+        pieces = {"standing": self._standing(progress, state, waits)}
+        for t, one in enumerate(populations):
+            pieces[f"S{t}"] = self._generation(one, t, "")
+        now = progress.now
+        if newest is not None and now is not None:
+            note = f"; arriving, {now.done:,} of {now.phase.most:,}: the newest of each label"
+            pieces[f"S{count}"] = self._generation(newest, count, note)
+        votes = progress.votes
+        # after a purge no journal tells it, but a finished run has all of its votes
+        if self.run.is_finished and progress.totals is None:
+            votes = len(self.plan.steps)
+        pieces["votes"] = self._votes(min(votes, count), count)
         if self.confidential:
             values = costs(self.run) if has_journal(self.run) else {}
             pieces["private"] = render("live_private.html", values | {"stands": stands or {}})
         return pieces
 
     def _standing(self, progress: PublicProgress, state: str, waits: str) -> str:
-        price = price_of(self.recipe)
         values = {
             "state": state,
             "progress": progress,
-            "now": progress.now,
-            "cost": None
-            if progress.totals is None or price.free
-            else price.of(progress.totals.usage),
-            "price": price,
-            "limits": self.recipe.limits,
+            "price": price_of(self.recipe),
+            "recipe": self.recipe,
             "plan": self.plan,
             "epsilon": finite(self._epsilon),
-            "delta": self.recipe.privacy.delta,
             "waits": waits,
         }
         return render("live_standing.html", values)
@@ -247,21 +231,11 @@ class LivePage:
         return self._remember(f"S{t}", note, figure)
 
     def _votes(self, votes: int, count: int) -> str:
-        """Return the votes of the first `votes` iterations as charts and a table; "" if `votes` is
-        0.
-        """
+        """Return the votes of the first `votes` iterations as charts and a table, or ""."""
 
         def figure() -> str:
-            generations_now = [
-                one for one in generations(self.run, self.recipe, self.plan) if one.t <= votes
-            ]
-            passing = [100 * one.passing for one in generations_now]
-            return _part(
-                "how_the_votes_went",
-                generations_now,
-                [*map(sorted_votes, generations_now)],
-                passing,
-            )
+            found = generations(self.run, self.recipe, self.plan)
+            return _part("how_the_votes_went", [one for one in found if one.t <= votes])
 
         return self._remember("votes", (votes, count), figure) if votes else ""
 
@@ -272,5 +246,5 @@ class LivePage:
 
 
 def _part(name: str, *values: object) -> str:
-    """The HTML that the macro `name` of templates/parts.html makes of `values`."""
+    """Return the HTML that the macro `name` of templates/parts.html makes of `values`."""
     return str(getattr(environment().get_template("parts.html").module, name)(*values))

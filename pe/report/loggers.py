@@ -1,4 +1,4 @@
-"""Loggers: each gets every iteration as values that may be shared, and no other values.
+"""Loggers, which get every iteration as values that may be shared, and no other values.
 
 Guarantee: the values are made of the run's shareable side (populations, releases, recipe) and of
 the generator's bill, all post-processing of the releases; none is a time, or comes from
@@ -58,22 +58,20 @@ class Logged:
     picture: bytes
 
     def numbers(self) -> dict[str, float]:
-        """Return all numbers by names that any logger takes: letters, digits, spaces, `_`, `-`, `.`
-        and `/`.
+        """Return all numbers by names that any logger takes.
+
+        Names hold letters, digits, spaces, `_`, `-`, `.` and `/`.
         """
-        names = (re.sub(r"[^\w .-]", "_", name).strip() for name in self.sizes)
-        sizes = {
-            f"size/{i} {name}": n
-            for i, (name, n) in enumerate(zip(names, self.sizes.values(), strict=True))
-        }
-        votes = {f"votes/{name}": value for name, value in self.votes.items()}
-        others = {"privacy/epsilon": self.epsilon, "privacy/delta": self.delta}
-        others |= {"billed/images": self.images, "billed/cost": self.cost}
-        return (
-            sizes
-            | votes
-            | {name: float(value) for name, value in others.items() if value is not None}
-        )
+        numbers: dict[str, float | None] = {}
+        for i, (label, size) in enumerate(self.sizes.items()):
+            # numbered, since names may differ only in what is replaced
+            name = re.sub(r"[^\w .-]", "_", label).strip()
+            numbers[f"size/{i} {name}"] = size
+        for name, value in self.votes.items():
+            numbers[f"votes/{name}"] = value
+        numbers |= {"privacy/epsilon": self.epsilon, "privacy/delta": self.delta}
+        numbers |= {"billed/images": self.images, "billed/cost": self.cost}
+        return {name: float(value) for name, value in numbers.items() if value is not None}
 
 
 class Logger(Protocol):
@@ -100,18 +98,19 @@ def make_entry(
 ) -> Logged:
     """Return the shareable values of S_t, which is finished."""
     population = run.population(t)
-    step = plan.steps[t - 1] if t else None
     assert population is not None
     counts = np.bincount(population.labels, minlength=len(plan.classes)).tolist()
-    votes = None if step is None else released_votes(run, step)
-    numbers = dict[str, float]()
-    if step is not None and votes is not None:
-        over = float(np.mean(votes > step.threshold))
-        numbers = {
-            "highest": float(votes.max()),
-            "mean": float(votes.mean()),
-            "over the threshold": over,
-        }
+    numbers = {}
+    # S_0 has no votes before it
+    if t:
+        step = plan.steps[t - 1]
+        votes = released_votes(run, step)
+        if votes is not None:
+            numbers = {
+                "highest": float(votes.max()),
+                "mean": float(votes.mean()),
+                "over the threshold": float(np.mean(votes > step.threshold)),
+            }
     return Logged(
         run=run.name,
         t=t,
@@ -127,8 +126,9 @@ def make_entry(
 
 
 class MLflow:
-    """Logs to a run in the experiment `private-evolution` of the tracking server or store with the
-    URI `where`.
+    """Logs to a run in the experiment `private-evolution` of a tracking server or store.
+
+    `where` is its URI.
     """
 
     def __init__(self, where: str) -> None:
@@ -195,10 +195,10 @@ class TensorBoard:
 
 
 class WandB:
-    """Logs to the project `where` of Weights & Biases, with all that wandb collects by itself
-    (console, …) off.
+    """Logs to the project `where` of Weights & Biases.
 
-    wandb itself reads WANDB_MODE, WANDB_DIR and WANDB_API_KEY.
+    All that wandb collects by itself (console, …) is off. wandb itself reads WANDB_MODE, WANDB_DIR
+    and WANDB_API_KEY.
     """
 
     def __init__(self, where: str) -> None:

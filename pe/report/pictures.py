@@ -1,13 +1,11 @@
-"""Pictures of a run as PNG files, or texts where samples are texts; and how different its samples
-are.
-"""
+"""Pictures of a run as PNG files, or as texts, and how different its samples are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from itertools import accumulate
-from math import ceil, inf, isqrt, sqrt
+from math import ceil, isqrt, sqrt
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
@@ -48,6 +46,7 @@ _WIDEST = 288  # pixels of a column whose label is long
 # between rows, and between columns
 _GAP = 8
 _BETWEEN = 16
+_TILE_GAP = 2  # in a row of pictures
 _LEFT = 56
 _TOP = 34
 _TEXT = 15
@@ -67,11 +66,11 @@ _LARGEST = 96
 def contact_sheet(
     populations: Sequence[Population], classes: Sequence[str], names: Sequence[str] | None = None
 ) -> bytes:
-    """Return a PNG with a row for each population and a column for each class; see `mosaic` for the
-    cells.
+    """Return a PNG with a row for each population and a column for each class.
 
-    Rows are headed by `names`; None: by S0 … ST. A column is headed by the class's name, or by its
-    number if this machine has no font with the name's letters; a footnote then says so.
+    `mosaic` draws the cells. Rows are headed by `names`; None: by S0 … ST. A column is headed by
+    the class's name, or by its number if this machine has no font with the name's letters; a
+    footnote then says so.
     """
     cell = (_CARD[0], _CARDS * _CARD[1]) if populations[0].samples.is_text else _CELL
     height = _TOP + len(populations) * (cell[1] + _GAP)
@@ -83,29 +82,32 @@ def contact_sheet(
     heads = [(name, own) if own else (f"label {i}", font) for i, (name, own) in rows]
     widths = [max(cell[0], min(ceil(own.getlength(head)), _WIDEST)) for head, own in heads]
     *xs, width = accumulate((each + _BETWEEN for each in widths), initial=left)
-    if footnote := None in fonts:
+    has_footnote = None in fonts
+    if has_footnote:
         width = max(width, round(font.getlength(_NUMBERED)) + 2 * _GAP)
         height = height + _FOOT
     sheet = Image.new("RGB", (width, height), _PAPER)
     pen = ImageDraw.Draw(sheet)
     for x, wide, (head, own) in zip(xs, widths, heads, strict=True):
-        pen.text(
-            (x + wide // 2, _TOP // 2), _shorten(head, own, wide), fill=_INK, font=own, anchor="mm"
-        )
-    if footnote:
+        place = (x + wide // 2, _TOP // 2)
+        pen.text(place, _shorten(head, own, wide), fill=_INK, font=own, anchor="mm")
+    if has_footnote:
         pen.text((_GAP, height - _FOOT // 2), _NUMBERED, fill=_INK, font=font, anchor="lm")
     for row, (name, population) in enumerate(zip(names, populations, strict=True)):
         y = _TOP + row * (cell[1] + _GAP)
         pen.text((left // 2, y + cell[1] // 2), name, fill=_INK, font=font, anchor="mm")
-        for column in range(len(classes)):
-            if picture := mosaic(population, column):
-                sheet.paste(picture, (xs[column] + (widths[column] - cell[0]) // 2, y), picture)
+        for label, (x, wide) in enumerate(zip(xs, widths, strict=True)):
+            picture = mosaic(population, label)
+            if picture is not None:
+                # as its own mask, so that its empty places stay paper
+                sheet.paste(picture, (x + (wide - cell[0]) // 2, y), picture)
     return png(sheet)
 
 
 def _shorten(name: str, font: Font, wide: int) -> str:
-    """The name, or, with dots, as much of its beginning as fits into `wide` pixels, one letter at
-    least.
+    """Return the name, or as much of its beginning as fits into `wide` pixels, with dots.
+
+    At least one letter is left.
     """
     short = name
     length = len(name)
@@ -118,34 +120,37 @@ def _shorten(name: str, font: Font, wide: int) -> str:
 def mosaic(population: Population, label: int) -> Image.Image | None:
     """Draw up to _PER_CELL members of a label, spread evenly over them, in a square.
 
-    Its empty places are transparent.
-
-    For texts, draw the beginnings of up to _CARDS of them, below each other. None if the label has
-    no member.
+    Its empty places are transparent. For texts, draw the beginnings of up to _CARDS of them, below
+    each other. Returns None if the label has no member.
     """
     is_text = population.samples.is_text
-    pictures = population.samples.take(
-        _spread(population, label, _CARDS if is_text else _PER_CELL)
-    ).pictures()
+    members = _spread(population, label, _CARDS if is_text else _PER_CELL)
+    pictures = population.samples.take(members).pictures()
     if not pictures:
         return None
-    if is_text:
-        (width, height), whole = _CARD, Image.new("RGBA", (_CARD[0], _CARDS * _CARD[1]))
-        for i, card in enumerate(pictures):
-            whole.paste(card.crop((0, 0, width, height)), (0, i * height))
-            ImageDraw.Draw(whole).line((0, i * height, width, i * height), fill=_RULE)
-        return whole
-    side, (width, height) = ceil(sqrt(len(pictures))), pictures[0].size
-    whole = Image.new("RGBA", (side * width, side * height))
-    for i, tile in enumerate(pictures):
-        whole.paste(tile, (i % side * width, i // side * height))
-    return whole.resize(_CELL, Image.Resampling.LANCZOS)
+    if not is_text:
+        side = ceil(sqrt(len(pictures)))
+        return _grid(pictures, side, side).resize(_CELL, Image.Resampling.LANCZOS)
+    whole = _grid([card.crop((0, 0, *_CARD)) for card in pictures], 1, _CARDS)
+    for y in range(0, len(pictures) * _CARD[1], _CARD[1]):
+        ImageDraw.Draw(whole).line((0, y, _CARD[0], y), fill=_RULE)
+    return whole
+
+
+def _grid(tiles: Sequence[Image.Image], columns: int, rows: int, gap: int = 0) -> Image.Image:
+    """Put pictures of one size row by row into a grid. Gaps and empty places are transparent."""
+    width = tiles[0].width + gap
+    height = tiles[0].height + gap
+    whole = Image.new("RGBA", (columns * width - gap, rows * height - gap))
+    for i, tile in enumerate(tiles):
+        whole.paste(tile, (i % columns * width, i // columns * height))
+    return whole
 
 
 def sample_cell(population: Population, label: int) -> Strip | None:
     """Return members of a label for a table's cell: texts, or a square of pictures.
 
-    None if it has no member.
+    Returns None if it has no member.
     """
     samples = population.samples
     if samples.is_text:
@@ -155,33 +160,31 @@ def sample_cell(population: Population, label: int) -> Strip | None:
 
 
 def _spread(population: Population, label: int, count: int) -> Int64Array:
-    """Up to `count` members of a label, spread evenly over them."""
+    """Return up to `count` members of a label, spread evenly over them."""
     members = np.flatnonzero(population.labels == label)
     return members[np.linspace(0, members.size - 1, min(count, members.size)).astype(np.int64)]
 
 
 def strips(population: Population, classes: Sequence[str]) -> Strips:
-    """Return a row of members for each label that has some, spread evenly, and a row of their
-    captions, if any.
+    """Return a row of members for each label that has some, and a row of their captions, if any.
+
+    The members are spread evenly.
     """
     rows: Strips = []
+    captions = population.conditions.get(CAPTION)
     for label, name in enumerate(classes):
         members = _spread(population, label, _PER_STRIP)
         if members.size:
             rows.append((name, _strip(population, members)))
-            if CAPTION in population.conditions:
-                rows.append(
-                    (
-                        f"captions of {name}",
-                        tuple(map(str, population.conditions[CAPTION][members])),
-                    )
-                )
+            if captions is not None:
+                rows.append((f"captions of {name}", tuple(map(str, captions[members]))))
     return rows
 
 
 def extremes(candidates: Population, votes: Float64Array) -> Strips:
-    """Return a row of the members with the most noisy votes and one of those with the fewest, no
-    member in both.
+    """Return a row of the members with the most noisy votes and a row of those with the fewest.
+
+    No member is in both.
     """
     order = np.argsort(-votes, kind="stable")
     count = min(_EXTREMES, len(order) // 2)
@@ -193,25 +196,21 @@ def extremes(candidates: Population, votes: Float64Array) -> Strips:
     ]
 
 
-def _strip(population: Population, members: Int64Array, gap: int = 2) -> Strip:
-    """The samples of `members`: texts, or pictures side by side, with transparent gaps."""
+def _strip(population: Population, members: Int64Array) -> Strip:
+    """Return the samples of `members`: texts, or pictures side by side, with transparent gaps."""
     samples = population.samples.take(members)
     if samples.is_text:
         return tuple(samples.strings)
     tiles = [_resize(picture) for picture in samples.pictures()]
-    width, height = tiles[0].size
-    whole = Image.new("RGBA", (len(tiles) * (width + gap) - gap, height))
-    for i, tile in enumerate(tiles):
-        whole.paste(tile, (i * (width + gap), 0))
-    return png(whole)
+    return png(_grid(tiles, len(tiles), 1, _TILE_GAP))
 
 
 def _resize(picture: Image.Image) -> Image.Image:
     """Enlarge a small picture by a whole number, reduce a large one."""
     longest = max(picture.size)
     if longest > _LARGEST:
-        size = [max(1, round(side * _LARGEST / longest)) for side in picture.size]
-        return picture.resize((size[0], size[1]), Image.Resampling.LANCZOS)
+        width, height = (max(1, round(side * _LARGEST / longest)) for side in picture.size)
+        return picture.resize((width, height), Image.Resampling.LANCZOS)
     return ImageOps.scale(picture, max(1, ceil(_SMALLEST / longest)), Image.Resampling.NEAREST)
 
 
@@ -251,7 +250,7 @@ def whole(by_label: dict[str, Variety]) -> Variety:
 def usual_distance(population: Population, seed: int) -> float:
     """Return the median distance between random pairs of one label, in the modality's unit.
 
-    0 without a pair.
+    The result is 0 without a pair.
     """
     rng = generator(seed, "variety/pairs")
     one = rng.integers(len(population), size=PAIRS)
@@ -273,23 +272,28 @@ def usual_distance(population: Population, seed: int) -> float:
 def collapse_warnings(
     t: int, samples: Samples, by_label: dict[str, Variety], step: Step | None
 ) -> list[str]:
-    """Return a sentence on an S_t that has collapsed.
+    """Return a sentence on an S_t that has collapsed, in a list.
 
-    None if it has not, or for rows, of which few may differ.
+    The list is empty if it has not collapsed, and for rows, where only few may differ.
     """
     every = whole(by_label)
-    copies = step is not None and not step.degree
-    enough = min(COLLAPSED * every.trials, FEW * len(by_label) if copies else inf)
+    enough = COLLAPSED * every.trials
+    ways = ["a generator that varies more"]
+    if step is not None:
+        ways = ["more candidates"]
+        # copies of chosen candidates may be few, if these differ
+        if not step.degree:
+            enough = min(enough, FEW * len(by_label))
+        if step.threshold > 0:
+            ways.append("a lower threshold")
+        if step.degree < 1:
+            ways.append("a higher last degree")
     if every.apart >= enough or samples.columns:
         return []
-    ways = ["a generator that varies more"] if step is None else ["more candidates"]
-    ways += ["a lower threshold"] if step is not None and step.threshold > 0 else []
-    ways += ["a higher last degree"] if step is not None and step.degree < 1 else []
-    *others, last = ways
-    more = f"{', '.join(others)} or {last}" if others else last
+    more = " or ".join(", ".join(ways).rsplit(", ", 1))
     return [
         f"S_{t} has collapsed: of {every.trials:,} samples that were compared, only "
-        f"{every.apart:,} differ clearly from the others of their label: take {more}."
+        f"{every.apart:,} differ clearly from the others of their label. Take {more}."
     ]
 
 

@@ -1,5 +1,6 @@
-"""Fill in the templates: every page is one file that needs no other file, and every value in it is
-escaped.
+"""Fill in the templates. Every page is one file that needs no other file.
+
+Every value in it is escaped.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from math import floor, log10
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING, NamedTuple
 
 from PIL import Image
 
 from pe.errors import printable
-from pe.privacy.words import guarantee, round_up
+from pe.privacy.words import factor, found_at_most, guarantee, round_up
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
 Line = tuple[str, Sequence[float], Sequence[float]]
 """A curve: its name, its x values, ascending, and as many y values."""
 
-# of the plot in a picture of 560 × 240
-_LEFT = 52
-_RIGHT = 548
-_TOP = 12
-_BOTTOM = 200
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
@@ -47,8 +43,9 @@ class Link(NamedTuple):
 
 
 def link_page(page: str, nonce: str, links: Sequence[Link]) -> str:
-    """Return a page as a server sends it: `links` stand above it, and its one script, which comes
-    last, has `nonce`.
+    """Return a page as a server sends it, with `links` above it.
+
+    Its one script, which comes last, has `nonce`.
     """
     before, _, script = page.rpartition("<script>")
     nav = environment().get_template("nav.html").render(links=links) if links else ""
@@ -68,14 +65,18 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=_without_controls,
     )
-    environment.globals["guarantee"] = guarantee
+    environment.globals |= {
+        "factor": factor,
+        "found_at_most": found_at_most,
+        "guarantee": guarantee,
+    }
     environment.tests["bytes"] = lambda value: isinstance(value, bytes)
     environment.filters |= {
-        "chart": chart,
         "inlined": inline,
         "prose": prose,
         "round_up": round_up,
         "shown": show,
+        "ticks": ticks,
     }
     return environment
 
@@ -105,60 +106,20 @@ def inline(png: bytes) -> tuple[str, int, int]:
     return base64.b64encode(png).decode(), *Image.open(io.BytesIO(png)).size
 
 
-class Chart(NamedTuple):
-    """Places in the picture of a small line chart, which templates/parts.html draws."""
+def ticks(values: Sequence[float]) -> list[float]:
+    """Return round numbers that span `values`, at least two and near five.
 
-    x_ticks: list[tuple[float, float]]  # places of the horizontal axis, and their numbers
-    y_ticks: list[tuple[float, float]]  # places of the vertical axis, and their numbers
-    curves: list[
-        tuple[str, int, list[tuple[float, float]]]
-    ]  # name, per cent of the accent colour, points
-
-
-def chart(lines: Sequence[Line]) -> Chart:
-    """Lay out lines of at least one point each. Colours go from pale to strong in their order."""
-    every_x = [x for _, xs, _ in lines for x in xs]
-    every_y = [0.0, *(y for *_, ys in lines for y in ys)]
-    x_ticks, y_ticks = (
-        ticks(min(values), max(values), whole=all(float(value).is_integer() for value in values))
-        for values in (every_x, every_y)
-    )
-
-    def x(value: float) -> float:
-        return round(
-            _LEFT + (value - x_ticks[0]) / (x_ticks[-1] - x_ticks[0]) * (_RIGHT - _LEFT), 1
-        )
-
-    def y(value: float) -> float:
-        return round(
-            _BOTTOM - (value - y_ticks[0]) / (y_ticks[-1] - y_ticks[0]) * (_BOTTOM - _TOP), 1
-        )
-
-    last = len(lines) - 1
-    curves = [
-        (
-            name,
-            round(35 + 65 * i / last) if last else 100,
-            [(x(a), y(b)) for a, b in zip(xs, ys, strict=True)],
-        )
-        for i, (name, xs, ys) in enumerate(lines)
-    ]
-    return Chart(
-        [(x(value), value) for value in x_ticks], [(y(value), value) for value in y_ticks], curves
-    )
-
-
-def ticks(low: float, high: float, about: int = 5, whole: bool = False) -> list[float]:
-    """Return round numbers that span `low` to `high`, at least two and near `about`.
-
-    Whole numbers only if `whole`.
+    They are whole if all values are.
     """
-    half = 1.0 if whole else 0.5
-    if high <= low:
-        low, high = low - half, low + half
-    raw = max((high - low) / about, 1.0 if whole else 0.0)
+    low = min(values)
+    high = max(values)
+    is_whole = all(float(value).is_integer() for value in values)
+    if low == high:  # an axis needs a length
+        low -= 1 if is_whole else 0.5
+        high += 1 if is_whole else 0.5
+    raw = (high - low) / 5
+    if is_whole:
+        raw = max(raw, 1.0)
     power = 10.0 ** floor(log10(raw))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
-    first = floor(low / step)
-    last = -floor(-high / step)
-    return [step * i for i in range(first, last + 1)]
+    return [step * i for i in range(floor(low / step), ceil(high / step) + 1)]

@@ -8,7 +8,6 @@ in red, and `pe purge` deletes it.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,8 +26,7 @@ from pe.planning.releases import plan_of
 from pe.plugins.protocols import NOTHING
 from pe.privacy.accounting import epsilon
 from pe.privacy.covered import release_file
-from pe.privacy.release import Relation
-from pe.privacy.words import NO_NOISE, POOL_OVERLAPS, Certificate, found_at_most, round_up
+from pe.privacy.words import NO_NOISE, POOL_OVERLAPS
 from pe.recipe.schema import Recipe
 from pe.report.columns import columns_on_page
 from pe.report.pictures import NEAR, collapse_warnings, extremes, strips, varieties, whole
@@ -68,19 +66,18 @@ _SETS = {
     "pool_labels": ("pool's labels", "samples of the public pool, with the pool's own labels."),
     "real": ("real", "the private records themselves: the ceiling."),
 }
-_OTHER_WORLD = {
-    Relation.ADD_REMOVE: "had never been in the private data, or one more had been",
-    Relation.REPLACE_ONE: "in the private data had been another",
-    Relation.ZERO_OUT: "in the private data had been blank",
-}
 
 
 def shareable_report(run: Run) -> str:
-    """Return the page of a run, finished or not. Raise RunError if there is nothing to show yet."""
+    """Return the page of a run, finished or not.
+
+    Raises:
+        RunError: there is nothing to show yet.
+    """
     values = evolution(run)
     plan = values["plan"]
     history = values["found"]
-    populations = run.populations(len(values["plan"].classes))
+    populations = run.populations(len(plan.classes))
     certificate = certificate_of(run)
     last = populations[-1]
     t = len(populations) - 1
@@ -88,12 +85,11 @@ def shareable_report(run: Run) -> str:
     shares = generator_shares(populations, history)
     if certificate:
         warnings = certificate["warnings"]
-        statement = promise(certificate)
     else:
+        # what a certificate will warn of, as far as it is known
         recipe = Recipe.load(run.folder / RECIPE)
         told = notices(recipe, plan, epsilon(plan.releases, recipe.privacy.delta))
         warnings = sentences(told, "guarantee", "votes")
-        statement = "No guarantee can be stated before the run is finished."
     values |= columns_on_page(run, populations, plan.classes) | {
         "certificate": certificate,
         "pool_overlaps": POOL_OVERLAPS,
@@ -103,7 +99,6 @@ def shareable_report(run: Run) -> str:
             *collapse_warnings(t, last.samples, variety[-1], plan.steps[t - 1] if t else None),
             *suspicions(f"S_{t}", last.samples),
         ],
-        "promise": statement,
         "count": len(last),
         "varieties": [whole(by_label) for by_label in variety],
         "variety": variety[-1],
@@ -112,8 +107,6 @@ def shareable_report(run: Run) -> str:
         "noun": last.samples.noun,
         "unit": last.samples.unit,
         "extensions": [(len(one), strips(one, plan.classes)) for one in run.extensions()],
-        "votes": [sorted_votes(one) for one in history],
-        "passing": [100 * one.passing for one in history],
         "generators": shares,
         "generator_lines": share_lines(shares),
         "extremes": extremes(populations[history[-1].t - 1], history[-1].votes) if history else [],
@@ -123,41 +116,16 @@ def shareable_report(run: Run) -> str:
     return render("shareable.html", values)
 
 
-def promise(certificate: Certificate) -> str:
-    """Return the certificate's promise without technical terms; for a void certificate, its
-    statement.
-    """
-    if not certificate["holds"]:
-        return str(certificate["statement"])
-    epsilon = certificate["epsilon"]
-    delta = certificate["delta"]
-    unit = certificate["unit"]["name"]
-    factor = round_up(math.exp(epsilon), 4) if epsilon < 500 else "e^ε"
-    return (
-        "Whatever anybody concludes from these files, and whatever else they know: the probability "
-        f"of that conclusion is at most {factor} times what it would be if any one {unit} "
-        f"{_OTHER_WORLD[Relation(certificate['relation']['name'])]}, plus {delta:g}. A test for "
-        f"whether a given {unit} was used that wrongly accuses 1 in 100 finds at most "
-        f"{found_at_most(epsilon, delta, certificate['gdp_mu'])}."
-    )
-
-
 def internal_report(run: Run) -> str:
     """Return the confidential page of a run."""
     if not run.confidential.is_dir():
         raise RunError(f"{run.folder} has no confidential side: it was purged, or is a copy.")
     metrics = read_metrics(run)
-    values: dict[str, Any] = (
-        evolution(run)
-        | costs(run)
-        | ({"metrics": None} if metrics is None else quality(run, metrics))
-    )
-    values |= columns_on_page(
-        run,
-        run.populations(),
-        values["plan"].classes,
-        (metrics or {}).get("table", {}).get("reference"),
-    )
+    values: dict[str, Any] = evolution(run) | costs(run) | {"metrics": None}
+    if metrics is not None:
+        values |= quality(run, metrics)
+    real = (metrics or {}).get("table", {}).get("reference")
+    values |= columns_on_page(run, run.populations(), values["plan"].classes, real)
     return render("confidential.html", values)
 
 
@@ -178,9 +146,22 @@ class Generation:
     parents: int | None = None  # distinct members of S_{t−1} that have offspring in S_t
     founders: int | None = None  # distinct members of S_0 that have descendants in S_t
     equals: int | None = None  # members of S_t that equal their parent: kept ones, refused ones
-    mean_move: float | None = (
-        None  # mean distance of a member of S_t from its parent, in the modality's unit
-    )
+    # mean distance of a member of S_t from its parent, in the modality's unit
+    mean_move: float | None = None
+
+    @property
+    def curve(self) -> Line:
+        """The noisy votes from most to fewest, over the candidates in per cent."""
+        votes = np.sort(self.votes)[::-1]
+        # a thinned curve looks the same, and keeps the page small
+        places = np.unique(np.linspace(0, len(votes) - 1, min(_POINTS, len(votes))).round())
+        shares = 100 * places / max(len(votes) - 1, 1)
+        return f"iteration {self.t}", shares.tolist(), votes[places.astype(int)].tolist()
+
+    @property
+    def percent_passing(self) -> float:
+        """The share of candidates over the threshold, in per cent."""
+        return 100 * self.passing
 
 
 def public_plan(run: Run) -> tuple[Recipe, Plan]:
@@ -190,14 +171,15 @@ def public_plan(run: Run) -> tuple[Recipe, Plan]:
 
 
 def certificate_of(run: Run) -> dict[str, Any] | None:
-    """Return the run's certificate. None while the run is not finished."""
+    """Return the run's certificate, or None while the run is not finished."""
     return run.guarantee if run.is_finished else None
 
 
 def evolution(run: Run) -> dict[str, Any]:
     """Return the values that both reports show of how a run evolved.
 
-    Raise RunError if there is nothing to show yet.
+    Raises:
+        RunError: there is nothing to show yet.
     """
     recipe, plan = public_plan(run)
     populations = run.populations(len(plan.classes))
@@ -224,9 +206,8 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
         before = populations[step.t - 1]
         weights = np.maximum(votes - step.threshold, 0.0)
         square = float(np.square(weights).sum())
-        signal = signal_of(
-            recipe, plan, step, np.bincount(before.labels, minlength=len(plan.classes)).tolist()
-        )
+        sizes = np.bincount(before.labels, minlength=len(plan.classes)).tolist()
+        signal = signal_of(recipe, plan, step, sizes)
         one = Generation(
             t=step.t,
             degree=step.degree,
@@ -237,6 +218,7 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
             passing=float(np.mean(votes > step.threshold)),
             effective=float(weights.sum() ** 2 / square) if square else 0.0,
         )
+        # the votes are there before the population that they choose
         if len(populations) > step.t:
             after = populations[step.t]
             lineage = lineage[after.parents]
@@ -253,43 +235,30 @@ def generations(run: Run, recipe: Recipe, plan: Plan) -> list[Generation]:
 
 
 def released_votes(run: Run, step: Step) -> Float64Array | None:
-    """Load the released votes of an iteration, float64 (m,). None while they are not there."""
+    """Load the released votes of an iteration, float64 (m,), or None before they are there."""
     path = run.folder / release_file(step.release.name)
     if not path.is_file():
         return None
     try:
-        votes = (
-            np.asarray(np.lib.format.open_memmap(path, mode="r"), dtype=np.float64)
-            / step.release.grid
-        )
+        steps = np.lib.format.open_memmap(path, mode="r")
+        votes = np.asarray(steps, dtype=np.float64) / step.release.grid
+        if votes.ndim != 1 or not np.isfinite(votes).all():
+            raise ValueError("these are no votes")
     except (EOFError, OSError, TypeError, ValueError) as error:
-        raise DamagedFile(f"{path} is damaged: restore it from a copy.") from error
-    if votes.ndim != 1 or not np.isfinite(votes).all():
-        raise DamagedFile(f"{path} is damaged: restore it from a copy.")
+        raise DamagedFile(f"{path} is damaged. Restore it from a copy.") from error
     return votes
 
 
 def _distances(before: Samples, after: Population) -> Float64Array:
-    """Distance of each member from its parent (n,), block by block: samples may be more than memory
-    holds.
+    """Return the distance of each member from its parent (n,).
+
+    It goes block by block, because samples may take more than memory holds.
     """
     blocks = [
         after.samples.take(part).distances(before.take(after.parents[part]))
         for part in slices(len(after), BLOCK)
     ]
     return np.concatenate(blocks).astype(np.float64)
-
-
-def sorted_votes(one: Generation) -> Line:
-    """Return the noisy votes of an iteration from most to fewest, as a curve over the candidates in
-    per cent.
-    """
-    votes = np.sort(one.votes)[::-1]
-    places = np.unique(
-        np.linspace(0, len(votes) - 1, min(_POINTS, len(votes))).round().astype(np.int64)
-    )
-    shares = 100 * places / max(len(votes) - 1, 1)
-    return f"iteration {one.t}", shares.tolist(), votes[places].tolist()
 
 
 @dataclass(frozen=True)
@@ -299,21 +268,19 @@ class GeneratorShare:
     t: int  # the iteration that votes for S_{t−1}; T + 1 for S_T, for which no iteration votes
     name: str
     part_of_all: float  # share of S_{t−1}'s samples that it made, in [0, 1]
-    votes: float | None = (
-        None  # its samples' share of the noisy votes; None: no votes, or their sum is not above 0
-    )
-    noise: float | None = (
-        None  # standard deviation of `votes` by the noise alone, if the sum of votes is large
-    )
+    # its samples' share of the noisy votes; None: no votes, or their sum is not above 0
+    votes: float | None
+    # standard deviation of `votes` by the noise alone, if the sum of votes is large
+    noise: float | None
 
 
 def generator_shares(
     populations: Sequence[Population], history: Sequence[Generation]
 ) -> list[GeneratorShare]:
-    """Return each generator's share of samples and votes by iteration, and of the last population's
-    samples.
+    """Return each generator's share of samples and votes by iteration.
 
-    The list is empty if the samples do not say which generator made them.
+    The last population has samples alone. The list is empty if the samples do not say which
+    generator made them.
 
     Guarantee: post-processing of the released votes.
     """
@@ -327,38 +294,34 @@ def generator_shares(
         total = 0.0 if one is None else float(one.votes.sum())
         for name in names:
             own = maker == name
-            part_of_all = float(own.mean())
-            if one is None or total <= 0:
-                shares.append(GeneratorShare(t, name, part_of_all))
-                continue
-            share = float(one.votes[own].sum()) / total
-            count = int(own.sum())
-            variance = (
-                count * (1 - share) ** 2 + (len(own) - count) * share**2
-            )  # of V_g / V to first order, over σ²
-            shares.append(
-                GeneratorShare(t, name, part_of_all, share, one.sigma * variance**0.5 / total)
-            )
+            votes = None
+            noise = None
+            if one is not None and total > 0:
+                votes = float(one.votes[own].sum()) / total
+                # of V_g / V to first order, over σ²
+                variance = float(own.sum() * (1 - votes) ** 2 + (~own).sum() * votes**2)
+                noise = one.sigma * variance**0.5 / total
+            shares.append(GeneratorShare(t, name, float(own.mean()), votes, noise))
     return shares
 
 
 def share_lines(shares: Sequence[GeneratorShare]) -> list[Line]:
     """Return a curve for each generator: its share of the samples of S_0, S_1, …, in per cent."""
-    by_name = {
-        name: [one for one in shares if one.name == name]
-        for name in dict.fromkeys(one.name for one in shares)
-    }
-    return [
-        (name, [one.t - 1 for one in own], [100 * one.part_of_all for one in own])
-        for name, own in by_name.items()
-    ]
+    curves: dict[str, tuple[list[float], list[float]]] = {}
+    for one in shares:
+        xs, ys = curves.setdefault(one.name, ([], []))
+        xs.append(one.t - 1)
+        ys.append(100 * one.part_of_all)
+    return [(name, *curve) for name, curve in curves.items()]
 
 
 def costs(run: Run) -> dict[str, object]:
-    """Return the values of templates/costs.html: what was asked, refused and billed by phase and in
-    all. Events.
+    """Return the values of templates/costs.html.
+
+    They are events, and what was asked, refused and billed by phase and in all.
     """
     phases = []
+    # read in one transaction, since the run may go on meanwhile
     with read_journal(run) as journal:
         for name in journal.phases():
             chunks = journal.chunks(name)
@@ -382,7 +345,7 @@ def costs(run: Run) -> dict[str, object]:
 
 
 def read_metrics(run: Run) -> dict[str, Any] | None:
-    """Load the result of `pe evaluate`. None if there is none."""
+    """Load the result of `pe evaluate`, or return None if there is none."""
     path = run.folder / METRICS
     if not path.is_file():
         return None
@@ -397,18 +360,18 @@ def read_metrics(run: Run) -> dict[str, Any] | None:
 
 
 def quality(run: Run, metrics: Metrics) -> dict[str, object]:
-    """Return the values of templates/quality.html: what `pe evaluate` measured
-    (docs/evaluation.md).
+    """Return the values of templates/quality.html: what `pe evaluate` measured.
+
+    docs/evaluation.md has the names.
     """
-    utility, fidelity, memorisation, verdict, best, about = (
-        metrics.get(key) or {}
-        for key in ("utility", "fidelity", "memorisation", "verdict", "chosen_classifier", "run")
-    )
-    names = {"synthetic"}.union(
-        *utility.values(), *(each.get("controls") or {} for each in fidelity.values())
-    )
-    judge = verdict.get("classifier") or best.get("synthetic")
-    noun = about.get("noun", "images")
+    utility = metrics.get("utility") or {}
+    fidelity = metrics.get("fidelity") or {}
+    memorisation = metrics.get("memorisation") or {}
+    controls = [each.get("controls") or {} for each in fidelity.values()]
+    names = {"synthetic"}.union(*utility.values(), *controls)
+    judge = (metrics.get("verdict") or {}).get("classifier")
+    # without a verdict, the page shows the classifier that was chosen for the synthetic data
+    judge = judge or (metrics.get("chosen_classifier") or {}).get("synthetic")
     by_judge = utility.get(judge, {})
     return {
         "metrics": metrics,
@@ -421,66 +384,48 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
         "judged": by_judge,
         "judged_sets": [_title(name) for name in by_judge],
         "title": _title,
-        "bound": _bound(run, noun),
+        "certificate": certificate_of(run),
         "nearest": _nearest,
         "pairs": _pairs(run, memorisation, ".png"),
         "text_pairs": [
             pair for file in _pairs(run, memorisation, ".json") for pair in json.loads(file)
         ],
-        "noun": noun,
+        "noun": (metrics.get("run") or {}).get("noun", "images"),
         "distance_names": distance_names,
         "most_confused": _most_confused,
         "spread": spread_of,
     }
 
 
-def _bound(run: Run, noun: str) -> str:
-    """A sentence on how much the certificate lets a membership test find."""
-    certificate = certificate_of(run)
-    if certificate is None or not certificate["holds"]:
-        return f"No certificate bounds what the {noun} tell of a record."
-    most = found_at_most(certificate["epsilon"], certificate["delta"], certificate["gdp_mu"])
-    unit = certificate["unit"]["name"]
-    return (
-        f"Of one {unit} the certificate allows a test that wrongly accuses 1 in 100 to find at "
-        f"most {most}."
-    )
+def headline_numbers(metrics: Metrics) -> dict[str, str]:
+    """Return the synthetic data's results, name → value.
 
-
-def headline_numbers(metrics: Metrics) -> list[tuple[str, str]]:
-    """Return (name, value) of the synthetic data's results: the verdict, and one by classifier,
-    embedding and test.
+    They are the verdict, and a number for each classifier, embedding and test.
     """
+    numbers = {}
+    usefulness = (metrics.get("grade") or {}).get("usefulness") or {}
+    if usefulness.get("value") is not None:
+        numbers["usefulness of 10"] = show(usefulness["value"], ".1f")
     verdict = metrics.get("verdict") or {}
-    grade = (metrics.get("grade") or {}).get("usefulness") or {}
-    questions = {"did the votes help": "outcome", "did evolving beat one vote": "evolving"}
-    numbers = (
-        [("usefulness of 10", show(grade["value"], ".1f"))]
-        if grade.get("value") is not None
-        else []
-    )
-    numbers += [
-        (what, verdict[key].replace("_", " "))
-        for what, key in questions.items()
-        if verdict.get(key)
-    ]
-    numbers += [
-        (f"accuracy, {name}", spread_of(sets["synthetic"]["accuracy"]))
-        for name, sets in (metrics.get("utility") or {}).items()
-        if "synthetic" in sets
-    ]
-    numbers += [
-        (f"{distance_names(each)[0]}, {name}", show(each.get("frechet"), ",.4g"))
-        for name, each in (metrics.get("fidelity") or {}).items()
-    ]
+    questions = {"outcome": "did the votes help", "evolving": "did evolving beat one vote"}
+    for key, question in questions.items():
+        if verdict.get(key):
+            numbers[question] = verdict[key].replace("_", " ")
+    for name, sets in (metrics.get("utility") or {}).items():
+        # a classifier may have been trained on the private records alone
+        if "synthetic" in sets:
+            numbers[f"accuracy, {name}"] = spread_of(sets["synthetic"]["accuracy"])
+    for name, each in (metrics.get("fidelity") or {}).items():
+        numbers[f"{distance_names(each)[0]}, {name}"] = show(each.get("frechet"), ",.4g")
     if "membership" in metrics.get("memorisation", {}):
-        numbers.append(("membership AUC", f"{metrics['memorisation']['membership']['auc']:.3f}"))
+        numbers["membership AUC"] = show(metrics["memorisation"]["membership"]["auc"], ".3f")
     return numbers
 
 
 def distance_names(fidelity: Metrics) -> tuple[str, str]:
-    """Return the names of the Fréchet and the kernel distance: FID and KID if by the standard
-    Inception network.
+    """Return the names of the Fréchet and the kernel distance.
+
+    They are FID and KID if they use the standard Inception network.
     """
     return ("FID", "KID") if fidelity.get("standard_inception") is True else ("Fréchet", "kernel")
 
@@ -492,10 +437,9 @@ def spread_of(values: Metrics, error: str = "std", forms: tuple[str, str] = (".1
 
 
 def utility_rows(metrics: Metrics) -> Table:
-    """Return a table of accuracy, macro-F1 and AUC: a head, then a row for each set. * marks
-    `chosen_classifier`.
+    """Return a table of accuracy, macro-F1 and AUC: a head, then a row for each set.
 
-    A part of the metrics may be missing.
+    * marks `chosen_classifier`. A part of the metrics may be missing.
     """
     utility = metrics.get("utility") or {}
     best = metrics.get("chosen_classifier") or {}
@@ -514,8 +458,9 @@ def utility_rows(metrics: Metrics) -> Table:
 
 
 def fidelity_rows(fidelity: Metrics) -> Table:
-    """Return a table of distances and shares: its head, then a row for the synthetic data and for
-    each control.
+    """Return a table of distances and shares.
+
+    Below its head are a row for the synthetic data and one for each control.
     """
     shares = ("precision", "recall", "density", "coverage")
     rows: Table = [("", *distance_names(fidelity), *shares)]
@@ -527,8 +472,9 @@ def fidelity_rows(fidelity: Metrics) -> Table:
 
 
 def table_rows(metrics: Metrics) -> Table:
-    """Return a table of how far a table's sets lie from the reference: its head, then a row for
-    each; else none.
+    """Return a table of how far a table's sets lie from the reference, or an empty one.
+
+    Below its head is a row for each set.
     """
     names = {
         "one_way": "columns",
@@ -538,45 +484,42 @@ def table_rows(metrics: Metrics) -> Table:
     }
     rows: Table = [("", *names.values(), "farthest column", "pair")]
     for name, one in (metrics.get("table") or {"sets": {}})["sets"].items():
-        column = max(one["columns"], key=lambda each: float(one["columns"][each]))
+        column = max(one["columns"], key=one["columns"].get)
         worst = f"{column} {one['columns'][column]:.3f}", " and ".join(one["pair"] or ())
         rows.append((_title(name), *(show(one[key], ".3f") for key in names), *worst))
     return rows if len(rows) > 1 else []
 
 
 def constraint_rows(metrics: Metrics) -> Table:
-    """Return a table of the shares of rows that break each constraint, if there are any: a head, a
-    row for each set.
+    """Return a table of the shares of rows that break each constraint, if there are any.
+
+    Below its head is a row for each set.
     """
     breaks = (metrics.get("table") or {}).get("breaks") or {}
-    heads = [("", *each) for each in [*breaks.values()][:1]]
-    return [
-        *heads,
-        *(
-            (_title(name), *(f"{share:.1%}" for share in one.values()))
-            for name, one in breaks.items()
-        ),
-    ]
+    if not breaks:
+        return []
+    rows: Table = [("", *next(iter(breaks.values())))]
+    for name, shares in breaks.items():
+        rows.append((_title(name), *(f"{share:.1%}" for share in shares.values())))
+    return rows
 
 
 def _most_confused(
     labels: Sequence[str], confusion: Sequence[Sequence[int]]
 ) -> list[tuple[str, str, str]]:
-    rows = [
-        (i, j, count / sum(row))
-        for i, row in enumerate(confusion)
-        for j, count in enumerate(row)
-        if count
-    ]
-    worst = sorted((each for each in rows if each[0] != each[1]), key=lambda each: -each[2])[
-        :_WORST
-    ]
-    return [(labels[i], labels[j], f"{share:.1%}") for i, j, share in worst]
+    confused = []
+    for i, row in enumerate(confusion):
+        for j, count in enumerate(row):
+            if count and i != j:
+                confused.append((labels[i], labels[j], count / sum(row)))
+    confused.sort(key=lambda each: -each[2])
+    return [(one, other, f"{share:.1%}") for one, other, share in confused[:_WORST]]
 
 
 def _nearest(memorisation: Metrics, names: Mapping[str, str]) -> list[Line]:
-    """A curve for each of `names`, key → name, that was measured: the distribution function of its
-    distances.
+    """Return the distribution function of the distances that were measured, as curves.
+
+    `names` maps the keys of `memorisation` to the curves' names.
     """
     curves = [(name, memorisation[key]) for key, name in names.items() if memorisation.get(key)]
     return [
@@ -585,8 +528,9 @@ def _nearest(memorisation: Metrics, names: Mapping[str, str]) -> list[Line]:
 
 
 def _pairs(run: Run, memorisation: Metrics, suffix: str) -> list[bytes]:
-    """The contents of the nearest pairs' files with this suffix, if they lie in the run's
-    confidential folder.
+    """Return the contents of the nearest pairs' files with this suffix.
+
+    Files outside the run's confidential folder are left out.
     """
     paths = [
         run.folder / name for name in (memorisation.get("nearest_pairs") or {}).get("files", [])

@@ -1,6 +1,4 @@
-"""A data-set card, as Hugging Face's hub shows it, and Croissant metadata: both say what the
-certificate says.
-"""
+"""A data-set card for Hugging Face's hub and Croissant metadata, from the certificate."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ import yaml
 from pe.data.bounded import read_bytes
 from pe.errors import printable
 from pe.privacy.covered import sha256
-from pe.privacy.words import code, guarantee, sentence
+from pe.privacy.words import text_pages
 from pe.store.places import RECIPE
 
 _CITATION = """\
@@ -32,6 +30,7 @@ _SIZES = (
     (10**6, "100K<n<1M"),
     (10**7, "1M<n<10M"),
 )
+_PAGES = {"README.md": "card.md.jinja", "croissant.json": "croissant.json.jinja"}
 _TYPES = {
     "int64": "sc:Integer",
     "float64": "sc:Float",
@@ -53,44 +52,29 @@ def write_card(
     features: Mapping[str, Mapping[str, Any]],
     columns: list[dict[str, Any]],
 ) -> None:
-    """Write README.md and croissant.json, by the `certificate`, for the Parquet files in
-    `folder`/data.
+    """Write README.md and croissant.json for the Parquet files in `folder`/data.
 
     Args:
         folder: the exported folder.
         certificate: the run's certificate.
         noun: the word for samples.
-        task: what the labels are good for, as the hub names it.
+        task: the task that the labels serve, as the hub names it.
         labels: the label names.
         features: the columns that Croissant describes, as Hugging Face's data sets have them.
         columns: what is declared of the columns of rows; empty for other samples.
     """
     import pyarrow.parquet as pq
-    from jinja2 import Environment, PackageLoader, StrictUndefined
 
     files = sorted((folder / "data").glob("*.parquet"))
     count = sum(pq.read_metadata(path).num_rows for path in files)
-    head = {
-        "pretty_name": printable(certificate["run"]),
-        "tags": [
-            "synthetic",
-            "private-evolution",
-            *(["differential-privacy"] if certificate["holds"] else []),
-        ],
-        "task_categories": [task],
-        "size_categories": [next((name for most, name in _SIZES if count < most), "n>10M")],
-        "configs": [
-            {"config_name": "default", "data_files": [{"split": "train", "path": "data/*.parquet"}]}
-        ],
-    }
     values = {
-        "head": yaml.safe_dump(head, sort_keys=False, allow_unicode=True),
         "count": count,
+        "size": next((name for most, name in _SIZES if count < most), "n>10M"),
+        "task": task,
         "noun": noun,
         "labels": labels,
         "columns": columns,
         "generator": yaml.safe_load(read_bytes(folder / RECIPE))["api"]["kind"],
-        "guarantee": guarantee,
         "citation": _CITATION,
         "files": [(path.name, path.relative_to(folder).as_posix(), sha256(path)) for path in files],
         "types": {
@@ -98,18 +82,9 @@ def write_card(
             for name, one in features.items()
         },
     }
-    # neither page is HTML: names of others pass `code`, `sentence` or `json`
-    pages = Environment(  # noqa: S701
-        loader=PackageLoader("pe.store", ""),
-        trim_blocks=True,
-        keep_trailing_newline=True,
-        undefined=StrictUndefined,
-    )
-    in_json = partial(json.dumps, ensure_ascii=False)
-    pages.filters |= {"code": code, "sentence": sentence, "printable": printable, "json": in_json}
-    for name, template in (
-        ("README.md", "card.md.jinja"),
-        ("croissant.json", "croissant.json.jinja"),
-    ):
+    pages = text_pages("pe.store", "")
+    # what others have named passes through `json` where the page is JSON, or YAML, which holds JSON
+    pages.filters |= {"json": partial(json.dumps, ensure_ascii=False), "printable": printable}
+    for name, template in _PAGES.items():
         page = pages.get_template(template).render({**certificate, **values})
         (folder / name).write_text(page, encoding="utf-8")

@@ -11,7 +11,7 @@ from pe.data.bounded import read_bytes
 from pe.data.population import Population
 from pe.data.strict_json import json_object
 from pe.errors import RunError, quoted
-from pe.privacy.covered import SIGNED, hash_files, sha256
+from pe.privacy.covered import SIGNED, sha256
 from pe.privacy.words import certificate_files
 from pe.store.durable import folder_lock, level_times, write_durably
 from pe.store.places import CERTIFICATE, CONFIDENTIAL, PURGED, RECIPE, SYNTHETIC, extension_place
@@ -27,8 +27,9 @@ def check_run(folder: Path) -> None:
 
 
 def is_export(folder: Path) -> bool:
-    """Return True if a finished run's folder is an export, or a copy of one, in which nobody has
-    worked yet.
+    """Return True if a finished run's folder is an export in which nobody has worked yet.
+
+    A copy of an export counts too.
     """
     return (folder / CERTIFICATE).is_file() and not any(
         (folder / name).exists() for name in (CONFIDENTIAL, PURGED)
@@ -36,16 +37,17 @@ def is_export(folder: Path) -> bool:
 
 
 def check_has_samples(folder: Path) -> None:
-    """Raise RunError if a folder has no `synthetic.npz`: an unfinished run, or an export in another
-    form.
+    """Raise RunError if a folder has no `synthetic.npz`.
+
+    Such a folder is an unfinished run, or an export in another form.
     """
     if (folder / SYNTHETIC).is_file():
         return
     if (folder / CERTIFICATE).is_file():
         raise RunError(
-            f"{folder} is an export in another form than npz, or has lost {SYNTHETIC}: name the "
-            "run that it was made from, or an export with `--format npz`; `pe verify "
-            f"{quoted(folder)}` checks it."
+            f"{folder} has no {SYNTHETIC}: it is an export in another form, or has lost the file "
+            f"(`pe verify {quoted(folder)}` tells). Name the run that it was made from, or an "
+            "export with `--format npz`."
         )
     raise RunError(f"{folder} is not finished: it has no {SYNTHETIC}.")
 
@@ -53,7 +55,8 @@ def check_has_samples(folder: Path) -> None:
 def read_certificate(folder: Path) -> dict[str, Any]:
     """Return the certificate in a run's folder, not verified.
 
-    RunError unless it lists files and can be made a page.
+    Raises:
+        RunError: the run is not finished, or its certificate lists no files or makes no page.
     """
     certificate = read_json(read_finished(folder, CERTIFICATE.name), folder / CERTIFICATE)
     try:
@@ -67,8 +70,10 @@ def read_certificate(folder: Path) -> dict[str, Any]:
 
 
 def read_finished(folder: Path, name: str) -> str:
-    """Return the text of a file of a finished run; raise RunError if the run is unfinished, or the
-    file is no text.
+    """Return the text of a file of a finished run.
+
+    Raises:
+        RunError: the run is unfinished, or the file is not text.
     """
     if not (folder / name).is_file():
         raise RunError(f"{folder} is not finished: it has no {name}.")
@@ -83,7 +88,7 @@ def write_certificate(
 ) -> None:
     """Put a certificate for `files` (name → SHA-256) into `folder`, as JSON and as Markdown.
 
-    A signature of the certificate that stood there before is deleted.
+    A signature of the previous certificate is deleted.
     """
     (folder / SIGNED).unlink(missing_ok=True)
     entries = [{"file": name, "sha256": digest} for name, digest in sorted(files.items())]
@@ -91,21 +96,15 @@ def write_certificate(
         write_durably(folder / name, content)
 
 
-def reissue(folder: Path, names: Collection[str] | None = None) -> None:
-    """Issue a finished run's certificate anew for files that were added to it.
+def reissue(folder: Path, names: Collection[str]) -> None:
+    """Issue a finished run's certificate anew for the files `names` that were added to it.
 
-    One process at a time.
-
-    `names` are files that are post-processing of the releases; None: all files that are not covered
-    yet. Any other covered file keeps its hash, so that a change to it is noticed.
+    Works in one process at a time. The files are post-processing of the releases. Any other covered
+    file keeps its hash, so that a change to it is noticed.
     """
     with folder_lock(folder):
         certificate = read_certificate(folder)
-        files = digests(certificate)
-        if names is None:
-            files = hash_files(folder) | files
-        else:
-            files |= {name: sha256(folder / name) for name in names}
+        files = digests(certificate) | {name: sha256(folder / name) for name in names}
         write_certificate(folder, certificate, files)
         level_times(folder)
 
@@ -116,7 +115,7 @@ def digests(certificate: Mapping[str, Any]) -> dict[str, str]:
 
 
 def extensions(folder: Path) -> dict[str, Population]:
-    """Load a run's extensions that its certificate covers, by place, in order, memory-mapped."""
+    """Load the extensions that a run's certificate covers, by place, in order, memory-mapped."""
     if not (folder / CERTIFICATE).is_file():
         return {}
     names = (name for name in digests(read_certificate(folder)) if name.startswith("extensions/"))
@@ -127,22 +126,21 @@ def extensions(folder: Path) -> dict[str, Population]:
 
 
 def extension_numbers(names: Iterable[str]) -> list[int]:
-    """Return, ascending, the numbers of the extensions to which the `names` of files or phases
-    belong.
-    """
+    """Return, ascending, the numbers of the extensions to which files or phases belong."""
     matches = (re.match(r"extensions?[-/](\d+)", name) for name in names)
     return sorted({int(one[1]) for one in matches if one})
 
 
 def read_json_file(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file of a run; raise as `read_json`."""
+    """Return the JSON object in a file of a run. Raises as `read_json` does."""
     return read_json(read_bytes(path).decode(errors="surrogateescape"), path)
 
 
 def read_json(text: str, path: Path) -> dict[str, Any]:
     """Return the JSON object in `text`, read from `path`.
 
-    RunError if there is none, or it has a key twice or NaN.
+    Raises:
+        RunError: there is no object, or it has a key twice or NaN.
     """
     try:
         return json_object(text)

@@ -1,5 +1,6 @@
-"""Files that are whole or absent: written to a temporary name, synced, renamed, and the folder
-synced.
+"""Files that are whole or absent: written under a temporary name, synced and renamed.
+
+The folder is synced, too.
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ Piece = bytes | memoryview
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an OSError of a write below `path` into a RunError: what was committed stands, so the
-    run can go on.
+    """Turn an OSError of a write below `path` into a RunError.
+
+    What was committed stays, so the run can go on.
     """
     try:
         yield
     except OSError as error:
         raise RunError(
-            f"{path} cannot be written ({error.strerror or error}): see to the disk, then `pe run "
-            "RUN` goes on."
+            f"{path} cannot be written ({error.strerror or error}). Check the disk, then go on "
+            "with `pe run RUN`."
         ) from error
 
 
@@ -43,8 +45,8 @@ def writing(path: Path) -> Iterator[None]:
 def durable_file(path: Path, by_way_of: Path | None = None) -> Iterator[BinaryIO]:
     """Open a file that appears at `path`, whole and durable, when the block ends.
 
-    Until then it lies in the folder `by_way_of`, which is on the file system of `path`; default:
-    the folder of `path`.
+    Until then it is in the folder `by_way_of`, which is on the file system of `path`. The default
+    is the folder of `path`.
     """
     temporary = (by_way_of or path.parent) / (path.name + TEMPORARY)
     with writing(path):
@@ -58,9 +60,9 @@ def durable_file(path: Path, by_way_of: Path | None = None) -> Iterator[BinaryIO
 
 
 def write_durably(path: Path, data: bytes | list[Piece], by_way_of: Path | None = None) -> str:
-    """Put `data` at `path`, durable when this returns.
+    """Put `data` at `path`, durable when this returns, and return its SHA-256 (hexadecimal).
 
-    Return its SHA-256 (hexadecimal). See `durable_file`.
+    See `durable_file`.
     """
     digest = hashlib.sha256()
     with durable_file(path, by_way_of) as file:
@@ -85,9 +87,7 @@ def publish_folder(temporary: Path, final: Path) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Delete, durably, all that killed writers left under temporary names anywhere below
-    `folder`.
-    """
+    """Delete, durably, what killed writers left under temporary names anywhere below `folder`."""
     for path in sorted(folder.rglob(f"*{TEMPORARY}"), reverse=True):
         if path.is_dir():
             shutil.rmtree(path)
@@ -115,7 +115,8 @@ _PAUSE = 0.02
 class RunLock:
     """The lock of the one process that writes into a run.
 
-    RunError names the process that holds it.
+    Raises:
+        RunError: another process holds it; the message names that process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -127,14 +128,11 @@ class RunLock:
             except BlockingIOError as error:
                 time.sleep(_PAUSE)
                 if attempt == _ATTEMPTS:
-                    holder = (
-                        os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip()
-                        or "unknown"
-                    )
+                    holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip()
                     self.release()
-                    run = path.parent.parent
                     raise RunError(
-                        f"{run} is being written by process {holder}: wait for it, or stop it."
+                        f"{path.parent.parent} is being written by process {holder or 'unknown'}. "
+                        "Wait for it, or stop it."
                     ) from error
         os.ftruncate(self._descriptor, 0)
         os.write(self._descriptor, f"{os.getpid()}\n".encode())
@@ -154,7 +152,7 @@ class RunLock:
 def folder_lock(folder: Path, *, wait: bool = True) -> Iterator[None]:
     """Lock `folder` until the block ends.
 
-    If it is locked already, wait, or without `wait` raise BlockingIOError.
+    If it is locked already, wait. With `wait=False` raise BlockingIOError instead.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -168,9 +166,8 @@ def folder_lock(folder: Path, *, wait: bool = True) -> Iterator[None]:
 def folder_beside(target: Path) -> Iterator[Path]:
     """Make a folder beside `target`, to be filled and renamed.
 
-    It is deleted in the end if it is still there.
-
-    Folders that killed processes left there are deleted first.
+    It is deleted in the end if it is still there. Folders that killed processes left there are
+    deleted first.
     """
     for leftover in target.parent.glob(f"{escape(target.name)}.{'[0-9a-f]' * 8}{TEMPORARY}"):
         with suppress(BlockingIOError), folder_lock(leftover, wait=False):
@@ -198,10 +195,9 @@ _NETWORK_FUSE = (
 
 
 def check_local(folder: Path, mounts: Path = Path("/proc/mounts")) -> None:
-    """Raise RunError if a folder, which need not exist yet, is on a network mount: SQLite's journal
-    is not safe there.
+    """Raise RunError if a folder is on a network mount, where SQLite's journal is not safe.
 
-    Nothing is checked where there is no table of mounts (macOS).
+    The folder need not exist yet. Nothing is checked where there is no table of mounts (macOS).
     """
     if not mounts.is_file():
         return
@@ -216,8 +212,8 @@ def check_local(folder: Path, mounts: Path = Path("/proc/mounts")) -> None:
             depth = len(mount.parts)
     if kind in _NETWORK or kind.startswith(_NETWORK_FUSE):
         raise RunError(
-            f"{folder} lies on a network file system ({kind}), where a run's journal is not safe: "
-            "use a disk."
+            f"{folder} lies on a network file system ({kind}), where a run's journal is not safe. "
+            "Use a local disk."
         )
 
 
@@ -225,12 +221,11 @@ def check_local(folder: Path, mounts: Path = Path("/proc/mounts")) -> None:
 
 
 def publish(folder: Path) -> None:
-    """Replace each file in `releases/` by a fresh copy, and level all times of the shareable side
-    of a locked run.
+    """Replace each file in `releases/` by a fresh copy, and level all shareable times.
 
-    A release is stored when it is drawn, before its public deadline, and a birth time cannot be
-    set. All other shareable files are written once, after a generator's answer or at a deadline.
-    See docs/privacy.md.
+    The run must be locked. A release is stored when it is drawn, before its public deadline, and a
+    birth time cannot be set. All other shareable files are written once, after a generator's answer
+    or at a deadline. See docs/privacy.md.
 
     Guarantee: birth times of releases follow from the moment of the call and from their names and
     sizes.
@@ -246,8 +241,9 @@ def publish(folder: Path) -> None:
 
 
 def level_times(folder: Path) -> None:
-    """Set the times of a run's directory, and of everything shareable in it, to the second when the
-    run began.
+    """Set the times of a run's shareable files to the second when the run began.
+
+    This includes the run's directory.
     """
     with writing(folder):
         began = _beginning(folder)
@@ -261,10 +257,10 @@ def level_times(folder: Path) -> None:
 
 
 def level_confidential(folder: Path) -> None:
-    """Set the times of `confidential/` itself, which anybody who sees the run can read, to when the
-    run began.
+    """Set the times of `confidential/` itself to when the run began.
 
-    To be called after the last write into it: a journal that is closed removes files.
+    Anybody who sees the run can read these times. Call this after the last write into the folder:
+    closing the journal removes files.
     """
     path = folder / CONFIDENTIAL
     with writing(folder):

@@ -1,19 +1,17 @@
-"""Hand a run over: copy the files that its certificate covers to a new folder; and check such a
-folder.
-"""
+"""Export the files that a run's certificate covers, and check such an export."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, get_args
 
 from pe.data.bounded import read_bytes
 from pe.errors import RecipeError, RunError
 from pe.privacy.certificate import verify
-from pe.privacy.covered import hash_files, sha256
+from pe.privacy.covered import coverable, hash_files, sha256
 from pe.privacy.words import certificate_files
 from pe.store.certified import (
     PAGE,
@@ -28,7 +26,6 @@ from pe.store.durable import folder_beside, publish_folder
 from pe.store.formats import Format, convert
 from pe.store.places import (
     CERTIFICATE,
-    CONFIDENTIAL,
     FITTED,
     PURGED,
     RECIPE,
@@ -62,13 +59,16 @@ def export(folder: Path, to: Path, form: Format = "npz") -> Path:
         MissingDependency: Parquet without pyarrow.
     """
     if form not in get_args(Format):
-        raise RecipeError(f"format: '{form}' is unknown; known are {', '.join(get_args(Format))}.")
+        raise RecipeError(
+            f"The format '{form}' is unknown. Choose one of {', '.join(get_args(Format))}."
+        )
     certificate = read_certificate(folder)
     target = to.absolute()
+    # all refusals come before the first file is copied
     check_has_samples(folder)
     check_absent(to)
     if target.resolve().is_relative_to(folder.resolve()):
-        raise RunError(f"{to} lies inside {folder}: export to another place.")
+        raise RunError(f"{to} lies inside {folder}. Export to another place.")
     try:
         with folder_beside(target) as temporary:
             _copy(folder, temporary, certificate)
@@ -99,9 +99,9 @@ def examine(folder: Path) -> tuple[dict[str, Any], list[str]]:
         return {}, [str(error)]
     problems = verify(certificate, folder)
     page = folder / PAGE
-    text = (
-        read_bytes(page).replace(b"`pe privacy`", b"`pe verify`") if page.is_file() else b""
-    )  # its former name
+    text = read_bytes(page) if page.is_file() else b""
+    # the command's former name, on the pages of earlier versions
+    text = text.replace(b"`pe privacy`", b"`pe verify`")
     if text != certificate_files(certificate)[PAGE]:
         problems.append(f"'{PAGE}' is missing, or does not say what {CERTIFICATE} says.")
     return certificate, problems
@@ -110,24 +110,23 @@ def examine(folder: Path) -> tuple[dict[str, Any], list[str]]:
 def _copy(folder: Path, target: Path, certificate: Mapping[str, Any]) -> None:
     """Copy all covered files, without their time stamps, and check the copies."""
     files = digests(certificate)
-    for name in files:
-        path = folder / name
-        parts = PurePosixPath(name).parts
-        is_inside = not path.is_symlink() and path.resolve().is_relative_to(folder.resolve())
-        if is_inside and ".." not in parts and parts[:1] != (CONFIDENTIAL,) and path.is_file():
+    for name, path in coverable(folder).items():
+        if name in files:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target / name)
+    # a file that was not found is missing here
     problems = verify(certificate, target)
     if problems:
-        raise RunError(f"{folder} is not as it was certified and cannot be exported: {problems[0]}")
+        raise RunError(
+            f"{folder} cannot be exported, because it is not as it was certified: {problems[0]}"
+        )
     for name, shorten in ((RECIPE, without_folders), (FITTED, _without_paths)):
         if name in files:
             path = target / name
             path.write_text(shorten(path.read_text(encoding="utf-8")), encoding="utf-8")
             files[name] = sha256(path)
-    if files.pop(
-        PURGED, None
-    ):  # else this machine would take whatever comes back with it for a run of its own
+    # with it, this machine would take whatever comes back for a run of its own
+    if files.pop(PURGED, None):
         (target / PURGED).unlink()
     write_certificate(target, certificate, files)
 

@@ -1,6 +1,4 @@
-"""Formats of exported data: for the name of each format, a function that writes the samples into a
-folder.
-"""
+"""Formats of exported data: one function for each, which writes the samples into a folder."""
 
 from __future__ import annotations
 
@@ -92,8 +90,9 @@ class Table:
         return self.kind.feature.get("dtype") == "string"
 
     def sample_features(self) -> dict[str, dict[str, Any]]:
-        """Return the type of each of the sample's columns and of the label's, as Hugging Face's
-        data sets have it.
+        """Return the type of each of the sample's columns and of the label's.
+
+        The types are those of Hugging Face's data sets.
         """
         if self.columns is None:
             features = {self.column: dict(self.kind.feature)}
@@ -116,7 +115,7 @@ class Table:
         return features
 
     def rows(self) -> Iterator[Row]:
-        """Yield the samples, of each part in their order."""
+        """Yield all samples, part after part, in their order."""
         folders = file_names(self.names)
         index = count()
         for part in self.parts:
@@ -135,12 +134,13 @@ class Table:
                 )
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """Yield each sample and what is said about it, for a row of Parquet or JSON lines."""
+        """Yield each sample with its label and more, for a row of Parquet or JSON lines."""
         return (row.cells | row.about for row in self.rows())
 
     def flat(self, about: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what is said about a sample, for a row of CSV: each label's probability has a
-        column.
+        """Return what is said about a sample, for a row of CSV.
+
+        Each label's probability has a column.
         """
         columns: dict[str, Any] = {}
         for key, value in about.items():
@@ -153,7 +153,7 @@ class Table:
     def dictionary(self) -> list[dict[str, Any]]:
         """Return what is declared in public of each column of rows, and of the label.
 
-        Empty for other samples.
+        The result is empty for other samples.
         """
         if self.columns is None:
             return []
@@ -185,7 +185,7 @@ def _declared(column: Any) -> dict[str, Any]:
 def _cells(columns: Any, samples: Samples) -> Iterator[dict[str, Any]]:
     """Yield each row's values, of their columns' types.
 
-    One that its column does not declare is missing.
+    A value that its column does not declare is missing.
     """
     codes = columns.codes(samples)
     values = [
@@ -202,7 +202,8 @@ def _cells(columns: Any, samples: Samples) -> Iterator[dict[str, Any]]:
 def read_table(folder: Path) -> Table:
     """Return the samples of a finished run or of its export.
 
-    Raise RunError if a file is damaged.
+    Raises:
+        RunError: a file is damaged.
     """
     names, first = _read_samples(folder / SYNTHETIC)
     parts = {SYNTHETIC: first} | extensions(folder)
@@ -213,11 +214,10 @@ def read_table(folder: Path) -> Table:
 
 
 def declarations(folder: Path, samples: Samples) -> tuple[Any, str]:
-    """Return the columns of samples that are rows, None for others; and the name of the labels'
-    column.
-    """
+    """Return the columns of samples that are rows (otherwise None) and the labels' column."""
     private = _private(folder)
-    if (columns := columns_of(samples, private)) is None:
+    columns = columns_of(samples, private)
+    if columns is None:
         return None, _LABEL
     label = private.get("label_column") or _LABEL
     while label in columns:  # the records have no column of labels
@@ -239,9 +239,10 @@ def _read_samples(path: Path) -> tuple[list[str], Population]:
     try:
         with ZipFile(path) as members:
             if any(member.compress_type != ZIP_STORED for member in members.infolist()):
+                # what is compressed may take more memory than the file's size tells
                 raise RunError(
-                    f"{path.name} is compressed, which this software does not do: unpack and store "
-                    "it."
+                    f"{path.name} is compressed, but a run stores it uncompressed. Restore it from "
+                    "a copy."
                 )
         with np.load(path, allow_pickle=False) as archive:
             samples = modality(kind_among(archive.files))(archive[kind_among(archive.files)])
@@ -267,9 +268,7 @@ def _read_samples(path: Path) -> tuple[list[str], Population]:
 
 
 def _check(place: str, part: Population, kind: type[Samples], names: Sequence[object]) -> None:
-    """Raise RunError if a part's samples, label names, labels, soft labels and captions do not fit
-    together.
-    """
+    """Raise RunError if a part's samples, labels and conditions do not fit together."""
     labels = part.labels
     soft = part.conditions.get(SOFT_LABEL)
     captions = part.conditions.get(CAPTION)
@@ -309,8 +308,7 @@ _JOINERS = "\u200c\u200d"  # which words and emoji are written with
 
 
 def file_names(labels: Sequence[str]) -> list[str]:
-    r"""Return a folder's name for each label: the label itself, as far as every file system allows
-     it.
+    r"""Return a folder's name for each label: the label, as far as every file system allows it.
 
     Percent-escapes of their UTF-8 replace `/`, control characters, characters that turn the
     direction of writing or are not seen, `<>:"\|?*`, a dot or space at an end, the first letter of
@@ -351,16 +349,18 @@ def _escape(char: str) -> str:
 
 
 def convert(folder: Path, form: Format, certificate: Mapping[str, Any]) -> None:
-    """Replace `synthetic.npz`, and the extensions' files, in an exported `folder` by the same
-    samples in `form`.
+    """Replace `synthetic.npz` in an exported `folder` by the same samples in `form`.
+
+    The files of extensions are replaced, too.
     """
     table = read_table(folder)
     if form in _OF_TEXTS and not table.of_strings:
         raise RecipeError(
-            f"format: '{form}' holds texts or rows, not {table.kind.noun}: choose folder, parquet "
-            "or webdataset."
+            f"The format '{form}' holds texts or rows, not {table.kind.noun}. Choose folder, "
+            "parquet or webdataset."
         )
     _WRITERS[form](folder, table)
+    # the card names the files of the samples by their hashes, so it comes after them
     if form == "huggingface":
         write_card(
             folder,
@@ -383,9 +383,7 @@ def convert(folder: Path, form: Format, certificate: Mapping[str, Any]) -> None:
 
 
 def _write_folder(folder: Path, table: Table) -> None:
-    """Write `synthetic/<label>/<index>.png`, as torchvision and Keras read it, and
-    `synthetic/labels.csv`.
-    """
+    """Write `synthetic/<label>/<index>.png`, as torchvision and Keras read it, and labels.csv."""
     top = folder / "synthetic"
     top.mkdir()
 
@@ -402,9 +400,8 @@ def _write_folder(folder: Path, table: Table) -> None:
 def _write_csv(folder: Path, table: Table) -> None:
     """Write `synthetic.csv`: texts and labels in columns, or rows.
 
-    An apostrophe keeps a cell from being a formula.
-
-    Texts are written as they are: spreadsheets take one that begins with = for a formula.
+    An apostrophe keeps a cell of a row from being a formula. Texts are written as they are:
+    spreadsheets take one that begins with = for a formula.
     """
     lines = (row.cells | table.flat(row.about) for row in table.rows())
     if table.columns is not None:
@@ -438,8 +435,9 @@ def _write_jsonl(folder: Path, table: Table) -> None:
 
 
 def _write_parquet(folder: Path, table: Table) -> None:
-    """Write `synthetic.parquet`: samples, label and any soft_label (in the order of the label
-    names) and caption.
+    """Write `synthetic.parquet`: samples, labels, and any soft labels and captions.
+
+    Soft labels are in the order of the label names.
     """
     _write_rows(folder / PARQUET, table, table.rows())
 
@@ -452,8 +450,9 @@ def _write_hub(folder: Path, table: Table) -> None:
 
 
 def _write_webdataset(folder: Path, table: Table) -> None:
-    """Write WebDataset's `synthetic/<shard>.tar`: each sample's file, label number (.cls) and
-    description (.json).
+    """Write WebDataset's `synthetic/<shard>.tar`.
+
+    Each sample has its file, its label number (.cls) and its description (.json).
     """
     (folder / "synthetic").mkdir()
     keys = count()
@@ -498,25 +497,20 @@ def _shards(rows: Iterator[Row]) -> Iterator[list[Row]]:
 
 
 def _write_rows(path: Path, table: Table, rows: Iterable[Row]) -> None:
-    """Write a Parquet file in groups of rows, with the metadata by which Hugging Face decodes the
-    samples.
-    """
+    """Write a Parquet file in groups of rows, from which Hugging Face can decode the samples."""
     pa = import_library("pyarrow", "parquet", "Exporting Parquet")
     import pyarrow.parquet as pq
 
     schema = arrow_schema(table)
     rows = iter(rows)
     with pq.ParquetWriter(path, schema) as writer:
-        while group := list(islice(rows, _ROWS_TOGETHER)):
-            writer.write_table(
-                pa.Table.from_pylist([row.cells | row.about for row in group], schema)
-            )
+        for group in iter(lambda: list(islice(rows, _ROWS_TOGETHER)), []):
+            entries = [row.cells | row.about for row in group]
+            writer.write_table(pa.Table.from_pylist(entries, schema))
 
 
 def arrow_schema(table: Table) -> Any:
-    """Return pyarrow's schema of the table, with the metadata by which Hugging Face decodes the
-    samples.
-    """
+    """Return pyarrow's schema of the table, from which Hugging Face can decode the samples."""
     import pyarrow as pa
 
     features = table.features()

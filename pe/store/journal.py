@@ -1,5 +1,4 @@
-"""The journal of a run: one SQLite file in which every chunk of API work, charge and release is a
-row.
+"""The journal of a run: an SQLite file with a row for every chunk, charge and release.
 
 A row is committed only after the file that it names is durable, so every file that the journal
 names exists.
@@ -70,9 +69,6 @@ CREATE TABLE releases (
 ) STRICT;
 """
 
-VERSION_BEFORE = 3  # whose chunks lack costs
-FROM_BEFORE = "ALTER TABLE chunks ADD COLUMN cost REAL NOT NULL DEFAULT 0"
-SEEN_FROM_BEFORE = "CREATE TEMP VIEW chunks AS SELECT *, 0.0 AS cost FROM main.chunks"
 
 JOBS = """
 CREATE TABLE IF NOT EXISTS jobs (
@@ -89,7 +85,7 @@ _BILLED = [field.name for field in fields(Usage)]
 
 @dataclass(frozen=True)
 class ChunkRow:
-    """A committed answer: where its columns lie, what it cost and how long it took."""
+    """A committed answer: the file of its columns, what it cost and how long it took."""
 
     id: int
     phase: str
@@ -127,15 +123,16 @@ class Totals:
 
 @contextmanager
 def _in_a_sentence(path: Path, participle: str) -> Iterator[None]:
-    """Turn SQLite's errors into a RunError that says that the journal at `path` cannot be
-    `participle` (read, say).
+    """Turn SQLite's errors into a RunError that says what cannot be done to the journal.
+
+    The `participle` says it: opened, read, written or closed.
     """
     try:
         yield
     except sqlite3.Error as error:
         remedy = "then resume the run" if participle == "written" else "or restore it from a copy"
         raise RunError(
-            f"The journal {path} cannot be {participle} ({error}): see to the disk, {remedy}."
+            f"The journal {path} cannot be {participle} ({error}). Check the disk, {remedy}."
         ) from error
 
 
@@ -153,25 +150,26 @@ def has_tables(path: Path) -> bool:
             "SELECT name FROM sqlite_master WHERE type IN ('view', 'trigger')"
         ).fetchall()
     if views:  # in the place of a table, a view may have rows without end
-        raise RunError(f"{path} is no journal of a run: it holds a view named '{views[0][0]}'.")
+        raise RunError(
+            f"{path} is not the journal of a run, because it holds a view named '{views[0][0]}'."
+        )
     return bool(version)
 
 
 def _read_only_address(path: Path) -> str:
-    """Return the address of a journal on a read-only medium, where SQLite can make no files beside
-    it; else empty.
+    """Return the address of a journal on a read-only medium, or "" on any other.
+
+    On such a medium SQLite can make no files beside the journal.
     """
     log = path.with_name(f"{path.name}-wal")
     is_whole = not log.exists() or not log.stat().st_size
-    return (
-        f"{path.absolute().as_uri()}?immutable=1"
-        if is_whole and os.statvfs(path).f_flag & os.ST_RDONLY
-        else ""
-    )
+    if is_whole and os.statvfs(path).f_flag & os.ST_RDONLY:
+        return f"{path.absolute().as_uri()}?immutable=1"
+    return ""
 
 
 class Journal:
-    """The journal file. One writer at a time. Any thread may use it.
+    """The journal file. It has one writer at a time. Any thread may use it.
 
     A reader sees the journal as it was when the reader opened it; no writer waits for a reader.
     Every method raises RunError for a bad disk, and so does opening a journal that is damaged or of
@@ -197,33 +195,32 @@ class Journal:
     def _prepare(self, reading: bool) -> None:
         execute = self._connection.execute
         if reading:
+            # all that is read is of one instant, while a writer goes on
             execute("BEGIN")
         (version,) = execute("PRAGMA user_version").fetchone()
         if not reading:
             execute("PRAGMA journal_mode = WAL")
             execute("PRAGMA synchronous = FULL")
             execute("PRAGMA foreign_keys = ON")
-            if version in (0, VERSION_BEFORE):
-                version = self._make(SCHEMA if version == 0 else FROM_BEFORE)
-        elif version == VERSION_BEFORE:
-            execute(SEEN_FROM_BEFORE)
-            version = SCHEMA_VERSION
+            if version == 0:
+                self._make_tables()
+                version = SCHEMA_VERSION
         if version != SCHEMA_VERSION:
             raise RunError(
-                f"{self._path} has journal version {version}, this software writes "
-                f"{SCHEMA_VERSION}: use its own."
+                f"{self._path} has journal version {version}, but this software writes version "
+                f"{SCHEMA_VERSION}. Use the software that made the run."
             )
         if not reading:
             execute(JOBS)
             if "items" not in [column[1] for column in execute("PRAGMA table_info(jobs)")]:
                 execute(JOBS_FROM_BEFORE)
 
-    def _make(self, statements: str) -> int:
+    def _make_tables(self) -> None:
         with self.transaction() as connection:
-            for statement in statements.split(";\n"):
+            for statement in SCHEMA.split(";\n"):
                 connection.execute(statement)
+            # last, since readers take a journal with a version for a whole one
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        return SCHEMA_VERSION
 
     def close(self) -> None:
         """Close the file."""
@@ -257,33 +254,25 @@ class Journal:
     def add_chunks(
         self, chunks: list[tuple[ChunkRow, list[Miss]]], requests: Sequence[str] = ()
     ) -> None:
-        """Commit answers whose files are durable already, with the items that each left without a
-        sample: all or none.
+        """Commit answers whose files are durable already, all or none.
 
-        The jobs of `requests`, to which these are the answers, are forgotten.
+        Each comes with the items that it left without a sample. The jobs of `requests`, to which
+        these are the answers, are forgotten.
         """
+        columns = ("phase", "file", "sha256", "answered", "seconds", *_BILLED)
+        places = ", ".join("?" * len(columns))
+        insert = f"INSERT INTO chunks ({', '.join(columns)}) VALUES ({places})"  # noqa: S608
         with self.transaction() as connection:
             for request in requests:
                 connection.execute("DELETE FROM jobs WHERE request = ?", (request,))
             for row, misses in chunks:
-                usage = astuple(row.usage)
-                values = (
-                    row.phase,
-                    row.file,
-                    row.sha256,
-                    row.answers,
-                    *usage[:3],
-                    row.seconds,
-                    *usage[3:],
-                )
-                cursor = connection.execute(
-                    "INSERT INTO chunks VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    values,
-                )
+                answer = (row.phase, row.file, row.sha256, row.answers, row.seconds)
+                chunk = connection.execute(insert, (*answer, *astuple(row.usage))).lastrowid
                 for one in misses:
                     bits = one.retryable + 4 * one.rejected
-                    values = (cursor.lastrowid, one.item, one.outcome, bits, one.reason)
-                    connection.execute("INSERT INTO misses VALUES (?, ?, ?, ?, ?)", values)
+                    miss = (chunk, one.item, one.outcome, bits, one.reason)
+                    connection.execute("INSERT INTO misses VALUES (?, ?, ?, ?, ?)", miss)
+        # a sum over all rows after each answer would take ever longer
         if self._totals is not None:
             for row, misses in chunks:
                 refusals = sum(miss.outcome == "refused" for miss in misses)
@@ -297,23 +286,19 @@ class Journal:
         for chunk, file, digest, answers, seconds, *usage in self.read(query, (phase,)):
             if file is not None and Path(file).name != file:
                 raise RunError(
-                    f"The journal names a chunk '{file}', which lies elsewhere: it is not a run's "
-                    "own."
+                    f"The journal names a chunk '{file}' outside of the run, so it is not the "
+                    "journal of a run."
                 )
             rows.append(ChunkRow(chunk, phase, file, digest, answers, seconds, Usage(*usage)))
         return rows
 
     def phases(self) -> list[str]:
         """Return the phases that have answers, in the order of their first answers."""
-        return [
-            phase
-            for (phase,) in self.read("SELECT phase FROM chunks GROUP BY phase ORDER BY MIN(id)")
-        ]
+        rows = self.read("SELECT phase FROM chunks GROUP BY phase ORDER BY MIN(id)")
+        return [phase for (phase,) in rows]
 
     def misses(self, phase: str) -> list[Miss]:
-        """Return the items of a phase that answers left without a sample, in the order of their
-        commits.
-        """
+        """Return the items of a phase that answers left without a sample, in order of commits."""
         rows = self.read(
             "SELECT item, outcome, retryable, reason FROM misses JOIN chunks ON chunk = id WHERE "
             "phase = ? ORDER BY misses.rowid",
@@ -327,21 +312,19 @@ class Journal:
     def totals(self) -> Totals:
         """Return what was billed, refused and answered in all phases so far."""
         if self._totals is None:
-            sums = ", ".join(
-                f"TOTAL({name})" for name in ("answered", *_BILLED)
-            )  # SUM may overflow
+            # TOTAL, since SUM may overflow
+            sums = ", ".join(f"TOTAL({name})" for name in ("answered", *_BILLED))
             [(*counts, megapixels, cost)] = self.read(f"SELECT {sums} FROM chunks")  # noqa: S608
             answers, *usage = map(int, counts)
             [(refusals,)] = self.read("SELECT COUNT(*) FROM misses WHERE outcome = 'refused'")
-            self._totals = Totals(
-                replace(Usage(*usage), megapixels=megapixels, cost=cost), refusals, answers
-            )
+            billed = replace(Usage(*usage), megapixels=megapixels, cost=cost)
+            self._totals = Totals(billed, refusals, answers)
         return self._totals
 
     def samples_per_second(self) -> float | None:
         """Return the samples per second if requests are made one at a time.
 
-        None if nothing was answered yet.
+        Returns None if nothing was answered yet.
         """
         [(images, seconds)] = self.read("SELECT TOTAL(images), TOTAL(seconds) FROM chunks")
         return images / seconds if images and seconds else None
@@ -390,9 +373,7 @@ class Journal:
         )
 
     def charges(self) -> list[tuple[str, str, bool]]:
-        """Return all charges, in order: the release's name, its declaration as JSON, and True if it
-        is unsafe.
-        """
+        """Return all charges, in order: (name of the release, declaration as JSON, is unsafe)."""
         rows = self.read("SELECT name, declared, unsafe FROM charges ORDER BY id")
         return [(name, terms, bool(unsafe)) for name, terms, unsafe in rows]
 
@@ -405,10 +386,9 @@ class Journal:
         return dict(self.read("SELECT file, sha256 FROM releases ORDER BY file"))
 
     def release(self, name: str) -> tuple[str, str] | None:
-        """Return the file and SHA-256 of a drawn release. None if it has not been drawn."""
-        return next(
-            iter(self.read("SELECT file, sha256 FROM releases WHERE name = ?", (name,))), None
-        )
+        """Return the file and SHA-256 of a drawn release, or None before it is drawn."""
+        rows = self.read("SELECT file, sha256 FROM releases WHERE name = ?", (name,))
+        return rows[0] if rows else None
 
     # Jobs that a generator's host works on, each committed before anyone waits for it.
 
@@ -417,7 +397,7 @@ class Journal:
         self.write("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", (request, job, items))
 
     def job(self, request: str) -> str:
-        """Return the job of a request whose answer is not committed. Empty if it has none."""
+        """Return the job of a request whose answer is not committed, or ""."""
         rows = self.read("SELECT job FROM jobs WHERE request = ?", (request,))
         return str(rows[0][0]) if rows else ""
 

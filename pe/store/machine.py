@@ -1,5 +1,4 @@
-"""Bind runs to this machine, so that a folder that somebody else made can be told from the user's
-own.
+"""Bind runs to this machine, to tell them from folders that somebody else made.
 
 The state directory holds a random secret that no run contains. A run that begins notes a keyed hash
 of its two recipes in `confidential/`. The hash covers content and not the place, so the run may be
@@ -36,7 +35,7 @@ _BYTES = 32
 def bind(*recipes: bytes) -> bytes:
     """Return a line for each recipe, by which this machine knows it as its own.
 
-    Empty if it can keep no secret.
+    The result is empty if no secret can be kept.
     """
     with suppress(OSError, RuntimeError):
         path = _secret_file()
@@ -49,9 +48,7 @@ def bind(*recipes: bytes) -> bytes:
 
 
 def is_own(folder: Path, name: str = RECIPE) -> bool:
-    """Return True if this user's machine wrote the recipe `name` of the run in `folder` as
-    it is.
-    """
+    """Return True if this user's machine wrote the recipe `name` in `folder` as it is."""
     notes = [folder / place for place in (BINDING, PURGED) if (folder / place).is_file()]
     with suppress(OSError, PEError):
         line = _line(read_bytes(folder / name))
@@ -60,27 +57,28 @@ def is_own(folder: Path, name: str = RECIPE) -> bool:
 
 
 def is_ours(folder: Path) -> bool:
-    """Return True if `is_own` knows the whole recipe of a run, or its shareable one after a
-    purge.
-    """
+    """Return True if `is_own` knows a run's whole recipe, or after a purge its shareable one."""
     return is_own(folder, FULL_RECIPE if (folder / FULL_RECIPE).exists() else RECIPE)
 
 
 def check_no_links(folder: Path) -> None:
-    """Raise RunError if a run that was made elsewhere holds a link out of the run, or a pipe, which
-    never ends.
+    """Raise RunError if a run made elsewhere holds a link or a pipe.
+
+    A link may lead out of the run, and a pipe never ends.
     """
     for path in () if is_ours(folder) else folder.rglob("*"):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise RunError(
-                f"{path} is a link or a pipe, in a run which {ELSEWHERE}: put the file itself in "
-                "its place."
+                f"{path} is a link or a pipe, and the run {ELSEWHERE}. Put the file itself in its "
+                "place."
             )
 
 
 def _secret_file() -> Path:
-    """Return the file of the secret in the user's state directory; raise RuntimeError if the user
-    has no home.
+    """Return the file of the secret in the user's state directory.
+
+    Raises:
+        RuntimeError: the user has no home.
     """
     given = Path(os.environ.get("XDG_STATE_HOME", ""))
     place = given if given.is_absolute() else Path("~/.local/state").expanduser()
@@ -88,12 +86,10 @@ def _secret_file() -> Path:
 
 
 def _line(recipe: bytes) -> bytes:
-    """Return the hash of a recipe, keyed by the secret. Empty if there is none that is whole."""
+    """Return the hash of a recipe, keyed by the secret, or b"" without a whole secret."""
     secret = b""
     with suppress(OSError, RuntimeError):
         secret = _secret_file().read_bytes()
-    return (
-        hmac.digest(secret, recipe, "sha256").hex().encode() + b"\n"
-        if len(secret) == _BYTES
-        else b""
-    )
+    if len(secret) != _BYTES:
+        return b""
+    return hmac.digest(secret, recipe, "sha256").hex().encode() + b"\n"

@@ -78,11 +78,10 @@ def new_name(recipe_name: str) -> str:
 
 
 def without_folders(text: str) -> str:
-    """Cut each full path in a recipe's YAML to its last part: the folders above it exist on this
-    machine alone.
+    """Cut each full path in a recipe's YAML to its last part.
 
-    Hashes still identify what lay there: public samples by `public_samples.json`, a fitted model by
-    the certificate.
+    The folders above it exist on this machine alone. Hashes still identify the files: public
+    samples by `public_samples.json`, a fitted model by the certificate.
     """
     content = yaml.safe_load(text)
     short = without_paths(content)

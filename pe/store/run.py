@@ -1,4 +1,4 @@
-"""A run on disk, to be read, handed over and purged."""
+"""A run on disk: read it, export it and purge it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from html import escape
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,11 @@ class Run:
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
-        """Return the run in `folder`; raise RunError if there is none."""
+        """Return the run in `folder`.
+
+        Raises:
+            RunError: there is none.
+        """
         certified.check_run(Path(folder))
         return cls(Path(folder))
 
@@ -47,16 +52,17 @@ class Run:
     def open_own(cls, folder: str | Path, command: str) -> Run:
         """Return the run in `folder` for a `command` that writes into it.
 
-        RunError for an export: nobody changes it.
+        Raises:
+            RunError: the folder is an export, which nobody changes.
         """
         run = cls.open(folder)
         check_no_links(run.folder)
         if certified.is_export(run.folder):
             raise RunError(
-                f"{run.folder} is an export (it has no {places.CONFIDENTIAL}/), and `{command}` "
-                "would write into it: name the run that it was made from, or, if you received it, "
-                f"`mkdir -m 700 {quoted(run.confidential)}` before you go on; `pe verify "
-                f"{quoted(run.folder)}` checks an export."
+                f"`{command}` would write into {run.folder}, which is an export: it has no "
+                f"{places.CONFIDENTIAL}/. Name the run that it was made from; or, if you received "
+                f"it, check it by `pe verify {quoted(run.folder)}`, and call `mkdir -m 700 "
+                f"{quoted(run.confidential)}` before you go on."
             )
         return run
 
@@ -84,14 +90,14 @@ class Run:
         return (self.folder / places.BANNER).exists()
 
     def population(self, t: int) -> Population | None:
-        """Load S_t, memory-mapped. None while it is not finished."""
+        """Load S_t, memory-mapped, or return None while it is not finished."""
         folder = self.folder / places.population_place(t)
         return Population.load(folder) if folder.is_dir() else None
 
     def founders(self) -> Population | None:
         """Load the random samples that S_0 holds, or holds variations of, memory-mapped.
 
-        None if there are none yet.
+        Returns None if there are none yet.
         """
         folder = self.folder / places.FOUNDERS
         return Population.load(folder) if folder.is_dir() else self.population(0)
@@ -99,17 +105,21 @@ class Run:
     def populations(self, labels: int | None = None) -> list[Population]:
         """Load S_0, S_1, …, as far as they are finished, memory-mapped.
 
-        Raise DamagedFile if one does not follow from the one before, or has labels beyond the first
-        `labels`.
+        Raises:
+            DamagedFile: a population does not follow from the one before, or has labels beyond the
+                first `labels`.
         """
         populations: list[Population] = []
-        while (one := self.population(len(populations))) is not None:
+        for t in count():
+            one = self.population(t)
+            if one is None:
+                break
             before = populations[-1] if populations else None
             fits = before is None or (
                 before.samples.shape == one.samples.shape and one.parents.max() < len(before)
             )
             if not fits or (labels is not None and one.labels.max() >= labels):
-                place = self.folder / places.population_place(len(populations))
+                place = self.folder / places.population_place(t)
                 raise DamagedFile(f"{place} is damaged: restore it from a copy.")
             populations.append(one)
         return populations
@@ -125,10 +135,7 @@ class Run:
 
     @property
     def degree(self) -> str | None:
-        """A clause on how the generator varied its parents in the run's trial.
-
-        None if there was no trial yet.
-        """
+        """A clause on how the generator varied its parents in the run's trial, or None."""
         path = self.folder / places.DEGREE
         return (
             printable(str(certified.read_json_file(path).get("told", "")))
@@ -137,8 +144,9 @@ class Run:
         )
 
     def extensions(self) -> list[Population]:
-        """Load the populations that `pe extend` added and the certificate covers, in order,
-        memory-mapped.
+        """Load the populations that `pe extend` added and the certificate covers, memory-mapped.
+
+        They are in order.
         """
         return list(certified.extensions(self.folder).values())
 
@@ -152,27 +160,28 @@ class Run:
 
     @property
     def guarantee(self) -> dict[str, Any]:
-        """The certificate of a finished run as JSON values: epsilon, delta, releases, covered files
-        and so on.
-        """
+        """The certificate of a finished run as JSON values: epsilon, delta, releases and so on."""
         return certified.read_certificate(self.folder)
 
     def export(self, to: str | Path, form: Format = "npz") -> Path:
-        """Copy what may be shared of the run to the new folder `to`; see
-        `pe.store.export.export`.
+        """Copy what may be shared of the run to the new folder `to`.
+
+        See `pe.store.export.export`.
         """
         return export(self.folder, Path(to), form)
 
     def to_torch(self) -> Any:
-        """Return the final samples, with those of `pe extend`, as a data set of torch: (sample,
-        label).
+        """Return the final samples, with those of `pe extend`, as a data set of torch.
 
-        Images are float32, c×h×w in [0, 1], texts strings, other samples as stored; labels are
-        int64, and index the label names, `classes` of the data set. A row is a mapping of columns
-        to scalars: numbers, and days since 1970-01-01, are float64, NaN where they are missing; a
-        category, ordinal or boolean is int64, its place among the declared values, and a missing
-        one has the place after the last. Raise RunError before the run is finished,
-        MissingDependency without torch; so do the two methods below.
+        It yields (sample, label). Images are float32, c×h×w in [0, 1], texts strings, other samples
+        as stored; labels are int64, and index the label names, `classes` of the data set. A row is
+        a mapping of columns to scalars: numbers, and days since 1970-01-01, are float64, NaN where
+        they are missing; a category, ordinal or boolean is int64, its place among the declared
+        values, and a missing one has the place after the last.
+
+        Raises:
+            RunError: the run is not finished.
+            MissingDependency: torch is not installed. The two methods below raise the same errors.
         """
         torch = self._library("torch")
         table = read_table(self.folder)
@@ -195,8 +204,9 @@ class Run:
         return dataset
 
     def to_datasets(self) -> Any:
-        """Return these samples as a `datasets.Dataset` with the columns of an export and a
-        ClassLabel for the label.
+        """Return these samples as a `datasets.Dataset` with the columns of an export.
+
+        The label is a ClassLabel.
         """
         datasets = self._library("datasets")
         table = read_table(self.folder)
@@ -205,9 +215,9 @@ class Run:
         return datasets.Dataset.from_list(list(table.entries()), features=features)
 
     def to_pandas(self) -> Any:
-        """Return these samples as a data frame: `text`, `image` (bytes of a PNG file, path), or
-        columns. The label.
+        """Return these samples as a data frame.
 
+        It has `text`, `image` (bytes of a PNG file, path), or the columns of rows, and the label.
         The label, categories and ordinals are categorical; integers and booleans have pandas's
         nullable types where one is missing.
         """
@@ -227,19 +237,23 @@ class Run:
     def _library(self, name: str) -> Any:
         """Import a library for these samples.
 
-        RunError if there are none, MissingDependency without the library.
+        Raises:
+            RunError: there are no samples.
+            MissingDependency: the library is not installed.
         """
         certified.check_has_samples(self.folder)
         try:
             return import_module(name)
         except ImportError as error:
             raise MissingDependency(
-                f"run.to_{name}() needs {name}, which is not installed: pip install {name}."
+                f"`run.to_{name}()` needs {name}, which is not installed. Call `pip install "
+                f"{name}`."
             ) from error
 
     def _repr_html_(self) -> str:
-        """Show the evolution, the guarantee and the labels in a notebook, or how far an unfinished
-        run is.
+        """Show the evolution, the guarantee and the labels in a notebook.
+
+        An unfinished run shows how far it is.
         """
         name = self.folder.name
         if not self.is_finished:
@@ -252,7 +266,8 @@ class Run:
             )
             return paragraph(f"Run {name} is not finished: {state}. `pe run RUN` goes on.") + last
         parts = [paragraph(f"Run {name}. {self.guarantee['statement']}")]
-        if (evolution := self.folder / places.EVOLUTION).is_file():
+        evolution = self.folder / places.EVOLUTION
+        if evolution.is_file():
             parts.append(
                 picture(read_bytes(evolution), "one row per iteration, one column per label")
             )
@@ -293,7 +308,7 @@ _NOTE = (
 
 
 def purge(run: Run) -> None:
-    """Delete `confidential/` of a finished run, and record, once all is deleted, that it was done.
+    """Delete `confidential/` of a finished run, and then record that it was done.
 
     The list of unreadable private files beside the data, which a refused start may have left, is
     deleted, too, if the run is this machine's own. Export, certificate and report work as before;
@@ -304,7 +319,7 @@ def purge(run: Run) -> None:
     certified.read_certificate(run.folder)
     if run.confidential.is_symlink():
         raise RunError(
-            f"{run.confidential} is a link: delete what it points to, and the link, by hand."
+            f"{run.confidential} is a link. Delete what it points to, and the link, by hand."
         )
     if not run.confidential.is_dir():
         raise RunError(
@@ -325,7 +340,7 @@ def purge(run: Run) -> None:
             level_times(run.folder)
         except OSError as error:
             raise RunError(
-                f"{error.filename or run.confidential} is not deleted: {error.strerror}."
+                f"{error.filename or run.confidential} cannot be deleted: {error.strerror}."
             ) from error
 
 

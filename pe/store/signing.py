@@ -1,9 +1,8 @@
-"""Sign a certificate, as an in-toto statement in a DSSE envelope beside it, by an Ed25519 key.
+"""Sign a certificate with an Ed25519 key, and push an export to a hub.
 
-Push an export to a hub.
-
-The envelope follows https://github.com/secure-systems-lab/dsse (protocol 1.0.2), and the statement
-in it https://in-toto.io/Statement/v1: the subjects of the statement are the certified files and the
+The signature is an in-toto statement in a DSSE envelope beside the certificate. The envelope
+follows https://github.com/secure-systems-lab/dsse (protocol 1.0.2), and the statement in it
+https://in-toto.io/Statement/v1: the subjects of the statement are the certified files and the
 certificate itself, its predicate is the certificate. Any DSSE tool checks the signature.
 """
 
@@ -41,9 +40,8 @@ PREDICATE = "urn:private-evolution-toolkit:certificate"
 def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
     """Sign the certificate of `folder` into `certificate.dsse.json`.
 
-    A signature that is there is replaced.
-
-    An evaluation, an extension or an export issues the certificate anew, unsigned.
+    An earlier signature is replaced. An evaluation, an extension or an export issues the
+    certificate anew, unsigned.
 
     Args:
         folder: an export, or the folder of a finished run whose confidential side was purged.
@@ -56,19 +54,20 @@ def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
     """
     if key.resolve().is_relative_to(folder.resolve()):
         raise RecipeError(
-            f"--sign-with: {key} lies inside {folder}, which is to be handed over: move it "
+            f"`--sign-with`: {key} lies inside {folder}, which is to be handed over. Move the key "
             "elsewhere."
         )
     if (folder / CONFIDENTIAL).exists():
         raise RunError(
-            f"{folder} has a {CONFIDENTIAL}/, of which no signature speaks: sign an export."
+            f"{folder} has a {CONFIDENTIAL}/, which no signature covers. Sign an export instead."
         )
     secret: Ed25519PrivateKey = _load_key(key, "private", passphrase)
+    # locked, so that what is signed is what was examined
     with folder_lock(folder):
         certificate, problems = examine(folder)
         if problems:
             raise RunError(
-                f"{folder} is not as it was certified and cannot be signed: {problems[0]}"
+                f"{folder} cannot be signed, because it is not as it was certified: {problems[0]}"
             )
         payload = json.dumps(_statement(folder, certificate), ensure_ascii=False).encode()
         keyid = _key_id(secret.public_key())
@@ -84,8 +83,7 @@ def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
 
 
 def verify_signed(folder: Path, key: Path) -> tuple[str, dict[str, Any], list[str]]:
-    """Check that the holder of `key` signed the certificate of `folder`, and all that `examine`
-    checks.
+    """Check that the holder of `key` signed the certificate of `folder`, and what `examine` checks.
 
     `key` is the signer's Ed25519 public key, as PEM or as OpenSSH writes it, received apart from
     `folder`.
@@ -96,7 +94,7 @@ def verify_signed(folder: Path, key: Path) -> tuple[str, dict[str, Any], list[st
     public: Ed25519PublicKey = _load_key(key, "public")
     certificate, problems = examine(folder)
     if (folder / CONFIDENTIAL).exists():
-        problems.append(f"'{CONFIDENTIAL}' is there, and no signature speaks of what is in it.")
+        problems.append(f"'{CONFIDENTIAL}' is there, but no signature covers what is in it.")
     return (
         _key_id(public),
         certificate,
@@ -127,8 +125,9 @@ def _signature_problems(
 
 
 def _statement(folder: Path, certificate: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is signed: the SHA-256 of each file, the certificate's two included, and the
-    certificate.
+    """Return what is signed: the SHA-256 of each file, and the certificate.
+
+    The certificate's own two files are included.
     """
     files = digests(certificate) | _certificate_files(folder)
     return {
@@ -152,9 +151,9 @@ def _encoding(payload_type: str, payload: bytes) -> bytes:
 
 
 def _signed_by(key: Ed25519PublicKey, envelope: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the statement in `envelope`.
+    """Return the statement in `envelope`, or None if no signature in it is by `key`.
 
-    None if no signature in it is by `key`, whatever their key ids say.
+    The key ids in the envelope do not matter.
     """
     from cryptography.exceptions import InvalidSignature
 
@@ -173,7 +172,8 @@ def _signed_by(key: Ed25519PublicKey, envelope: Mapping[str, Any]) -> dict[str, 
 def _base64(text: str) -> bytes:
     """Decode standard or URL-safe base64 (DSSE allows both).
 
-    Raise ValueError if `text` is neither.
+    Raises:
+        ValueError: `text` is neither.
     """
     return base64.b64decode(text.translate(str.maketrans("-_", "+/")), validate=True)
 
@@ -196,41 +196,27 @@ def _load_key(
     from cryptography.hazmat.primitives.asymmetric import ed25519
 
     named = f"{'--key' if half == 'public' else '--sign-with'}: {path}"
-
-    def refusal(why: str) -> RecipeError:
-        return RecipeError(
-            f"{named} is no Ed25519 {half} key, {why}: docs/handing-on.md says how to make one."
-        )
-
     try:
         data = path.read_bytes()
     except OSError as error:
         raise RecipeError(f"{named} cannot be read: {error.strerror}.") from error
+    form = "ssh" if data.startswith(b"ssh-") or b"BEGIN OPENSSH" in data else "pem"
+    load = getattr(serialization, f"load_{form}_{half}_key")
+    refusal = f"{named} is not an Ed25519 {half} key"
+    remedy = "docs/handing-on.md says how to make one."
     try:
-        key: object
         if half == "public":
-            is_ssh = data.startswith(b"ssh-")
-            key = (
-                serialization.load_ssh_public_key if is_ssh else serialization.load_pem_public_key
-            )(data)
+            key = load(data)
         else:
-            is_ssh = b"BEGIN OPENSSH" in data
-            load = (
-                serialization.load_ssh_private_key if is_ssh else serialization.load_pem_private_key
-            )
             try:
                 key = load(data, None)
             except TypeError:  # it has a passphrase
                 key = load(data, passphrase().encode())
     except (ValueError, UnsupportedAlgorithm) as error:
-        remedy = (
-            "in PEM or OpenSSH's form" if half == "public" else "or its passphrase is another one"
-        )
-        raise refusal(remedy) from error
-    if not isinstance(
-        key, ed25519.Ed25519PublicKey if half == "public" else ed25519.Ed25519PrivateKey
-    ):
-        raise refusal(f"but {type(key).__name__.lstrip('_')}")
+        why = "in PEM or OpenSSH's form" if half == "public" else "or its passphrase is another one"
+        raise RecipeError(f"{refusal}, {why}. {remedy}") from error
+    if not isinstance(key, ed25519.Ed25519PublicKey | ed25519.Ed25519PrivateKey):
+        raise RecipeError(f"{refusal}, but {type(key).__name__.lstrip('_')}. {remedy}")
     return key
 
 
@@ -241,53 +227,53 @@ _EMPTY = frozenset({".gitattributes"})
 
 
 def push(folder: Path, to: str, *, public: bool = False) -> str:
-    """Put the export in `folder` into the new or empty data-set repository `to`, whole, in one
-    commit.
+    """Put the export in `folder` into the new or empty data-set repository `to`, in one commit.
 
-    All that `examine` checks is checked first; then the covered files, the certificate and its
+    All that `examine` checks is checked first. Then the covered files, the certificate and its
     signature are pushed, and no other file. The token comes from HF_TOKEN or `hf auth login`, the
     hub's address from HF_ENDPOINT.
 
-    `to` is `owner/name`; `public`: everybody may read the repository at once, not only its owner.
-    Return its address.
+    Args:
+        folder: the export.
+        to: `owner/name`.
+        public: everybody may read the repository at once, not only its owner.
+
+    Returns:
+        The repository's address.
     """
     if not is_export(folder):
-        raise RunError(f"{folder} is no export: `pe export RUN TO --format huggingface` makes one.")
+        raise RunError(
+            f"{folder} is not an export. Make one by `pe export RUN TO --format huggingface`."
+        )
     certificate, problems = examine(folder)
     if problems:
-        raise RunError(f"{folder} is not as it was certified and is not pushed: {problems[0]}")
-    names = [
-        *digests(certificate),
-        *CERTIFICATES,
-        *([SIGNED] if (folder / SIGNED).is_file() else []),
-    ]
-    total = (
-        guarantee(certificate["epsilon"], certificate["delta"])
-        if certificate["holds"]
-        else "no guarantee"
-    )
-    httpx2, hub_client = (
-        import_library(name, "http", "Pushing to the hub") for name in ("httpx2", "huggingface_hub")
-    )
+        raise RunError(
+            f"{folder} is not pushed, because it is not as it was certified: {problems[0]}"
+        )
+    names = {*digests(certificate), *CERTIFICATES}
+    if (folder / SIGNED).is_file():
+        names.add(SIGNED)
+    total = "no guarantee"
+    if certificate["holds"]:
+        total = guarantee(certificate["epsilon"], certificate["delta"])
+    httpx2 = import_library("httpx2", "http", "Pushing to the hub")
+    hub_client = import_library("huggingface_hub", "http", "Pushing to the hub")
     token = hub_client.get_token()
     if token is None:
-        raise RecipeError("There is no token for the hub: set HF_TOKEN, or call `hf auth login`.")
+        raise RecipeError("There is no token for the hub. Set HF_TOKEN, or call `hf auth login`.")
     hub = hub_client.HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token)
     try:
         address = str(hub.create_repo(to, repo_type="dataset", private=not public, exist_ok=True))
         repository = hub.repo_info(to, repo_type="dataset")
         if not (public or repository.private):
-            raise APIError(f"{address} is public already: say --public, or name a new repository.")
+            raise APIError(f"{address} is public already. Add `--public`, or name a new one.")
         there = {one.rfilename for one in repository.siblings or ()} - _EMPTY
         if there:
             raise APIError(
-                f"{address} has files already ({printable(sorted(there)[0])}): name a new "
+                f"{address} has files already ({printable(sorted(there)[0])}). Name a new "
                 "repository."
             )
-        add = hub_client.CommitOperationAdd
-        additions = [
-            add(path_in_repo=name, path_or_fileobj=folder / name) for name in sorted(names)
-        ]
+        additions = [hub_client.CommitOperationAdd(name, folder / name) for name in sorted(names)]
         message = f"Add {printable(certificate['run'])} ({total})"
         hub.create_commit(to, additions, commit_message=message, repo_type="dataset")
     # of names and of the card's head: ValueError; of answers, and of HF_HUB_OFFLINE: OSError; of
@@ -302,14 +288,14 @@ def _hub_error(error: Exception, to: str) -> APIError | RecipeError:
 
     if isinstance(error, HFValidationError):
         return RecipeError(
-            f"--push: '{printable(to)}' is no name of a repository: give owner/name."
+            f"`--push`: '{printable(to)}' is not the name of a repository. Give owner/name."
         )
     if isinstance(error, HfHubHTTPError):
         reason = printable(error.server_message or "without a reason")
         status = error.response.status_code
         return APIError(
-            f"The hub answered {status} ({reason}): see whether the token may write to "
+            f"The hub answered {status} ({reason}). Check that the token may write to "
             f"{printable(to)}."
         )
     first = str(error.__cause__ or error).split("\n")[0] or type(error).__name__
-    return APIError(f"Nothing was committed to {printable(to)} ({printable(first)}): push again.")
+    return APIError(f"Nothing was committed to {printable(to)} ({printable(first)}). Push again.")

@@ -1,5 +1,6 @@
-"""A run that this process writes: its lock, its journal, its stored releases, and files that are
-whole or absent.
+"""A run that this process writes: lock, journal, stored releases and files.
+
+Every file is whole or absent.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pe.data.population import ColumnWriter, Population
 from pe.data.samples import CAPTION, SOFT_LABEL, Array, Indices
 from pe.errors import DamagedFile, PrivacyError, RunError
 from pe.privacy.covered import RELEASES, release_file
-from pe.privacy.ledger import StoredRelease
+from pe.privacy.ledger import MemoryStore, StoredRelease
 from pe.privacy.release import Release
 from pe.store import places
 from pe.store.durable import (
@@ -132,16 +133,16 @@ class RunWriter:
         write_durably(self.folder / name, data.encode() if isinstance(data, str) else data)
 
     def set_waiting(self, words: str) -> None:
-        """Note for `pe view` what the run waits for. Empty if it waits for nothing."""
+        """Note for `pe view` what the run waits for, or with "" that it waits no longer."""
         if words:
             self.write(places.WAITING, words)
         else:
             (self.folder / places.WAITING).unlink(missing_ok=True)
 
     def population(self, place: str) -> Population | None:
-        """Load the finished population in the run's folder `place`, after `check_files`.
+        """Load the finished population in the run's folder `place`, or None while unfinished.
 
-        None while unfinished.
+        `check_files` comes first.
         """
         if not self.journal.files(f"{place}/"):
             return None
@@ -149,14 +150,12 @@ class RunWriter:
         return Population.load(self.folder / place)
 
     def check_files(self, prefix: str) -> None:
-        """Raise DamagedFile if a file whose name starts with `prefix` is missing or is not what was
-        written.
-        """
+        """Raise DamagedFile if a file whose name starts with `prefix` is missing or was changed."""
         for name, digest in self.journal.files(prefix).items():
             path = self.folder / name
             if not path.is_file() or sha256(path) != digest:
                 raise DamagedFile(
-                    f"{path} is missing or was changed after it was written: restore it from a "
+                    f"{path} is missing or was changed after it was written. Restore it from a "
                     "copy."
                 )
 
@@ -167,9 +166,7 @@ class RunWriter:
         parents: Array,
         parts: Iterable[tuple[Indices, Mapping[str, Any]]],
     ) -> Population:
-        """Make a population durable in the run's folder `place` from its parts, each (rows,
-        columns).
-        """
+        """Make a population durable in the run's folder `place` from parts of (rows, columns)."""
         final = self.folder / place
         with self._folder_to_fill(final) as temporary:
             writer = ColumnWriter(temporary, len(labels))
@@ -179,23 +176,22 @@ class RunWriter:
             np.save(temporary / "parents.npy", parents.astype(np.int64), allow_pickle=False)
             writer.close()
             digests = {f"{place}/{path.name}": sha256(path) for path in temporary.iterdir()}
+            # votes that were released for a population hold for the same bits alone
             before = self.journal.files(f"{place}/")
             if before and before != digests:
                 raise DamagedFile(
-                    f"{final} was damaged, and made anew it is not the same to the last bit (on a "
-                    "GPU or another machine numbers may be rounded otherwise): restore it from a "
-                    "copy."
+                    f"{final} was damaged, and could not be made again with the same bits, since "
+                    "another GPU or machine may round differently. Restore it from a copy."
                 )
         self.journal.add_files(digests)
         return Population.load(final)
 
     @contextmanager
     def new_folder(self, name: str) -> Iterator[Path]:
-        """Make a folder to be filled, which appears in the run under `name` whole and durable, or
-        not at all.
+        """Make a folder to be filled, which appears in the run under `name` whole or not at all.
 
-        Whoever may read the run may read its files, whatever mode a library (safetensors: 0600)
-        gave them.
+        It is durable. Whoever may read the run may read its files, whatever mode a library
+        (safetensors: 0600) gave them.
         """
         with self._folder_to_fill(self.folder / name) as temporary:
             yield temporary
@@ -219,7 +215,7 @@ class RunWriter:
     def shareable_files(self) -> dict[str, str]:
         """Return name → SHA-256 of each shareable file that the run wrote, except the certificate.
 
-        No stray file.
+        Stray files are left out.
         """
         names = (
             places.RECIPE,
@@ -238,8 +234,9 @@ class RunWriter:
         }
 
     def write_samples(self, name: str, population: Population, classes: Sequence[str]) -> None:
-        """Put a population into the run as the .npz file `name`: samples, labels, names, soft
-        labels and captions.
+        """Put a population into the run as the .npz file `name`.
+
+        It holds samples, labels, label names, soft labels and captions.
         """
         names = np.array(classes)
         columns = {
@@ -262,8 +259,10 @@ def has_journal(run: Run) -> bool:
 
 @contextmanager
 def read_journal(run: Run) -> Iterator[Journal]:
-    """Open the journal of a run to read it, while another process may write it; raise RunError
-    after a purge.
+    """Open the journal of a run to read it, while another process may write it.
+
+    Raises:
+        RunError: the run was purged.
     """
     if not has_journal(run):
         raise RunError(f"{run.folder} has no journal: its confidential side was purged.")
@@ -275,9 +274,8 @@ def read_journal(run: Run) -> Iterator[Journal]:
         level_confidential(run.folder)
 
 
-class JournalReleases:
-    """A `pe.privacy.ledger.ReleaseStore` in a run, whose every record survives a crash of the
-    process and the machine.
+class JournalReleases(MemoryStore):
+    """The charges and releases of a run, which survive a crash of the process and the machine.
 
     Charges are in the journal, noisy arrays in the shareable folder `releases/`. An array is
     written on the confidential side, synced and moved to `releases/`, and then entered as a row. A
@@ -286,47 +284,46 @@ class JournalReleases:
     that was not kept leaves a trace.
 
     `note` is called before the first charge, and whenever one more array has been stored; if it
-    raises, the release stops. RunError: a stored array is gone or changed; or a file was never
-    charged, as when the journal was lost.
+    raises, the release stops.
+
+    Raises:
+        RunError: a stored array is gone or changed, or a file was never charged, for example
+            because the journal was lost.
     """
 
     def __init__(self, run: RunWriter, note: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
         self._run = run
         self._note = note
-        self._rows: dict[str, StoredRelease] = {}
         for release, unsafe in stored_charges(run.journal):
-            self._count(release, unsafe)
-            self._rows[release.name] = replace(
-                self._rows[release.name], array=self._read(release.name)
-            )
-        charged_files = {release_file(name) for name in self._rows}
+            super().charge(release, unsafe)
+        for name in self._releases:
+            self.find(name)
+        charged_files = {release_file(name) for name in self._releases}
         for path in sorted((run.folder / RELEASES).iterdir()):
             if f"{RELEASES}/{path.name}" not in charged_files:
                 raise RunError(
-                    f"{path} was released, and the journal does not know of it, so it was lost: "
-                    "start a new run, whose ε adds to this one's."
+                    f"{path} was released, but the journal does not know of it, so the journal was "
+                    "lost. Start a new run; its ε adds to this one's."
                 )
 
     def find(self, name: str) -> StoredRelease | None:
-        """Return the release `name`, with an array whose file a crash left without a row, too.
+        """Return the release `name`, or None if it was not charged.
 
-        None if not charged.
+        Its array may be one whose file a crash left without a row.
         """
-        release = self._rows.get(name)
+        release = super().find(name)
         if release is not None and release.array is None:
-            release = self._rows[name] = replace(release, array=self._read(name))
+            release = replace(release, array=self._read(name))
+            self._releases[name] = release
         return release
-
-    def charges(self) -> Sequence[StoredRelease]:
-        """Return every release ever charged, in the order of the first charge."""
-        return tuple(self._rows.values())
 
     def charge(self, release: Release, unsafe: bool) -> None:
         """Record one more charge, durably."""
-        if not self._rows:
+        if not self._releases:
             self._note()
         self._run.journal.charge(release.name, json.dumps(release.to_dict()), unsafe)
-        self._count(release, unsafe)
+        super().charge(release, unsafe)
 
     def keep(self, name: str, array: Array) -> None:
         """Store the noisy array of a charged release, all of it or nothing."""
@@ -336,7 +333,7 @@ class JournalReleases:
         digest = write_durably(path, buffer.getvalue(), by_way_of=self._unseen(name).parent)
         self._run.journal.add_release(name, release_file(name), digest)
         self._note()
-        self._rows[name] = replace(self._rows[name], array=self._read(name))
+        self.find(name)
 
     def traces(self, name: str) -> bool:
         """Return True if the file of a draw that was not kept exists."""
@@ -346,14 +343,6 @@ class JournalReleases:
         """Return the path at which a drawn array lies until it is kept."""
         return self._run.run.confidential / (Path(release_file(name)).name + TEMPORARY)
 
-    def _count(self, release: Release, unsafe: bool) -> None:
-        before = self._rows.get(release.name)
-        charges = 1 if before is None else before.charges + 1
-        unsafe = unsafe or (before is not None and before.unsafe)
-        self._rows[release.name] = StoredRelease(
-            release if before is None else before.release, charges, unsafe, None
-        )
-
     def _read(self, name: str) -> Array | None:
         row = self._run.journal.release(name)
         if row is None:
@@ -362,21 +351,22 @@ class JournalReleases:
                 return None
             row = (release_file(name), sha256(path))
             self._run.journal.add_release(name, *row)
-        path = self._run.folder / row[0]
-        digest = row[1]
+        file, digest = row
+        path = self._run.folder / file
         if not path.is_file() or sha256(path) != digest:
             raise RunError(
-                f"{path} is missing or was changed after it was released: restore it from a copy."
+                f"{path} is missing or was changed after it was released. Restore it from a copy."
             )
-        array: Array = np.load(
-            path, mmap_mode="r", allow_pickle=False
-        )  # the blocks of a fit may be large
+        # mapped, since the blocks of a fit may be large
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
         return array
 
 
 def stored_charges(journal: Journal) -> list[tuple[Release, bool]]:
-    """Return all charges, in order: the release, and True if it is unsafe; raise DamagedFile for a
-    changed one.
+    """Return all charges, in order, each as the release and True if it is unsafe.
+
+    Raises:
+        DamagedFile: a charge was changed.
     """
     charges = []
     for name, terms, unsafe in journal.charges():
@@ -384,11 +374,11 @@ def stored_charges(journal: Journal) -> list[tuple[Release, bool]]:
             release = Release.from_dict(json.loads(terms))
         except (ValueError, PrivacyError) as error:
             raise DamagedFile(
-                f"The charge of '{name}' in the journal is damaged: restore it from a copy."
+                f"The charge of '{name}' in the journal is damaged. Restore it from a copy."
             ) from error
         if release.name != name:
             raise DamagedFile(
-                f"The charge of '{name}' in the journal is that of another: restore it from a copy."
+                f"The charge of '{name}' in the journal is that of another. Restore it from a copy."
             )
         charges.append((release, unsafe))
     return charges

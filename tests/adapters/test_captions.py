@@ -220,7 +220,7 @@ def refusal(captions, draw):
 
 def test_generators_that_cannot_do_their_part_are_refused_in_a_sentence(tmp_path):
     texts, pen = pool(tmp_path / "captions.txt"), web("http://a.example")
-    assert "captions: glyphs makes images: name one that makes texts" in refusal(
+    assert "captions: glyphs makes images. Name one that makes texts" in refusal(
         {"kind": "glyphs"}, pen
     )
     assert "draw: public_images draws from no prompts" in refusal(
@@ -230,7 +230,9 @@ def test_generators_that_cannot_do_their_part_are_refused_in_a_sentence(tmp_path
         texts, pen | {"prompts": {"3": "{caption}", "7": ["a 7"]}}
     )
     assert "captions: dpdm is fitted on the private records" in refusal({"kind": "dpdm"}, pen)
-    assert "captions.batch is given" in refusal(chat("http://a.example", batch=50), pen)
+    assert "`captions.batch` cannot be used here" in refusal(
+        chat("http://a.example", batch=50), pen
+    )
     labelled = CaptionThenDraw(captions=texts, draw=pen | {"prompts": {"3": "{caption}"}})
     with pytest.raises(RecipeError, match="draw: prompts: there is none for the label '7'"):
         labelled.check_labels(["3", "7"])

@@ -220,7 +220,7 @@ def test_what_passes_is_asked_again_and_what_does_not_ends_in_the_server_s_words
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"n": 2}, r"n is 2, and by variation: fill_in each text has blanks of its own"),
+        ({"n": 2}, r"`n` is 2, but with `variation: fill_in` each text has blanks of its own"),
         ({"wordings": {1: "make {it} new"}}, r"wordings has \{it\}, which nothing replaces"),
         ({"attributes": {"tone": []}}, r"attributes\.tone holds an empty text"),
         ({"attributes": {"Tone": ["a"]}}, r"'Tone' cannot be used as a name"),

@@ -217,7 +217,7 @@ def test_a_server_without_batches_is_one_clear_error(serve):
 
 
 def test_azure_takes_batches_by_its_v1_api():
-    with pytest.raises(RecipeError, match="Azure takes batches by its v1 API"):
+    with pytest.raises(RecipeError, match="needs Azure's v1 API"):
         over("http://127.0.0.1:9", azure_api_version="2024-10-21")
 
 

@@ -124,7 +124,9 @@ def test_a_pool_shows_nothing(tmp_path):
         **about,
         **terms,
     )
-    with pytest.raises(RecipeError, match="--examples is for generators that ask a language model"):
+    with pytest.raises(
+        RecipeError, match="`--examples` is for generators that ask a language model"
+    ):
         pe.extend(run, 4, examples=2)
 
 
@@ -132,15 +134,15 @@ def test_degree_0_asks_for_no_new_text(tmp_path):
     population = Population(
         Texts.of(["a b"]), np.zeros(1, np.int32), Conditions(), np.zeros(1, np.int64)
     )
-    with pytest.raises(RecipeError, match="--degree is 0, which copies texts"):
+    with pytest.raises(RecipeError, match="`--degree 0` copies texts"):
         with_examples(population, 2, 0.0, object(), 0)
 
 
 def test_what_is_to_be_typed_again_names_the_examples(tmp_path):
     around = RunContext()
     assert (
-        around.hint("extend", tmp_path, "", 9, 1.0, 3)
-        == f"pe extend {tmp_path} -n 9 --degree 1 --examples 3"
+        around.hint("extend", tmp_path, "", count=9, degree=1.0, examples=3)
+        == f"pe extend {tmp_path} -n 9 --degree 1.0 --examples 3"
     )
 
 

@@ -123,9 +123,9 @@ def test_a_text_that_no_font_draws_is_refused_in_one_sentence(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"scale": (0.0, 1.0)}, "scale is"),
-        ({"slant": (0.0, float("nan"))}, "slant is"),
-        ({"texts": {"a": []}}, "texts names none for label 'a'"),
+        ({"scale": (0.0, 1.0)}, "scale.0 must be greater than 0"),
+        ({"slant": (0.0, float("nan"))}, "slant.1 must be a finite number"),
+        ({"texts": {"a": []}}, "`texts.a` is empty"),
         ({"fonts": "missing"}, "there is no folder"),
     ],
 )

@@ -290,7 +290,7 @@ def test_a_table_deals_its_rows_by_label_and_reads_them_as_private_ones(tmp_path
         ("r,lo,'1,5'".replace("'", '"'), {}, BadSample, r"column 'a' looks like a decimal comma"),
         ("r,lo", {}, BadTable, "has 2 cells"),
         ("r,lo,1", {"label_column": "put"}, BadTable, "did you mean 'out'"),
-        ("r,lo,1", {"by_label": True}, RecipeError, "name the column of the pool's labels"),
+        ("r,lo,1", {"by_label": True}, RecipeError, "Name the column of the pool's labels"),
     ],
 )
 def test_a_pool_of_rows_that_cannot_be_read_is_refused(tmp_path, last, settings, error, sentence):

@@ -125,10 +125,10 @@ def test_console_output_tells_neither_the_number_of_records_nor_what_is_skipped(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("run recipe.yaml --set private.path=nowhere", "nothing at /.*/nowhere: say where"),
+        ("run recipe.yaml --set private.path=nowhere", "nothing at /.*/nowhere. Set"),
         ("run recipe.yaml --out public", "public exists already"),
         ("run recipe.yaml --out file/inside", "Not a directory"),
-        ("run recipe.yaml --resume", "--resume needs --out"),
+        ("run recipe.yaml --resume", "`--resume` needs `--out`"),
         (f"view {'y' * 300}", "is longer than 255 bytes: choose a shorter one."),
         (
             "view scans --text",
@@ -137,7 +137,7 @@ def test_console_output_tells_neither_the_number_of_records_nor_what_is_skipped(
         ("epsilon --epsilon nan --iterations 3 --delta 1e-5", "epsilon"),
         (
             "epsilon --iterations 3 --delta 1e-5",
-            "Give --noise-multiplier or --epsilon, one of them",
+            "Give either `--noise-multiplier` or `--epsilon`",
         ),
     ],
 )

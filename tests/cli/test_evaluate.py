@@ -9,9 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from pe.cli.doctor import doctor
-from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
+from pe.privacy.noise import SystemNoise
 from tests.cli.conftest import make_scans
 from tests.cli.typed import pe
+from tests.seeded_noise import UnsafeSeededNoise
 
 
 @pytest.fixture(scope="module")

@@ -123,7 +123,11 @@ def test_it_asks_nothing_that_its_flags_answer(scans):
 @pytest.mark.parametrize(
     ("where", "flags", "sentence"),
     [
-        ("a.jsonl", ["--size", 32], "--size is not of texts, which a.jsonl holds: leave it out"),
+        (
+            "a.jsonl",
+            ["--size", 32],
+            "`--size` does not apply to texts, which a.jsonl holds. Leave it out",
+        ),
         ("a.jsonl", [*STATED, "--public", "a.pdf"], "a.pdf is no file of public texts"),
         (
             "a.jsonl",
@@ -133,17 +137,17 @@ def test_it_asks_nothing_that_its_flags_answer(scans):
         (
             "a.jsonl",
             ["--api", "openai_images", *STATED],
-            "it makes images, and the private records are texts: name",
+            "it makes images, but the private records are texts. Name",
         ),
         (
             "scans",
             ["--api", "sdapi", "--public", "p"],
-            "--public belongs to a generator that draws from a pool",
+            "`--public` is for a generator that draws from a pool",
         ),
         (
             "scans",
             ["--declared-units", 4, *STATED],
-            "--declared-units belongs to a --privacy-unit other than record",
+            "`--declared-units` needs a `--privacy-unit` other than record",
         ),
     ],
 )
@@ -285,7 +289,7 @@ def test_a_table_is_declared_column_by_column_and_its_recipe_runs(tmp_path, flag
     assert result.returncode == 0, result.stderr
     assert ("min: 30, max: 70" in result.stdout) == ("--look" in flags)
     if flags == ["--table"]:
-        assert "Again, since min is larger than max" in result.stdout
+        assert "Again, since `min` is larger than `max`" in result.stdout
     columns = Recipe.load(tmp_path / "recipe.yaml").private.columns
     assert [*columns] == {
         "--table": ["age", "seen"],

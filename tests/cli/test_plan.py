@@ -86,8 +86,7 @@ def test_what_is_not_there_and_would_refuse_a_start_is_a_warning(recipe):
     assert "all  unknown      40" in result.stdout
     for warning in (
         "The number of calls is unknown, because the generator cannot be set up here",
-        f"A run would not start. private.path: there is nothing at {recipe.parent / 'nowhere'}: "
-        "say where",
+        f"A run would not start. There is nothing at {recipe.parent / 'nowhere'}. Set",
         "A run would not start. The embedding cannot be set up here: blur is 99",
     ):
         assert f"warning: {warning}" in result.stdout

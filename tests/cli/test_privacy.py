@@ -73,11 +73,11 @@ def test_the_releases_that_are_listed_are_those_that_are_there(run, tmp_path, ha
     *others, last = certificate["releases"]
     assert verify(certificate, folder) == []
     for releases, sentence in (
-        (others, "'releases/histogram-2.npy' is covered, and no release that was made is listed"),
-        ([*others, last | {"state": "planned"}], "is covered, and no release that was made"),
+        (others, "'releases/histogram-2.npy' is covered, but it belongs to no release"),
+        ([*others, last | {"state": "planned"}], "is covered, but it belongs to no release"),
         (
             [*others, last, last | {"name": "x/9"}],
-            "listed as made, and 'releases/x-9.npy' is not cove",
+            "listed as made, but 'releases/x-9.npy' is not cove",
         ),
     ):
         assert any(
@@ -97,7 +97,7 @@ def test_an_export_is_told_and_a_purge_is_asked_about(run, tmp_path):
         True,
     )
     unanswered = command("purge", run.folder, cwd=tmp_path)
-    assert (unanswered.returncode, "give --yes" in unanswered.stderr) == (2, True)
+    assert (unanswered.returncode, "Give `--yes`" in unanswered.stderr) == (2, True)
     assert run.confidential.is_dir()
     assert command("purge", run.folder, cwd=tmp_path, typed="y\n").returncode == 0
     assert not run.confidential.exists()
@@ -140,7 +140,7 @@ def test_the_total_is_stated_at_the_runs_own_delta(run, data, tmp_path):
     file = tmp_path / "private.npz.ledger.json"
     file.write_text(file.read_text().replace('"deltas"', '"others"'))  # as older ones lack it
     asked = command("ledger", "private.npz", cwd=tmp_path)
-    assert (asked.returncode, "at which δ its runs were made: give --delta" in asked.stderr) == (
+    assert (asked.returncode, "at which δ its runs were made. Give `--delta`" in asked.stderr) == (
         2,
         True,
     )
@@ -167,6 +167,9 @@ def test_where_no_ledger_is_that_is_said_and_none_is_made(tmp_path):
     assert not (tmp_path / "scans.ledger.json").exists()
     for words, sentence in (
         (["nowhere"], "nowhere does not exist"),
-        (["scans", "--cap-epsilon", 1], "Give --cap-epsilon and --cap-delta together, or --no-cap"),
+        (
+            ["scans", "--cap-epsilon", 1],
+            "Give `--cap-epsilon` and `--cap-delta` together, or `--no-cap`",
+        ),
     ):
         assert sentence in command("ledger", *words, cwd=tmp_path).stderr

@@ -73,7 +73,7 @@ def test_each_run_of_a_folder_has_a_line_and_a_report_goes_where_it_is_wanted(fi
         ),
         (
             ["out", "out", "--write"],
-            "--write writes one run's report: name a FILE for the comparison by --html",
+            "`--write` writes the report of one run. For a comparison, give `--html` a FILE",
         ),
         ([], "runs is not a run, and holds none: name a run, or a folder of runs"),
     ):

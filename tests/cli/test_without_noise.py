@@ -169,7 +169,7 @@ def test_the_data_set_has_no_total_any_more_and_a_cap_refuses_such_a_run(data, t
     file = DataSetLedger.beside(tmp_path / "private.npz")
     file.cap(Budget(1000.0, 1e-5))
     with pytest.raises(
-        BudgetExceeded, match=r"adds no noise \(privacy: none\).* has a cap of ε = 1000"
+        BudgetExceeded, match=r"adds no noise \(`privacy: none`\).* has a cap of ε = 1000"
     ):
         evolved(data, tmp_path / "refused", noise="none")
     assert not (tmp_path / "refused").exists()
@@ -184,7 +184,7 @@ def test_the_data_set_has_no_total_any_more_and_a_cap_refuses_such_a_run(data, t
     )
     assert verify(later.guarantee, later.folder) == []
     file.cap(Budget(1000.0, 1e-5))
-    with pytest.raises(BudgetExceeded, match="one before it adds no noise"):
+    with pytest.raises(BudgetExceeded, match="an earlier one adds no noise"):
         evolved(data, tmp_path / "refused", epsilon=5, delta=1e-5)
 
 
@@ -192,7 +192,7 @@ NO_OTHER = [
     ("None", "or `privacy: none`: no noise and no guarantee, for studies .it is 'None'."),
     (
         {"noise": "none", "epsilon": 1},
-        "noise is none, so epsilon cannot be given: leave it out, or noise",
+        "with noise: none, epsilon has no meaning: remove it, or remove noise",
     ),
     (
         {"noise": "little", "epsilon": 1, "delta": 1e-5},
@@ -212,7 +212,7 @@ def test_no_other_word_turns_the_noise_off(without):
 def test_a_fitted_generator_needs_noise_and_the_planner_needs_none(without):
     with pytest.raises(
         RecipeError,
-        match="privacy is none, and 'trained' is fitted on the private records with noise",
+        match="'trained' is fitted on the private records, which needs noise",
     ):
         lay_out(Recipe.load(without, ("api={kind: trained, path: nowhere}",)))
     chosen = choose_evolution(Recipe.load(without, ("evolution=auto",)))

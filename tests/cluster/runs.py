@@ -10,7 +10,6 @@ from pe.data.images import Images
 from pe.engine.execution import RunContext, run_recipe
 from pe.histogram import PrivateWork, Voting, count_votes
 from pe.planning.parts import object_kind
-from pe.privacy.noise import UnsafeSeededNoise
 from pe.private.dataset import PrivateDataset
 from pe.private.embeddings import PrivateEmbeddings, embed_private
 from pe.recipe.schema import Recipe
@@ -18,6 +17,7 @@ from pe.store.run import Run
 from tests.cluster.things import Chatty, Deadly, Dies, Flat
 from tests.generators import Shades
 from tests.private_data import dataset_of
+from tests.seeded_noise import UnsafeSeededNoise
 
 SMALL = 2**10  # bytes of a shard: 16 of these images' vectors
 

@@ -15,9 +15,9 @@ from pe.fit.trainer import FitTerms, Fitting, PrivateRecords
 from pe.plugins.protocols import RandomRequest
 from pe.plugins.specs import construct
 from pe.privacy.ledger import Budget, Ledger, MemoryStore
-from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.release import Relation
 from tests.adapters.trained.finetune.brought import checkpoint
+from tests.seeded_noise import UnsafeSeededNoise
 
 CLASSES, COUNT, SIDE = tuple("01234"), 40, 8
 PLAIN = {"steps": 2, "batch": 8}

@@ -284,5 +284,5 @@ def test_the_loss_of_a_fitted_model_on_a_record_depends_on_no_other(fit):
     assert len(np.unique(losses)) > len(names) // 2
     some = slice(5, 8)
     assert (api.record_losses(folder, samples[some], names[some]) == losses[some]).all()
-    with pytest.raises(RecipeError, match="'nine' is none of them"):
+    with pytest.raises(RecipeError, match="not for 'nine'"):
         api.record_losses(folder, samples[:1], ["nine"])

@@ -67,7 +67,7 @@ def test_each_kind_of_token_has_its_price_and_all_prices_add_up(stated, cost):
 
 
 def test_a_price_of_tokens_wants_a_limit_and_a_kind_that_there_is():
-    with pytest.raises(RecipeError, match=r"limits\.max_cost must be too"):
+    with pytest.raises(RecipeError, match=r"needs limits\.max_cost"):
         recipe({"kind": "glyphs", "price": {"million_tokens": BY_KIND}})
     with pytest.raises(RecipeError, match="video_out"):
         price(million_tokens={"video_out": 3})

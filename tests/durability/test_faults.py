@@ -156,9 +156,7 @@ def test_a_population_that_comes_out_otherwise_is_not_taken(stopped, monkeypatch
 
     monkeypatch.setattr(driver.Counted, "random_api", backwards)
     damage(stopped, "populations/000/images.npy")
-    said = (
-        r"made anew it is not the same to the last bit \(on a GPU or another machine .+\): restore"
-    )
+    said = r"could not be made again with the same bits, since another GPU or machine .+\. Restore"
     with pytest.raises(DamagedFile, match=said):
         finish(stopped)
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from pe.engine.execution import RunContext
-from pe.privacy.noise import UnsafeSeededNoise
 from pe.recipe.schema import Recipe
 from tests.durability import driver
 from tests.durability.test_kill import shareable, slow_but_for
+from tests.seeded_noise import UnsafeSeededNoise
 
 COUNT = 24
 PLAIN = {"steps": 3, "batch": 8}

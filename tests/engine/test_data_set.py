@@ -174,7 +174,7 @@ def test_a_killed_run_that_has_drawn_nothing_is_forgotten_and_entered_again_befo
         pytest.raises(RunError, match="is being written by process"),
     ):
         forget_run(dead, ledger)
-    with pytest.raises(PrivacyError, match="does not hold this run: name the file that does"):
+    with pytest.raises(PrivacyError, match=r"does not list this run. Name the file that does"):
         forget_run(dead, DataSetLedger(dead.parent / "other.json"))
     assert len(ledger.read()["runs"]) == 1
     said = command("ledger", dead.parent / "private.npz", "--forget", dead, cwd=dead.parent)
@@ -218,7 +218,7 @@ def test_a_run_that_is_struck_out_while_it_goes_on_draws_nothing(ledger, tmp_pat
     api = after_the_first(
         lambda: [ledger.strike(run) for run in ledger.read()["runs"]]
     )  # as by a duplicate of the run
-    with pytest.raises(PrivacyError, match="was struck out of it, so nothing is drawn"):
+    with pytest.raises(PrivacyError, match=r"Nothing is drawn, because .* does not list the run"):
         start(tmp_path, api=api)
     with read_journal(pe.Run.open(tmp_path / "run")) as journal:
         assert journal.charges() == []

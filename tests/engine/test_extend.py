@@ -65,7 +65,7 @@ def test_an_interrupted_extension_goes_on_and_asks_for_nothing_twice(run):
         extend(run, 30, api=failing)
     with pytest.raises(
         RunError,
-        match=r"An extension by 30 .* was interrupted: .* delete .*extension\.json to give it up",
+        match=r"An extension by 30 .* was interrupted. .* delete .*extension\.json to give it up",
     ):
         extend(run, 31, api=api)
     given_up = pe.Run(shutil.copytree(run.folder, run.folder.parent / "given_up"))
@@ -135,7 +135,7 @@ def test_an_export_is_not_written_into_unless_whoever_received_it_wants_so(run, 
         (received.folder / "confidential").mkdir(0o700)
     assert extend(out, 4).is_file()
     with pytest.raises(
-        RunError, match="folder is an export in another form than npz, or has lost synthetic"
+        RunError, match=r"folder has no synthetic.npz: it is an export in another form, or has lost"
     ):
         extend(other, 4)
 

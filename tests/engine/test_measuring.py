@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from pe.cli.view import view
 from pe.data.images import Images
 from pe.engine.execution import RunContext, resume_run, run_recipe, stored_recipe
-from pe.engine.ladder import FEWEST, SPACES, Rung, chance, judge, measure
+from pe.engine.ladder import FEWEST, SPACES, DegreeVariations, chance, judge, measure
 from pe.errors import APIError, LimitReached
 from pe.planning.calls import IMAGES, PARENTS
 from pe.planning.forecast import forecast
@@ -38,7 +38,7 @@ def judged(low, high):
         whole = np.broadcast_to(apart, (2, np.shape(apart)[-1]))
         count = whole.shape[1]
         spaces = {"nearest": dict.fromkeys(SPACES, count), "astray": dict.fromkeys(SPACES, 0)}
-        return Rung(
+        return DegreeVariations(
             degree, np.arange(count), NOISE, dict(zip(SPACES, whole, strict=True)), **spaces
         )
 

@@ -203,7 +203,7 @@ def test_one_record_of_another_form_is_a_bad_record_wherever_it_stands(odd, text
                                                            "samples by image=… or"),
         (TWO_LABELS, {}, "the columns 'fine', 'coarse', but no 'label': name the column of labels "
                          "by label=…"),
-        (FRAME, {"label": "sort"}, "label is 'sort', and the records have the columns 'scan', "
+        (FRAME, {"label": "sort"}, "`label` names 'sort', but the records have the columns 'scan', "
                                    "'kind', 'patient'"),
         ((PIXELS, NUMBERS), {}, "the class list, which is public, is not given: confirm it with "
                                 "classes: [0, 1]"),
@@ -290,6 +290,6 @@ def test_a_run_s_data_are_handed_to_torch_datasets_and_pandas_which_evolve_again
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(
         MissingDependency,
-        match=re.escape("run.to_pandas() needs pandas, which is not installed: pip"),
+        match=re.escape("`run.to_pandas()` needs pandas, which is not installed. Call `pip"),
     ):
         run.to_pandas()

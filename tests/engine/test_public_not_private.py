@@ -129,7 +129,7 @@ def test_places_are_refused_before_an_image_is_compared_and_by_a_probe(tmp_path)
         private,
         private.path,
         tmp_path / "run",
-        "are the private records .*name images that hold no",
+        "are the private records .*Use images that hold no",
     )
     api = pe.api("public_images", path=str(private.path), size=SIDE)
     with pytest.raises(RecipeError, match="are the private records"):

@@ -77,7 +77,7 @@ REFUSED = [
     (
         {"api": ELSEWHERE},
         RecipeError,
-        r"What a\.invalid charges is not stated: give api\.price .* or limits\.max_im",
+        r"price of a\.invalid is not stated. Set `api\.price` .* or `limits\.max_im",
     ),
     (
         {"api": "scans"},
@@ -108,7 +108,7 @@ REFUSED = [
     (
         {"private": lambda given: replace(given, ledger_file=Path("withheld"))},
         RecipeError,
-        "ledger_file is 'withheld'",
+        "ledger_file. is 'withheld'",
     ),
     ({"private": cut_off}, PrivateDataError, r"one\.png"),
     (
@@ -180,10 +180,10 @@ def image(*shape):
         (
             image(2, 2, 1),
             None,
-            r"made images of 2×2×1 \(.*\) where images of 4×4×1 \(.*\) are declared: have it",
+            r"made images of 2×2×1 \(.*\), but images of 4×4×1 \(.*\) are declared. Have it",
         ),
-        (image(4, 4, 1), (8, 8, 1), r"made images of 4×4×1 .* where images of 8×8×1 "),
-        (pe.Texts.of(["a text"], 20), None, r"made texts where images are declared"),
+        (image(4, 4, 1), (8, 8, 1), r"made images of 4×4×1 .* but images of 8×8×1 "),
+        (pe.Texts.of(["a text"], 20), None, r"made texts, but images are declared"),
     ],
 )
 @pytest.mark.parametrize("changes", [{}, {"initial_variations": 3}])

@@ -14,8 +14,9 @@ from pe.evaluation import audit as worlds
 from pe.evaluation.audit import BLOCKS, Claim, Rates, audit
 from pe.histogram import Voting, count_votes
 from pe.privacy.mechanisms import gaussian_epsilon
-from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
+from pe.privacy.noise import SystemNoise
 from pe.privacy.release import Relation
+from tests.seeded_noise import UnsafeSeededNoise
 
 ADD, REPLACE, ZERO = Relation.ADD_REMOVE, Relation.REPLACE_ONE, Relation.ZERO_OUT
 KINDS = [(relation, *rest) for relation in Relation for rest in ((1, "record"), (3, "user"))]

@@ -54,7 +54,7 @@ def test_order_blocks_and_threads_change_nothing(monkeypatch):
     try:
         faiss.omp_set_num_threads(1)
         monkeypatch.setattr(decide, "_ROWS", 33)
-        monkeypatch.setattr(exact, "_ROWS", 5)
+        monkeypatch.setattr(decide, "_OPEN", 5)
         monkeypatch.setattr(exact, "_BLOCK", 784 * 41)
         np.testing.assert_array_equal(nearest(queries, candidates, 2), votes)
     finally:

@@ -155,8 +155,8 @@ GOOD = np.ones((4, 3), np.float32)
     [
         (GOOD.astype(np.float64), GOOD, {}, "float32 queries, not float64"),
         (np.ones((98765, 2), np.float32), GOOD, {}, "2 dimensions and candidates 3"),
-        (GOOD, GOOD, {"q": 5}, "q = 5 neighbours of 4 candidates"),
-        (GOOD, GOOD, {"q": 1.5}, "q = 1.5"),
+        (GOOD, GOOD, {"q": 5}, "5 neighbours are asked for, but there are 4 candidates"),
+        (GOOD, GOOD, {"q": 1.5}, r"1\.5 neighbours"),
     ],
 )
 def test_mistakes_end_in_one_sentence(queries, candidates, options, says):

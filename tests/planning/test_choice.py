@@ -162,10 +162,10 @@ def test_units_of_several_records_cast_fewer_votes():
 @pytest.mark.parametrize(
     ("private", "sentence"),
     [
-        ({}, r"private\.declared_size, which is missing"),
+        ({}, r"needs .private\.declared_size"),
         (
             {"declared_size": 4000, "privacy_unit": "patient"},
-            r"private\.declared_units, which is missing.*\(patient\)",
+            r"needs .private\.declared_units.*\(patient\)",
         ),
     ],
 )

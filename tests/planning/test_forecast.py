@@ -89,7 +89,7 @@ STEPS = (
         (12, {"evolution__label_sizes": {"a": 1, "b": 1}}, "label 'c' is missing"),
         (12, {"evolution__label_sizes": {"a": 1, "b": 1, "x": 1}}, "unknown label 'x'"),
         (9, {"evolution__label_sizes": {"a": 1, "b": 1, "c": 1e-9}}, "has 0 members of label 'c'"),
-        (3, {"evolution__neighbors": 2}, "has 1 members of label 'a', and each record votes for 2"),
+        (3, {"evolution__neighbors": 2}, "has 1 members of label 'a', but each record votes for 2"),
         (30, {"api": {"kind": "improved_diffusion", "steps": [10]}}, STEPS),
         (
             30,
@@ -323,13 +323,13 @@ def test_nobody_s_price_is_told_as_free_and_a_run_needs_a_limit(
         refused = [
             sentence
             for sentence in obstacles(each, generator)
-            if f"{asked} charges is not stated" in sentence
+            if f"price of {asked} is not stated" in sentence
         ]
         assert bool(refused) == bool(asked)
         if asked:
             with pytest.raises(
                 RecipeError,
-                match=rf"What {asked} charges is not stated: give api\.price .* or limits",
+                match=rf"price of {asked} is not stated. Set `api\.price` .* or `limits",
             ):
                 check_price(each, generator)
 

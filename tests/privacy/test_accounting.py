@@ -149,11 +149,12 @@ def test_laplace_counts_with_histograms_agree_with_dp_accounting(sensitivity, gr
         )
 
 
-def test_the_discrete_gaussian_on_integers_has_its_own_figures():
-    assert epsilon([histogram(1.381, grid=1)], 3e-6) == pytest.approx(3.287, abs=6e-4)
-    assert gaussian_epsilon(1 / 1.381, 3e-6) == pytest.approx(3.224, abs=6e-4)
-    assert epsilon([histogram(0.5, grid=1)], 0.06) == pytest.approx(5.17, abs=0.01)
-    assert gaussian_epsilon(2, 0.06) == pytest.approx(4.38, abs=0.01)
+def test_a_grid_on_which_the_closed_form_does_not_bound_discrete_noise_is_refused():
+    """At scale 1.381 and δ = 3e-6 the closed form gives 3.224, and the truth is 3.287."""
+    for z in (0.5, 1.381, 7.9):
+        with pytest.raises(PrivacyError, match="too few for this accountant"):
+            epsilon([histogram(z, grid=1)], 3e-6)
+    assert epsilon([histogram(8.0, grid=1)], 3e-6) > gaussian_epsilon(1 / 8, 3e-6)
 
 
 @pytest.mark.parametrize("scale", [8, 32])
@@ -215,7 +216,6 @@ def test_no_extreme_crashes_or_goes_below_the_closed_form(z, count, target):
             <= plain * (1 + 1e-6) + 1e-9
         )
         assert plain <= epsilon([histogram(z, count), laplace(max(z, 0.1))], target) < math.inf
-        assert plain * (1 - 1e-12) <= epsilon([histogram(z, count, grid=1)], target) < math.inf
         assert 0 <= epsilon([dp_sgd(z, 0.01, count)], target) <= plain * (1 + 1e-9) + 1e-15
 
 
@@ -242,7 +242,7 @@ def test_mu_is_stated_for_gaussians_alone():
 
 
 def test_what_does_not_add_up_or_nothing_accounts_for_is_refused():
-    with pytest.raises(PrivacyError, match="do not add up"):
+    with pytest.raises(PrivacyError, match="cannot be added up"):
         epsilon([histogram(1), histogram(1, relation=Relation.REPLACE_ONE)], 1e-6)
     for wrong in (0, 1, -1e-6, math.nan):
         with pytest.raises(PrivacyError, match="delta"):
@@ -252,6 +252,7 @@ def test_what_does_not_add_up_or_nothing_accounts_for_is_refused():
     unknown = histogram(2.0)
     object.__setattr__(unknown, "mechanism", "staircase")
     with pytest.raises(
-        PrivacyError, match="'histogram' is by staircase, which nothing here accounts for"
+        PrivacyError,
+        match="'histogram' uses 'staircase', a mechanism that this accountant does not know",
     ):
         epsilon([unknown], 1e-5)

@@ -70,7 +70,7 @@ def test_the_noise_is_that_which_aug_pe_published(records, published):
 def test_what_cannot_be_met_is_refused():
     too_much = Release("dp_sgd", "discrete_gaussian", 1.0, 0.5, grid=2**30)
     for wrong, said in (
-        ({"preset": (too_much,)}, "takes all of it"),
+        ({"preset": (too_much,)}, "use it up"),
         ({"weights": (1, 0, 1)}, "one weight above 0"),
         ({"class_counts": 1.0}, "share"),
     ):
@@ -91,7 +91,7 @@ def test_a_budget_that_can_be_met_is_met_though_the_quick_bounds_see_no_room_in_
     monkeypatch.setattr(calibration, "_SLOW_TOLERANCE", 1e-2)
     least = calibrate(both, Budget(target, 1e-5))
     assert epsilon(both(least), 1e-5) <= target < epsilon(both(least * 0.98), 1e-5)
-    with pytest.raises(PrivacyError, match="No noise brings this within"):
+    with pytest.raises(PrivacyError, match="No amount of noise keeps this within"):
         calibrate(both, Budget(0.9 * exact, 1e-5))
 
 

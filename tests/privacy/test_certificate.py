@@ -16,9 +16,9 @@ from pe.privacy.certificate import FORMAT, build_certificate, verify
 from pe.privacy.covered import hash_files, release_file
 from pe.privacy.ledger import Budget, Ledger, MemoryStore
 from pe.privacy.mechanisms import gaussian_epsilon
-from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.release import Poisson, Relation, Release
 from pe.privacy.words import certificate_markdown, found_at_most, power, round_up, statement
+from tests.seeded_noise import UnsafeSeededNoise
 
 BUDGET = Budget(4, 1e-6)
 SCHEMA = json.loads(
@@ -106,7 +106,7 @@ def test_a_changed_a_missing_and_a_new_file_are_named(folder):
             "9000 times",
         ),
         (lambda c: c["releases"][1].update(sensitivity=10**400), "not a release"),
-        (lambda c: c["releases"][1].update(relation="zero_out"), "do not add up"),
+        (lambda c: c["releases"][1].update(relation="zero_out"), "cannot be added up"),
         (lambda c: c["releases"][1].update(unsafe=True), "unsafe noise was used"),
         (lambda c: c["relation"].update(name="zero_out"), "another relation"),
         (lambda c: c["unit"].update(words="everybody"), "'unit' is not"),
@@ -118,7 +118,7 @@ def test_a_changed_a_missing_and_a_new_file_are_named(folder):
         (lambda c: c.pop("releases"), "damaged"),
         (
             lambda c: c["covered"].append({"file": "../secret", "sha256": "0"}),
-            "not the name of a file inside",
+            "'../secret' is covered but missing",
         ),
     ],
 )
@@ -311,5 +311,5 @@ def test_a_generator_that_is_an_object_is_told_to_declare_nothing_and_an_earlier
     }
     (found,) = verify(earlier, folder)
     assert (
-        found == "It leaves out the cost of another run's model, which this version counts always."
+        found == "It leaves out the cost of another run's model, which this version always counts."
     )

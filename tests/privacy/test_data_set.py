@@ -42,7 +42,8 @@ def test_runs_over_one_data_set_add_up_and_one_that_goes_on_counts_once(budget, 
         == budget.total(1e-5)
     )
     runs = {run: [release.to_dict() for release in RUN] for run in ("one", "two")}
-    content = {"format": 1, "cap": None, "runs": runs, "deltas": {"one": 1e-5, "two": 1e-5}}
+    deltas = {"one": 1e-5, "two": 1e-5}
+    content = {"format": 1, "cap": None, "runs": runs, "deltas": deltas, "drawn": {}}
     assert json.loads(budget.path.read_text()) == content  # and nothing else
     assert budget.path.stat().st_mode & 0o777 == 0o600
 
@@ -233,7 +234,7 @@ def test_a_full_disk_loses_no_run_that_was_entered_and_a_place_that_cannot_be_wr
             budget.enter("two", RUN, 1e-5)
     assert budget.path.read_bytes() == before
     assert budget.enter("two", RUN, 1e-5)["runs"] == 2
-    with pytest.raises(PrivacyError, match=r"name another with private\.ledger_file"):
+    with pytest.raises(PrivacyError, match=r"Name another file in `private\.ledger_file`"):
         DataSetLedger(tmp_path / "none" / "b.json").enter("one", RUN, 1e-5)
 
 
@@ -254,10 +255,10 @@ def test_a_run_is_struck_out_only_before_it_begins_to_draw_and_draws_only_after_
     budget.drew("two", 0)
     budget.strike("one")
     assert budget.total(1e-5) == {"epsilon": epsilon(RUN, 1e-5), "delta": 1e-5, "runs": 1}
-    for run, sentence in (("one", "does not hold this run"), ("two", "has begun to draw noise")):
+    for run, sentence in (("one", "does not list this run"), ("two", "has begun to draw noise")):
         with pytest.raises(PrivacyError, match=sentence):
             budget.strike(run)
-    with pytest.raises(PrivacyError, match="was struck out of it, so nothing is drawn"):
+    with pytest.raises(PrivacyError, match=r"Nothing is drawn, because .* does not list the run"):
         budget.drew("one", 0)
     assert budget.enter("one", RUN, 1e-5)["runs"] == 2
     budget.drew("one", 1)

@@ -9,8 +9,9 @@ from pe.errors import BudgetExceeded, PrivacyError
 from pe.planning.releases import PlanSettings, plan
 from pe.privacy.accounting import delta, epsilon
 from pe.privacy.ledger import Budget, Ledger, MemoryStore
-from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
+from pe.privacy.noise import SystemNoise
 from pe.privacy.release import Relation, Release
+from tests.seeded_noise import UnsafeSeededNoise
 
 BUDGET = Budget(4, 1e-6)
 ROOMY = Budget(40, 1e-6)
@@ -87,7 +88,7 @@ def test_it_refuses_before_the_act_what_does_not_fit():
     store = Journal()
     ledger = opened(store, BUDGET)
     extra = Release("extra", "discrete_gaussian", 1.0, 5.0, grid=2**16)
-    with pytest.raises(BudgetExceeded, match="nothing was released"):
+    with pytest.raises(BudgetExceeded, match="Nothing was released"):
         ledger.release(extra, drawing(store, extra))
     assert store.happened == []
     assert ledger.total() <= BUDGET.epsilon
@@ -170,7 +171,7 @@ def test_a_release_of_another_kind_is_refused(kind):
         opened(store).release(other, drawing(store))
     assert store.happened == []
     if "name" not in kind:
-        with pytest.raises(PrivacyError, match="one relation and one unit"):
+        with pytest.raises(PrivacyError, match="one ledger for each relation and unit"):
             opened(store, planned=[other])
 
 
@@ -192,7 +193,7 @@ def test_what_a_draw_that_fails_says_of_a_record_is_not_passed_on():
         raise ValueError("record 17 has the value 3.5")
 
     with pytest.raises(
-        PrivacyError, match=r"^Release 'histogram/1' was not drawn \(ValueError\): the log"
+        PrivacyError, match=r"^Release 'histogram/1' was not drawn \(ValueError\)\. The log"
     ) as raised:
         opened(MemoryStore()).release(FIRST, draw)
     assert raised.value.__cause__ is raised.value.__context__ is None

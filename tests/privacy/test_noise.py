@@ -13,7 +13,8 @@ import pytest
 from scipy import stats
 
 from pe.errors import PrivacyError
-from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
+from pe.privacy.noise import SystemNoise
+from tests.seeded_noise import UnsafeSeededNoise
 
 FALSE_ALARM = 1e-10
 DRAWS = 2000

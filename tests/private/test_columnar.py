@@ -57,7 +57,7 @@ def test_classes_and_the_column_of_labels_belong_together(tmp_path):
     path = save(tmp_path / "a.parquet", image=FILES, label=LABELS)
     refused(
         source(path, label_column=None),
-        "label_column is not set, and classes lists 2 .*; it has 'image', 'label'",
+        "`label_column` is not set, but `classes` lists 2 .*; it has the columns 'image', 'label'",
     )
     refused(source(path, classes=None), r"classes: \[cat, dog\]")
     data = ImageParquet(path, size=8).open()

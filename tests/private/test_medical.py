@@ -5,6 +5,7 @@ inside.
 import struct
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -312,6 +313,35 @@ def test_a_tiff_in_colour_is_read_with_a_plain_opacity_and_from_jpeg(tmp_path):
         compressionargs={"level": 99},
     )
     assert np.abs(read(source(tmp_path, **settings).open())[0][0].astype(int) - plain).max() < 6
+
+
+def size_of_jpeg(data):
+    frame = data.index(b"\xff\xc0")
+    return data[: frame + 5] + struct.pack(">HH", 40_000, 40_000) + data[frame + 9 :]
+
+
+def size_of_png(data):
+    header = data[12:16] + struct.pack(">II", 40_000, 40_000) + data[24:29]
+    return data[:12] + header + struct.pack(">I", zlib.crc32(header)) + data[33:]
+
+
+@pytest.mark.parametrize(
+    ("compression", "enlarge", "part"),
+    [("jpeg", size_of_jpeg, "announces no pixels or more than"), ("png", size_of_png, "damaged")],
+)
+def test_a_strip_that_is_a_larger_image_than_its_file_is_not_decoded(
+    tmp_path, compression, enlarge, part, monkeypatch
+):
+    values = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    tifffile.imwrite(tmp_path / "1.tif", values, compression=compression)
+    assert len(read(source(tmp_path, size=8).open())[0]) == 1
+    with tifffile.TiffFile(tmp_path / "1.tif") as file:
+        start, length = file.pages[0].dataoffsets[0], file.pages[0].databytecounts[0]
+    data = (tmp_path / "1.tif").read_bytes()
+    strip = enlarge(data[start : start + length])
+    write(tmp_path / "1.tif", data[:start] + strip + data[start + length :])
+    monkeypatch.setattr(tifffile.TiffPage, "asarray", lambda *_, **__: values)
+    refused(tmp_path, part, size=8)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

@@ -1,21 +1,26 @@
 """A record with a fault is one bad record where these are skipped: all others stay as they are."""
 
+import io
 import json
 import os
 import re
+import tarfile
+from contextlib import suppress
 
 import numpy as np
 import pandas
+import pyarrow as pa
 import pytest
 
-from pe.errors import PrivateDataError
+from pe.data.tables import read_rows_or_faults
+from pe.errors import BadSample, PrivateDataError
 from pe.private.dataset import NOBODY
 from pe.private.folder import ImageFolder, TextFolder
 from pe.private.memory import source_of
 from pe.private.npz import ImageNpz
 from pe.private.tables import RowTable, TextTable
 from pe.private.webdataset import WebDataset
-from tests.private.records import FILES, PIXELS, png, read, tar, write
+from tests.private.records import FILES, PIXELS, arrow, png, read, tar, write
 from tests.test_neighbours import (
     BAD_FILES,
     BAD_LINES,
@@ -182,6 +187,91 @@ def test_samples_of_a_tar_file_with_a_fault_are_skipped(tmp_path):
         assert (len(samples), labels, bad) == (2, [0, 0], 1), fault
 
 
+def damaged(member, place, content, checksum=True):
+    """A header with other bytes in a place; with its checksum, or the one it had before."""
+    header = bytearray(member)
+    header[place : place + len(content)] = content
+    if checksum:
+        header[148:156] = b" " * 8
+        header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header)
+
+
+HEADERS = {
+    "a time that is no number": lambda header: damaged(header, 136, b"x" * 11),
+    "an owner that is no number": lambda header: damaged(header, 108, b"x" * 7),
+    "a checksum that does not fit": lambda header: damaged(header, 136, b"7", checksum=False),
+}
+
+
+@pytest.mark.parametrize("name", [*HEADERS, "a length of pax", "a time of pax"])
+def test_a_damaged_header_of_a_tar_file_is_the_fault_of_one_sample(tmp_path, name):
+    path = tmp_path / "a.tar"
+    keys = {"a length of pax": "size", "a time of pax": "mtime"}
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as file:
+        for number in range(3):
+            member = tarfile.TarInfo(f"{number}.png")
+            member.size = len(FILES[number])
+            if name in keys and number == 1:
+                member.pax_headers = {keys[name]: "many"}
+            file.addfile(member, io.BytesIO(FILES[number]))
+    if name in HEADERS:
+        data = path.read_bytes()
+        start = data.index(b"1.png")
+        header = HEADERS[name](data[start : start + 512])
+        path.write_bytes(data[:start] + header + data[start + 512 :])
+    samples, _, bad, data = valid_records(WebDataset(path, size=8, on_bad_record="skip"))
+    is_harmless = name == "a time of pax"
+    assert (len(samples), bad, len(data)) == ((3, 0, 3) if is_harmless else (2, 1, 3))
+    if not is_harmless:
+        with pytest.raises(PrivateDataError, match=r"'1\.png' in .* header is damaged"):
+            WebDataset(path, size=8).open()
+
+
+def of_bytes(kind, *values, width=8):
+    content = b"".join(value.to_bytes(width, "little") for value in values)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(content)])
+
+
+def with_bad_text():
+    """Views of texts, the second of which has its first letters wrong."""
+    _, views, letters = pa.array(["cat", "x" * 40, "cat"], pa.string_view()).buffers()
+    buffers = [None, views, pa.py_buffer(b"y" + letters.to_pybytes()[1:])]
+    return pa.Array.from_buffers(pa.string_view(), 3, buffers)
+
+
+CELLS = {
+    "an index": lambda: pa.DictionaryArray.from_arrays(
+        pa.array([0, 9, 0], pa.int8()), pa.array(["cat"]), safe=False
+    ),
+    "a view": with_bad_text,
+    "a date": lambda: of_bytes(pa.date64(), 0, 5, 0),
+    "a time": lambda: of_bytes(pa.time32("s"), 0, 90_000, 0, width=4),
+    "a decimal": lambda: of_bytes(pa.decimal128(3), 0, 10**9, 0, width=16),
+    "an offset": lambda: pa.Array.from_buffers(
+        pa.binary(),
+        3,
+        [None, pa.py_buffer(np.array([0, 3, 2**30, 6], np.int32)), pa.py_buffer(b"catdog")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_damaged_cell_of_an_arrow_file_leaves_others_as_they_are(tmp_path, name, stream):
+    table = pa.table({"text": ["one", "two", "three"], "who": CELLS[name]()})
+    path = arrow(tmp_path / "a.arrow", table, stream)
+    data = TextTable(path, privacy_unit="who", on_bad_record="skip").open()
+    assert len(data) == 3
+    assert 1 in [one.index for one in data.check()]
+    rows = list(read_rows_or_faults(path, ["text", "who"]))
+    faults = [place for place, row in enumerate(rows) if isinstance(row, BadSample)]
+    assert faults == ([1, 2] if name == "an offset" else [1])  # an offset ends one cell, begins one
+    assert rows[0][0] == "one"
+    with pytest.raises(PrivateDataError, match=r"Row 2 of .* cannot be read as Arrow"):
+        TextTable(path, privacy_unit="who").open()
+
+
 def test_a_missing_class_list_names_no_label_where_bad_records_are_skipped(tmp_path):
     path = write(tmp_path / "a.jsonl", b'{"text": "t", "label": "rare-HIV"}')
     for rule, names in (("fail", "[rare-HIV]"), ("skip", "[…]")):
@@ -194,6 +284,26 @@ def test_labels_of_an_array_are_skipped_one_by_one(tmp_path):
     source = ImageNpz(tmp_path / "a.npz", size=8, classes=["cat"], on_bad_record="skip")
     samples, labels, bad, _ = valid_records(source)
     assert (len(samples), labels, bad) == (2, [0, 0], 1)
+
+
+def test_a_long_label_of_an_array_is_skipped_alone(tmp_path):
+    np.savez(tmp_path / "a.npz", images=PIXELS[:3], labels=np.array(["cat", "x" * 2000, "cat"]))
+    source = ImageNpz(tmp_path / "a.npz", size=8, classes=["cat"], on_bad_record="skip")
+    samples, labels, bad, _ = valid_records(source)
+    assert (len(samples), labels, bad) == (2, [0, 0], 1)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_a_flipped_bit_of_an_archive_is_told_in_a_sentence(tmp_path, save):
+    """The archive has one checksum for all images: no record is known to be the bad one."""
+    path = tmp_path / "a.npz"
+    save(path, images=PIXELS[:3], labels=np.array(["cat"] * 3), **{"a" * 1100: np.zeros(3)})
+    data = path.read_bytes()
+    source = ImageNpz(path, size=8, classes=["cat"], on_bad_record="skip")
+    for place in range(0, len(data), 7):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :])
+        with suppress(PrivateDataError):
+            source.open().check()
 
 
 def deep(path):

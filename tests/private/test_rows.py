@@ -98,17 +98,17 @@ def test_rows_labels_and_units_are_the_same_in_every_form(tmp_path, form):
     ("settings", "sentence"),
     [
         ({}, "if they are rows of a table, declare its columns by columns={'age': "),
-        ({"columns": COLUMNS, "text": "note"}, "text is not of the rows of a table"),
+        ({"columns": COLUMNS, "text": "note"}, "`text` cannot be used with `columns`"),
         (
             {"columns": {"agee": COLUMNS["age"]}},
-            "columns declares 'agee', which is not there: did you mean 'age'",
+            "`columns` names 'agee', but the records have the columns 'age'",
         ),
         (
             {"columns": {"age": None}},
             "columns.age must be a mapping of keys to values, not empty: declare it",
         ),
         ({"columns": {"age": {"kind": "int"}}}, "columns.age.kind must be 'category', 'ordinal'"),
-        ({"columns": COLUMNS, "label": "sex"}, "label is 'sex', which is among columns"),
+        ({"columns": COLUMNS, "label": "sex"}, "`label` is 'sex', which is also among `columns`"),
     ],
 )
 def test_a_frame_that_is_no_table_as_declared_is_refused(settings, sentence):

@@ -136,7 +136,7 @@ def test_another_encoding_is_declared(tmp_path, encoding):
         (
             "a.jsonl",
             b'{"text": 7, "label": "bad"}\n{"text": "x", "label": "bad"}',
-            "is of type int, and no text.",
+            "is of type int, which is not text.",
         ),
         (
             "a.csv",

@@ -53,7 +53,7 @@ ONE = ("1.png", FILES[1])
         ([*sample(0), ONE, ("1.json", b'{"who": "a"}')], r"Sample 2 of .*a\.tar has no label"),
         (
             [*sample(0), ONE, ("1.label", b"cat"), ("1.json", b"{")],
-            r"'1' of .* has a \.json that is none",
+            r"'1' of .* has a \.json that is not JSON",
         ),
         (
             [*sample(0), ONE, ("1.label", b"c" * 2**21)],

@@ -70,7 +70,7 @@ def test_exponents_without_a_point_are_numbers_and_set_changes_one_value(file):
 
 
 LENGTH = "degree has 1 entry, and iterations is 2: give degree one number, or 2 (one per"
-NOT_ZERO = "initial_variations are made at degree v_1, which is 0: give a first degree above 0."
+NOT_ZERO = "initial_variations are made at the first degree, which is 0: set it above 0."
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ NOT_ZERO = "initial_variations are made at degree v_1, which is 0: give a first 
         ({"evolution__initial_variations": 2, "evolution__degree": [0, 0.5]}, NOT_ZERO),
         (
             {"evolution__reuse_lookahead": True},
-            "reuse_lookahead needs lookahead, which is 0 if it is not given: give",
+            "reuse_lookahead needs lookahead, which is 0 by default",
         ),
         ({"name": "my scans"}, "name: use the letters A-Z and a-z, digits, '.', '_' and '-' alone"),
         ({"api__kind": None}, "'api.kind' is missing"),

@@ -19,7 +19,7 @@ from PIL import Image
 
 import pe
 from pe.data.images import Images
-from pe.engine.viewing import Feed, ViewServer
+from pe.engine.viewing import LivePieces, ViewServer
 from pe.errors import LimitReached
 from pe.plugins.protocols import Answer
 from pe.report.live import LivePage
@@ -86,7 +86,7 @@ def wait_for(true):
 
 
 def test_the_process_that_writes_the_run_is_asked_to_stop_once(run):
-    feed, signals = Feed(LivePage(Run.open(run))), run / "signals"
+    feed, signals = LivePieces(LivePage(Run.open(run))), run / "signals"
     assert feed.stop() == "The run does not go on: there is nothing to stop."
     process = driver.forked(write, run)
     wait_for(signals.exists)
@@ -102,7 +102,7 @@ def test_the_process_that_writes_the_run_is_asked_to_stop_once(run):
 
 def test_a_process_that_does_not_write_the_run_is_not_stopped(run):
     with subprocess.Popen(["sleep", "60"]) as other, writing(run, other.pid):
-        told = Feed(LivePage(Run.open(run))).stop()
+        told = LivePieces(LivePage(Run.open(run))).stop()
         assert (
             told
             == "The process that writes the run is not one of this machine: stop it where it runs."
@@ -286,7 +286,7 @@ def test_votes_show_when_something_after_them_was_asked(tmp_path):
 
 @pytest.mark.parametrize("confidential", [False, True])
 def test_a_run_that_cannot_be_read_is_told_and_where_it_lies_to_its_owner_alone(run, confidential):
-    feed = Feed(LivePage(Run.open(run), confidential))
+    feed = LivePieces(LivePage(Run.open(run), confidential))
     shown = feed.pieces(fresh=True)
     (run / "populations" / "002" / "labels.npy").write_bytes(b"no labels")
     assert feed.pieces(fresh=True) == shown  # a file may just be replaced

@@ -112,7 +112,7 @@ def test_a_remedy_against_collapse_can_be_followed(taken, remedy):
     assert warning.startswith(
         "S_3 has collapsed: of 90 samples that were compared, only 2 differ clearly"
     )
-    assert warning.endswith(f": take {remedy}.")
+    assert warning.endswith(f". Take {remedy}.")
     assert pictures.collapse_warnings(3, samples, {"a": Variety(90, 20, 90, 20)}, taken) == []
 
 

@@ -45,7 +45,7 @@ def test_a_run_that_was_changed_or_lacks_a_file_is_neither_exported_nor_certifie
         run.export(tmp_path / "out")
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("out")]
     (run.folder / "more.npz").write_bytes(b"more")
-    reissue(run.folder)
+    reissue(run.folder, ["more.npz"])
     assert examine(run.folder)[1] == [
         "'synthetic.npz' was changed: its SHA-256 is not the certificate's."
     ]

@@ -105,6 +105,6 @@ def test_shards_hold_every_sample_once_in_order(plain, tmp_path, monkeypatch):
 def test_images_are_in_no_form_of_texts(plain, tmp_path):
     with pytest.raises(
         RecipeError,
-        match="format: 'csv' holds texts or rows, not images: choose folder, parquet or webdata",
+        match=r"The format 'csv' holds texts or rows, not images. Choose folder, parquet or webdata",
     ):
         plain.export(tmp_path / "out", "csv")

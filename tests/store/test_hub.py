@@ -105,37 +105,39 @@ def test_a_repository_holds_what_the_export_does_and_is_private(out, hub):
     assert "data/train-00000.parquet" in files
     assert hub.files["owner/scans"] == files | {".gitattributes": b""}
     assert hub.visible == {"owner/scans": "private"}
-    with pytest.raises(APIError, match=r"owner/scans has files already .*: name a new repository"):
+    with pytest.raises(APIError, match=r"owner/scans has files already .*\. Name a new repository"):
         push(out, "owner/scans")
     push(out, "owner/open", public=True)
     assert hub.visible["owner/open"] == "public"
     del hub.files["owner/open"]["README.md"]
-    with pytest.raises(APIError, match="owner/open is public already: say --public"):
+    with pytest.raises(APIError, match=r"owner/open is public already. Add `--public`"):
         push(out, "owner/open")
 
 
 def test_nothing_else_goes_there(plain, out, hub):
-    with pytest.raises(RunError, match="run is no export: `pe export RUN"):
+    with pytest.raises(RunError, match=r"run is not an export. Make one by `pe export RUN"):
         push(plain.folder, "owner/scans")
     (out / "notes.txt").write_text("patient 7")
     with pytest.raises(
         RunError,
-        match=r"is not as it was certified and is not pushed: 'notes\.txt' is there but not",
+        match=r"is not pushed, because it is not as it was certified: 'notes\.txt' is there but not",
     ):
         push(out, "owner/scans")
     assert hub.files == {}
 
 
 def test_what_the_hub_refuses_is_one_sentence(out, hub, monkeypatch):
-    said = r"answered 403 \(.*not yours.*\): see whether the token may write to owner/scans"
+    said = r"answered 403 \(.*not yours.*\). Check that the token may write to owner/scans"
     for hub.refuses in ("/api/repos/create", "/api/datasets/owner/scans/commit/main"):
         with pytest.raises(APIError, match=said):
             push(out, "owner/scans")
     hub.refuses = ""
     push(out, "owner/scans")  # nothing of the first attempt is in its way
-    with pytest.raises(RecipeError, match="'a/b/c' is no name of a repository: give owner/name"):
+    with pytest.raises(
+        RecipeError, match=r"'a/b/c' is not the name of a repository. Give owner/name"
+    ):
         push(out, "a/b/c")
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
-    with pytest.raises(RecipeError, match="There is no token for the hub: set HF_TOKEN"):
+    with pytest.raises(RecipeError, match=r"There is no token for the hub. Set HF_TOKEN"):
         push(out, "owner/scans")

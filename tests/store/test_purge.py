@@ -114,7 +114,7 @@ def test_a_finished_run_that_is_resumed_certifies_nothing_anew(run, name):
 
 def test_an_export_is_neither_resumed_nor_purged(run, tmp_path):
     copy = run.export(tmp_path / "copy")
-    said = r"copy is an export \(it has no confidential/\), so it cannot be resumed: resume the run"
+    said = r"copy is an export \(it has no confidential/\), so it cannot be resumed. Resume the run"
     with pytest.raises(RunError, match=said):
         resume_run(copy, SURROUNDINGS)
     with pytest.raises(RunError, match="or is an export"):

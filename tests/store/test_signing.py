@@ -88,10 +88,10 @@ def test_an_export_is_signed_as_it_is_made_or_later(plain, tmp_path):
     for words, sentence in (
         (
             ["out"],
-            "Name TO, a new folder; only --sign-with and --push work on an export that is there",
+            "Name TO, a new folder. Only `--sign-with` and `--push` work without it, on an export",
         ),
         (["out", "--push", "a/b", "--format", "csv"], "Name TO, a new folder"),
-        (["out", "two", "--public"], "--public belongs to --push"),
+        (["out", "two", "--public"], "`--public` works only with `--push`"),
     ):
         assert sentence in command("export", *words, cwd=tmp_path).stderr
 
@@ -181,15 +181,16 @@ def test_a_damaged_envelope_is_one_sentence(signed, text):
 def test_what_is_not_as_certified_or_has_a_confidential_side_is_neither_signed_nor_verified(signed):
     (signed / "confidential").mkdir()
     with pytest.raises(
-        RunError, match="has a confidential/, of which no signature speaks: sign an export"
+        RunError, match=r"has a confidential/, which no signature covers. Sign an export"
     ):
         sign(signed, signed.parent / "key", no_passphrase)
-    assert problems(signed) == [
-        "'confidential' is there, and no signature speaks of what is in it."
-    ]
+    assert problems(signed) == ["'confidential' is there, but no signature covers what is in it."]
     (signed / "confidential").rmdir()
     (signed / "synthetic.npz").write_bytes(b"others")
-    with pytest.raises(RunError, match=r"cannot be signed: 'synthetic\.npz' was changed"):
+    with pytest.raises(
+        RunError,
+        match=r"cannot be signed, because it is not as it was certified: 'synthetic\.npz' was changed",
+    ):
         sign(signed, signed.parent / "key", no_passphrase)
 
 
@@ -201,7 +202,7 @@ def test_names_that_are_none_and_files_that_are_no_files_are_problems_and_forge_
     (signed / "certificate.json").write_text(json.dumps(certificate))
     found = problems(signed)
     assert "'pipe' is there but not covered." in found
-    assert f"'{'n' * 300}' is covered but cannot be read." in found
+    assert f"'{'n' * 300}' is covered but missing." in found
     result = command("verify", "out", "--key", "key.pub", cwd=signed.parent)
     assert (result.returncode, result.stderr) == (1, "")
     assert not any(line.startswith("✓") for line in result.stdout.splitlines())
@@ -229,14 +230,14 @@ def test_other_keys_are_refused(signed):
     secret = generate_private_key(SECP256R1())
     path = signed.parent / "p256"
     path.write_bytes(secret.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    with pytest.raises(RecipeError, match="p256 is no Ed25519 private key"):
+    with pytest.raises(RecipeError, match="p256 is not an Ed25519 private key"):
         sign(signed, path, no_passphrase)
-    with pytest.raises(RecipeError, match="key is no Ed25519 public key"):
+    with pytest.raises(RecipeError, match="key is not an Ed25519 public key"):
         problems(signed, signed.parent / "key")
     with pytest.raises(RecipeError, match="cannot be read: No such file"):
         problems(signed, signed.parent / "none")
     inside = shutil.copy(signed.parent / "key", signed / "key")
-    with pytest.raises(RecipeError, match="is to be handed over: move it elsewhere"):
+    with pytest.raises(RecipeError, match=r"is to be handed over. Move the key elsewhere"):
         sign(signed, Path(inside), no_passphrase)
 
 

@@ -31,27 +31,33 @@ from pe.errors import PluginError
 from pe.plugins.devices import memory_refused
 
 Randomness = tuple[Tensor, ...]
+
+# Called as the module is, with a batch dimension.
+Network = Callable[..., Any]
 Parameters = Mapping[str, Tensor]
 
+# The largest power of two in float32.
 _LARGEST = 2.0**127
-"""The largest power of two in float32."""
 
 
 class Loss(Protocol):
-    """Per-record loss, and the randomness (timesteps, noise, flips) that goes into it."""
+    """The loss of a record, and the randomness (timesteps, noise, flips) that goes into it."""
 
     def draw(
-        self, records: int, draws: int, shape: ImageShape, generator: torch.Generator
+        self,
+        draws: int,
+        shape: ImageShape,
+        generator: torch.Generator,
     ) -> Randomness:
-        """Return randomness for c×h×w images, on the generator's device: tensors of
-        records×draws×…, or () for none.
+        """Return one record's randomness, for images of c×h×w: tensors of draws×…, or ().
 
-        The randomness is independent of images and labels, and comes from `generator` alone.
+        They lie on the generator's device, are independent of images and labels, and come from
+        `generator` alone.
         """
         ...
 
     def __call__(
-        self, model: Callable[..., Any], image: Tensor, label: Tensor, randomness: Randomness
+        self, model: Network, image: Tensor, label: Tensor, randomness: Randomness
     ) -> Tensor:
         """Return the losses of ONE record, (draws,), or of any shape if the loss draws nothing.
 
@@ -61,9 +67,14 @@ class Loss(Protocol):
             model: called as the module is, with a batch dimension; several draws make one batch.
             image: float32 c×h×w in [−1, 1].
             label: int64, without dimensions.
-            randomness: this record's part of the tensors that `draw` returned, each draws×…
+            randomness: what `draw` returned for this record, on the model's device.
         """
         ...
+
+
+def stack(drawn: Sequence[Randomness], device: torch.device) -> Randomness:
+    """Return the randomness of all records, each tensor n×draws×…, on the device."""
+    return tuple(torch.stack(part).to(device) for part in zip(*drawn, strict=True))
 
 
 def record_gradients(
@@ -74,8 +85,9 @@ def record_gradients(
     labels: Tensor,
     randomness: Randomness,
 ) -> list[Tensor]:
-    """Return the gradient of each record's mean loss over its draws: for each parameter, float32
-    n×its shape.
+    """Return the gradient of each record's mean loss over its draws.
+
+    For each parameter it is float32 n×its shape.
 
     Args:
         model: gives all parameters that `parameters` leaves out. Its buffers are copied for each
@@ -109,10 +121,14 @@ def record_gradients(
 
 
 def clipped_sum(
-    gradients: Sequence[Tensor], is_record: Tensor, clip: float, singly: bool | None = None
+    gradients: Sequence[Tensor],
+    is_record: Tensor,
+    clip: float,
+    singly: bool | None = None,
 ) -> Tensor:
-    """Return the sum of the records' gradients, each cut to an L2 norm of `clip` over all
-    parameters, in integer steps.
+    """Return the sum of the records' gradients, each cut to an L2 norm of `clip`, in integer steps.
+
+    The norm is taken over all parameters.
 
     Guarantee: each record adds a vector of integers, computed from its gradient alone, of L2 norm
     at most GRID, and the sum is exact: adding or removing a record moves it by at most GRID steps
@@ -179,30 +195,34 @@ def trained_parameters(model: nn.Module) -> dict[str, Tensor]:
     }
     if not parameters:
         raise PluginError(
-            f"{type(model).__name__} has no parameter to train: set requires_grad on those that "
-            "shall move."
+            f"{type(model).__name__} has no parameter to train. Set `requires_grad` on those to "
+            "train."
         )
     for name, value in parameters.items():
         if str(value.dtype) != "torch.float32":
             raise PluginError(
-                f"Parameter '{name}' is {value.dtype}: DP-SGD trains float32; call .float() on the "
-                "model."
+                f"Parameter '{name}' is {value.dtype}, but DP-SGD trains float32. Call `.float()` "
+                "on the model."
             )
     return parameters
 
 
+# Largest ‖g − h‖/‖h‖ of a record's gradients g, among others, and h, alone; TF32 rounds by less.
 _FAR = 0.01
-"""Largest ‖g − h‖/‖h‖ of a record's gradients g, among others, and h, alone; TF32 rounds by
-less."""
 
+# Distance that is put down to rounding, as a share of the norm of the gradient of all parameters.
 _NOTHING = 1e-6
-"""Distance that is put down to rounding, as a share of the norm of the gradient of all
-parameters."""
 
 
-def check_gradients(model: nn.Module, loss: Loss, shape: ImageShape, name: str) -> None:
-    """Check, by two noise images of h×w×c, that a record's gradient among others is the one that it
-    has alone.
+def check_gradients(
+    model: nn.Module,
+    loss: Loss,
+    shape: ImageShape,
+    name: str,
+) -> None:
+    """Check that a record has the same gradient among others as alone.
+
+    Two noise images of h×w×c are tried.
 
     `vmap` needs a rule for each operation; a model that others wrote may have operations with no
     rule or a wrong one. Raises PluginError, whose sentence begins with `name`, for a layer that
@@ -212,7 +232,7 @@ def check_gradients(model: nn.Module, loss: Loss, shape: ImageShape, name: str) 
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(0)
     images = (torch.rand((2, channels, height, width), generator=generator) * 2 - 1).to(device)
-    noise = tuple(part.to(device) for part in loss.draw(2, 1, (channels, height, width), generator))
+    noise = stack([loss.draw(1, (channels, height, width), generator) for _ in range(2)], device)
     # These copies are moved a little, because LoRA matrices begin where half of the gradient is
     # zero.
     parameters = {
@@ -226,28 +246,28 @@ def check_gradients(model: nn.Module, loss: Loss, shape: ImageShape, name: str) 
         return record_gradients(model, loss, parameters, images[rows], labels[rows], randomness)
 
     try:
-        at_once = gradients(slice(2))
-        alone = [gradients(slice(i, i + 1)) for i in range(2)]
+        among_others = gradients(slice(2))
+        first = gradients(slice(1))
+        second = gradients(slice(1, 2))
     except (RuntimeError, ValueError) as error:
         if memory_refused(error):
             raise
         why = " ".join(str(error).split())[:160].rstrip(".")
         raise PluginError(
             f"{name} cannot be trained record by record on images of {height}×{width}×{channels} "
-            f"({why}): take layers that fit them, and that torch.func.vmap can run."
+            f"({why}). Use layers that fit them, and that torch.func.vmap can run."
         ) from error
-    for i, own in enumerate(alone):
-        rounding = _NOTHING * float(torch.stack([each.norm() for each in own]).norm())
-        for key, gradient, single in zip(parameters, at_once, own, strict=True):
-            if (
-                not float((gradient[i] - single[0]).norm())
-                <= _FAR * float(single.norm()) + rounding
-            ):
-                raise PluginError(
-                    f"{name}: '{key}' has another gradient for a record among others than for the "
-                    "record alone, so it may depend on the others: leave its layer out of what is "
-                    "trained."
-                )
+    alone = [torch.cat(pair).flatten(1) for pair in zip(first, second, strict=True)]
+    norms = torch.stack([each.norm(dim=1) for each in alone])
+    # A gradient that is nearly zero may differ by as much as rounding moves the others.
+    allowed = _FAR * norms + _NOTHING * norms.norm(dim=0)
+    for key, whole, single, most in zip(parameters, among_others, alone, allowed, strict=True):
+        if not ((whole.flatten(1) - single).norm(dim=1) <= most).all():
+            raise PluginError(
+                f"{name}: '{key}' has another gradient for a record among others than for the "
+                "record alone, so it may depend on the others. Leave its layer out of what is "
+                "trained."
+            )
 
 
 def _check(name: str, module: nn.Module) -> None:
@@ -257,10 +277,10 @@ def _check(name: str, module: nn.Module) -> None:
     ):
         raise PluginError(
             f"Layer '{name}' is a {kind}, which keeps statistics of private records outside the "
-            "guarantee: take GroupNorm in its place."
+            "guarantee. Use GroupNorm instead."
         )
     if isinstance(module, _DropoutNd) and module.training and module.p > 0:
         raise PluginError(
-            f"Layer '{name}' is a {kind}, whose coins are no part of the loss's randomness: set "
-            "its p to 0, or draw the coins in the loss."
+            f"Layer '{name}' is a {kind}, whose coins are no part of the loss's randomness. Set "
+            "its `p` to 0, or draw the coins in the loss."
         )

@@ -29,6 +29,7 @@ from adapters.trained.dp_sgd.gradients import (
     Randomness,
     clipped_sum,
     record_gradients,
+    stack,
     trained_parameters,
 )
 from adapters.trained.settings import DPSGD, GRID, Optimiser
@@ -66,10 +67,15 @@ class State:
 
     @classmethod
     def from_array(
-        cls, array: npt.NDArray[np.generic], count: int, moments: int, device: torch.device
+        cls,
+        array: npt.NDArray[np.generic],
+        count: int,
+        moments: int,
+        device: torch.device,
     ) -> State:
-        """Return the state that `to_array` flattened, for `count` parameters and `moments` vectors
-        of moments.
+        """Return the state that `to_array` flattened.
+
+        It has `count` parameters and `moments` vectors of moments.
 
         Raises:
             RunError: the array belongs to another training.
@@ -77,8 +83,8 @@ class State:
         length = 1 + (2 + moments) * count
         if array.dtype != np.float32 or array.shape != (length,):
             raise RunError(
-                f"The kept state is {array.dtype} {array.shape}, and this model and optimiser need "
-                f"float32 ({length},): it belongs to another training; start a new one."
+                f"The kept state is {array.dtype} {array.shape}, but this model and optimiser "
+                f"need float32 ({length},). It belongs to another training. Start a new one."
             )
         parts = torch.from_numpy(np.array(array[1:])).to(device).view(2 + moments, count)
         return cls(int(array[0]), parts[0], parts[1], tuple(parts[2:].unbind()))
@@ -86,17 +92,15 @@ class State:
 
 # A step is post-processing of a noised gradient, by public rules.
 
+# Optimiser → number of vectors that it keeps beside the parameters.
 MOMENTS: dict[Optimiser, int] = {"adam": 2, "sgd": 0}
-"""Optimiser → number of vectors that it keeps beside the parameters."""
 
 _BETAS = (0.9, 0.999)
 _TINY = 1e-8
 
 
 def advance(state: State, gradient: Tensor, settings: DPSGD) -> State:
-    """Return the state after one step of optimiser and moving average, by a noised gradient,
-    float32 (p,).
-    """
+    """Return the state after one step, by a noised gradient, float32 (p,)."""
     rate = settings.rate_at(state.step)
     if settings.optimiser == "adam":
         parameters, moments = _adam(state, gradient, rate)
@@ -107,20 +111,23 @@ def advance(state: State, gradient: Tensor, settings: DPSGD) -> State:
     return State(state.step + 1, parameters, average, moments)
 
 
-def _adam(state: State, gradient: Tensor, rate: float) -> tuple[Tensor, tuple[Tensor, ...]]:
+def _adam(
+    state: State,
+    gradient: Tensor,
+    rate: float,
+) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Return parameters and moments after a step of Adam (Algorithm 1 of Kingma and Ba 2015)."""
     step = state.step + 1
     first = torch.lerp(state.moments[0], gradient, 1 - _BETAS[0])
     second = (_BETAS[1] * state.moments[1]).addcmul(gradient, gradient, value=1 - _BETAS[1])
     spread = (second / (1 - _BETAS[1] ** step)).sqrt() + _TINY
-    return state.parameters.addcdiv(first, spread, value=-rate / (1 - _BETAS[0] ** step)), (
-        first,
-        second,
-    )
+    value = -rate / (1 - _BETAS[0] ** step)
+    return state.parameters.addcdiv(first, spread, value=value), (first, second)
 
 
+# The most records of a micro-batch that nobody has set.
 _ON_CPU = 32
-_ON_GPU = 512  # most records of a micro-batch that nobody has set
+_ON_GPU = 512
 
 
 class MicroBatch(NamedTuple):
@@ -169,26 +176,25 @@ class Training:
         parameters = trained_parameters(self._model)
         self._shapes = {name: value.shape for name, value in parameters.items()}
         self.count = sum(value.numel() for value in parameters.values())  # of trained parameters: p
-        self._size = settings.micro_batch
+        # Records whose gradients are held at once; 0 until it is found.
+        self._size = settings.micro_batch or 0
         self._others = others
         self._replicas: list[Training] = []
 
     def micro_batch(self, shape: tuple[int, ...], noise: Noise) -> int:
-        """Return how many records' gradients are held at once, of images h×w×c: as set, or found
-        with blank images.
+        """Return how many records' gradients are held at once, for images of h×w×c.
+
+        The number is the one in the settings, or it is found by trying blank images.
 
         Raises:
             RecipeError: there is no memory for the gradient of one record.
         """
-        if self._size is None:
+        if not self._size:
             batch = self.settings.expected_batch
-            whole = batch + 4 * sqrt(
-                batch
-            )  # so that nearly every step is one micro-batch of each process
-            self._size = min(
-                _ON_CPU if self._device.type == "cpu" else _ON_GPU,
-                ceil(whole / (1 + len(self._others))),
-            )
+            # Nearly every step is to be one micro-batch of each device.
+            whole = (batch + 4 * sqrt(batch)) / (1 + len(self._others))
+            most = _ON_CPU if self._device.type == "cpu" else _ON_GPU
+            self._size = min(most, ceil(whole))
             while not self._fits(shape, noise):
                 free_memory(self._device)
                 self._size //= 2
@@ -242,16 +248,16 @@ class Training:
         now = self._state(state)
         steps = self.settings.steps_from(now.step)
         if not steps:
-            raise RecipeError(f"All {self.settings.steps} steps are done: raise steps to train on.")
+            raise RecipeError(
+                f"All {self.settings.steps} steps are done. Raise `steps` to train on."
+            )
         self._replicas = [self._replica(device) for device in self._others]
         for _ in range(steps):
             now = self._step(now, images, labels, noise)
         return now.to_array()
 
     def load(self, state: Float32Array, average: bool = True) -> nn.Module:
-        """Return the model with the moving average in `state`, or, if not `average`, with the last
-        parameters.
-        """
+        """Return the model with the moving average in `state`, or with the last parameters."""
         now = self._state(state)
         parameters = self._by_name(now.average if average else now.parameters)
         with torch.no_grad():
@@ -261,8 +267,9 @@ class Training:
         return self._model
 
     def share(self, parameters: Tensor, parts: Iterable[MicroBatch]) -> Tensor:
-        """CONFIDENTIAL: return the sum of the clipped gradients of `parts`, int64 (p,), in steps of
-        C/GRID.
+        """CONFIDENTIAL: return the sum of the clipped gradients of `parts`, int64 (p,).
+
+        It counts in steps of C/GRID.
 
         The sum is exact: the sums of several shares add up to the sum of all their parts, in any
         order.
@@ -277,7 +284,13 @@ class Training:
                 total += self._micro_batch(parameters_by_name, part)
         return total
 
-    def _step(self, state: State, images: Images, labels: Labels, noise: Noise) -> State:
+    def _step(
+        self,
+        state: State,
+        images: Images,
+        labels: Labels,
+        noise: Noise,
+    ) -> State:
         """Return the state after one step (Algorithm 1, lines 3 to 11).
 
         Noise is added once, even to an empty batch.
@@ -321,26 +334,20 @@ class Training:
         """Return a training on another device, with copies of model and loss as they are now."""
         stream = BytesIO()
         torch.save((self._model, self._loss), stream)
-        place = (
-            f"cuda:{self._device.index or 0}" if self._device.type == "cuda" else str(self._device)
-        )
-        stream.seek(
-            0
-            # whole objects are loaded, which is safe here: they were saved a moment ago, and not to
-            # a file
-        )
+        own = self._device
+        place = f"cuda:{own.index or 0}" if own.type == "cuda" else str(own)
+        stream.seek(0)
+        # Whole objects are loaded, which is safe here: they were saved a moment ago, and not to a
+        # file.
         model, loss = torch.load(stream, map_location={place: str(device)}, weights_only=False)
         return type(self)(model, loss, self.settings, device)
-
-    @property
-    def _records(self) -> int:
-        assert self._size is not None
-        return self._size
 
     def _fits(self, shape: tuple[int, ...], noise: Noise) -> bool:
         """Return whether memory suffices for a micro-batch of blank records."""
         blank = MicroBatch(
-            np.zeros((0, *shape), dtype=np.uint8), np.zeros(0, dtype=np.int64), self._seeds(noise)
+            np.zeros((0, *shape), dtype=np.uint8),
+            np.zeros(0, dtype=np.int64),
+            self._seeds(noise),
         )
         try:
             self._micro_batch(trained_parameters(self._model), blank)
@@ -358,7 +365,7 @@ class Training:
         # memory are always the same. A record's gradient may still be rounded otherwise in another
         # place of a batch (by a GPU's libraries, and on a processor by wide matrix products; not in
         # the networks that we ship), which no clip sees.
-        size = self._records
+        size = self._size
         records = len(part.images)
         pixels = np.zeros((size, *part.images.shape[1:]), dtype=np.uint8)
         classes = np.zeros(size, dtype=np.int64)
@@ -381,34 +388,29 @@ class Training:
         """
         if not self.settings.sigma:
             return total
-        return total + torch.from_numpy(
-            noise.discrete_gaussian(self.count, self.settings.scale)
-        ).to(self._device)
+        drawn = noise.discrete_gaussian(self.count, self.settings.scale)
+        return total + torch.from_numpy(drawn).to(self._device)
 
     def _mean(self, noisy: Tensor) -> Tensor:
-        """Return the noisy sum divided by the EXPECTED size of a batch, float64 (p,): the real size
-        is private.
+        """Return the noisy sum divided by the EXPECTED size of a batch, float64 (p,).
+
+        The real size is private.
         """
         return noisy.double() * (self.settings.clip / GRID / self.settings.expected_batch)
 
     def _seeds(self, noise: Noise) -> UInt64Array:
         """Draw a seed, of 64 fair coins, for every place of a micro-batch: uint64."""
-        return np.packbits(noise.coins(64 * self._records, 0.5)).view(np.uint64)
+        return np.packbits(noise.coins(64 * self._size, 0.5)).view(np.uint64)
 
     def _randomness(self, shape: ImageShape, seeds: UInt64Array) -> Randomness:
-        """Draw the loss's randomness for every place of a micro-batch, each from a seed of
-        its own.
-        """
-        generator = (
-            torch.Generator()
-        )  # on the processor: on a GPU each record's would be kernels of its own
+        """Draw the loss's randomness for every place of a micro-batch, each from its own seed."""
+        # On the processor, as on a GPU each record's draws would be kernels of their own.
+        generator = torch.Generator()
         per_record = [
-            self._loss.draw(
-                1, self.settings.draws, shape, generator.manual_seed(int(seed))
-            )  # one record's
+            self._loss.draw(self.settings.draws, shape, generator.manual_seed(int(seed)))
             for seed in seeds
         ]
-        return tuple(torch.cat(part).to(self._device) for part in zip(*per_record, strict=True))
+        return stack(per_record, self._device)
 
     def _state(self, array: Float32Array) -> State:
         return State.from_array(array, self.count, MOMENTS[self.settings.optimiser], self._device)
@@ -422,16 +424,9 @@ class Training:
         }
 
     def _too_large(self) -> RecipeError:
-        size = self._records
-        device = self._device
-        if size > 1:
-            return RecipeError(
-                f"micro_batch is {size}, which is more than {device} has memory for: take "
-                f"{size // 2}."
-            )
         return RecipeError(
-            f"{device} has no memory for the gradient of one record: take fewer draws or a smaller "
-            "model."
+            f"`micro_batch` is {self._size}, for which {self._device} has no memory. Set it to "
+            f"{max(1, self._size // 2)}, or take fewer draws or a smaller model."
         )
 
 
@@ -482,10 +477,9 @@ def dry_run(
         "block": 1,
         "expected_batch": size,
         "declared_size": size,
+        "noise_multiplier": 0.0,
     }
-    training = Training(
-        model, loss, settings.model_copy(update=few | {"noise_multiplier": 0.0}), device
-    )
+    training = Training(model, loss, settings.model_copy(update=few), device)
     state = training.start()
     images = np.random.default_rng(0).integers(0, 256, (size, *image_shape), dtype=np.uint8)
 

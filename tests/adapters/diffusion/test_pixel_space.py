@@ -79,7 +79,7 @@ def test_classes_are_drawn_by_the_seed_from_those_of_the_label(tmp_path):
     ):
         with pytest.raises(RecipeError, match=said):
             drawn(api_of(model, classes=chosen), slice(1))
-    with pytest.raises(RecipeError, match=r"classes is given, but the model .* has none"):
+    with pytest.raises(RecipeError, match=r"The model .* has no classes"):
         drawn(api_of(tiny.pixel_folder(tmp_path / "plain"), classes={"a": 0}))
 
 

@@ -254,7 +254,7 @@ def test_a_request_fills_in_every_place_of_a_workflow_and_leaves_the_rest(make, 
         ({"prompt": "6.txt"}, "random.prompt: .* has no 6.txt; did you mean '6.text'"),
         ({"seed": "seed"}, "a place is NODE.INPUT"),
         ({"seed": "3.latent_image"}, "3.latent_image is connected to another node"),
-        ({"batch": None}, "random.batch names no place"),
+        ({"batch": None}, "needs `random.batch`"),
     ],
 )
 def test_a_wrong_workflow_is_refused_before_anything_is_sent(tmp_path, change, words):

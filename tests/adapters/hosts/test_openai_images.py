@@ -160,9 +160,9 @@ def test_tokens_are_counted_by_kind_as_far_as_the_server_tells_them_apart(told, 
     ("settings", "sentence"),
     [
         ({"prompts": {"dog": "a dog"}}, "there is none for the label 'cat'"),
-        ({"wordings": {0.5: "a"}}, "the last is 1"),
-        ({"degree_exact": True}, "heeds degree_field: name that field"),
-        ({"image_size": 0}, "each side has 1 to 8192 pixels"),
+        ({"wordings": {0.5: "a"}}, "the last must be 1"),
+        ({"degree_exact": True}, "heeds `degree_field`. Name that field"),
+        ({"image_size": 0}, "image_size.0 must be at least 1"),
     ],
 )
 def test_settings_out_of_range_are_one_sentence(settings, sentence):
@@ -339,7 +339,7 @@ def test_a_parent_goes_out_at_the_size_at_which_it_is_kept_and_the_sample_has_th
 
 def test_it_wants_one_size_that_is_known():
     for size in (None, "auto"):
-        with pytest.raises(RecipeError, match="keep_size: true needs one known size"):
+        with pytest.raises(RecipeError, match="`keep_size: true` needs one known size"):
             OpenAIImages(**kept_settings("http://127.0.0.1:1", size=size))
     sd = {"base_url": "http://127.0.0.1:1", "prompts": "a", "image_size": 8, "keep_size": True}
     assert SDAPI(**sd).info.kept is None  # it draws at image_size

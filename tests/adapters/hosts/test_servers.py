@@ -203,7 +203,7 @@ def test_a_server_of_openai_s_api_is_recognised_by_a_look_and_by_its_name_its_fi
     app.asked.clear()
     if SENT[server] is None:
         with pytest.raises(
-            RecipeError, match=r"LocalAI \(server: localai\) cannot vary a sample by 'edit'"
+            RecipeError, match=r"LocalAI \(`server: localai`\) cannot vary a sample by `edit`"
         ):
             OpenAIImages(**settings, server=name)
         return
@@ -229,7 +229,7 @@ def test_a_run_that_asked_who_answers_is_refused_until_it_is_told(stated):
     api = OpenAIImages(**settings, **stated)
     for start in (api.check_machine, lambda: random(api)):
         with pytest.raises(
-            RecipeError, match=r"`server` is missing: .* Since version \d.* --set api\.server=NAME"
+            RecipeError, match=r"`server` is missing. .* Since version \d.* --set api\.server=NAME"
         ):
             start()
     for server in ("sglang", None):

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from adapters.chat import Chat
 from adapters.http import Fault, Rejected, object_of
 from adapters.http import client as client_module
-from adapters.http.client import Addresses, HostName
+from adapters.http.client import HostName, why_not_followed
 from adapters.sdapi import SDAPI
 from pe.errors import PEError, RecipeError, Unavailable
 from pe.plugins.protocols import Failed
@@ -110,7 +110,7 @@ def test_the_authorities_of_the_environment_are_trusted(
         monkeypatch.setenv(variable, str(tmp_path))
     elif variable:
         monkeypatch.setenv(variable, str(certificate[0]))
-    refused = "self-signed certificate.*name its authority's file in SSL_CERT_FILE"
+    refused = "self-signed certificate.*Name its authority's file in SSL_CERT_FILE"
     expected = pytest.raises(Rejected, match=refused) if variable is None else nullcontext()
     with expected:
         assert len(asked(serve(SDServer(None), **by_tls(certificate))).samples) == 1
@@ -174,23 +174,23 @@ ODD = (
         "https://[bfl.ai/a.png",
         "https://bfl.ai:port/a.png",
     ),
-    *("file:///etc/passwd", "/images/0.png", "", None),
+    *("file:///etc/passwd", "/images/0.png", ""),
 )
 
 
 @pytest.mark.parametrize("url", [*FOLLOWED, *ODD])
 def test_a_documented_host_is_followed_by_https_and_nothing_else_is(url):
-    refusal = Addresses("https://api.bfl.ai", ("bfl.ai", "replicate.delivery")).refusal(url)
+    refusal = why_not_followed(url, "https://api.bfl.ai", ("bfl.ai", "replicate.delivery"))
     assert refusal.startswith("" if url in FOLLOWED else "named ")
     assert bool(refusal) == (url in ODD)
     assert "a.png" not in refusal
 
 
 def test_the_host_of_the_recipe_is_followed_wherever_it_is_and_only_there():
-    own = Addresses("http://127.0.0.1:8188")
-    assert own.refusal("http://127.0.0.1:8188/view?filename=a.png") == ""
+    own = "http://127.0.0.1:8188"
+    assert why_not_followed("http://127.0.0.1:8188/view?filename=a.png", own) == ""
     for other in ("http://127.0.0.1:8189/", "https://127.0.0.1:8188/", "http://127.0.0.2:8188/"):
-        assert own.refusal(other)
+        assert why_not_followed(other, own)
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "a b.example", "https://a.example"])
@@ -233,7 +233,7 @@ def test_what_cannot_be_unpacked_is_told_as_such_and_asked_for_once(serve):
         (b'{"a": 1%b, "b": 12}' % (b"0" * 5000), "", {"a": None, "b": 12}),
         (b"[1]", "", "the answer is not a JSON object"),
         (b"[" * 1_000_000, "", r"\[\[\["),
-        (b'data: {"a": 1}', "", "answered with an event stream; send or set stream to false"),
+        (b'data: {"a": 1}', "", "answered with an event stream"),
     ],
 )
 def test_an_object_is_read_in_whatever_encoding_it_came(body, charset, content):

@@ -44,8 +44,8 @@ FAILING = [sys.executable, "-c", "raise SystemExit('log in')"]
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"key_file": "/k", "key_command": ["k"]}, "key_file and key_command are given"),
-        ({"client_key": "/k"}, "client_key is given without client_cert"),
+        ({"key_file": "/k", "key_command": ["k"]}, "`key_file` and `key_command` are set"),
+        ({"client_key": "/k"}, "`client_key` needs `client_cert`"),
         (
             {"headers_env": {"X-A": "UNSET_1"}},
             "headers_env.X-A: the environment variable UNSET_1 is not set",
@@ -59,7 +59,7 @@ FAILING = [sys.executable, "-c", "raise SystemExit('log in')"]
         ({"key_command": FAILING}, r"ended with status 1 \(log in\)"),
         (
             {"base_url": "http://me:canary@127.0.0.1:1"},
-            "name in basic_auth_env an environment variable",
+            "name in `basic_auth_env` an environment variable",
         ),
     ],
 )
@@ -76,7 +76,7 @@ def test_a_setting_that_names_no_key_is_one_sentence(settings, sentence, monkeyp
 
 
 def test_a_password_in_the_address_of_private_images_is_refused():
-    with pytest.raises(RecipeError, match="url holds a user or a password") as error:
+    with pytest.raises(RecipeError, match="url` holds a user or a password") as error:
         HTTPEmbedding(url="http://me:canary-pw@127.0.0.1:1", trusted_with_private_data=True)
     assert "canary-pw" not in str(error.value)
 

@@ -34,8 +34,8 @@ class Sender:
         return "answer"
 
 
-def policy(**settings):
-    return Policy("the.endpoint", concurrency=4, **settings)
+def policy(concurrency=4, clean=str, **settings):
+    return Policy("the.endpoint", Connection(**settings), concurrency, clean)
 
 
 def ending():
@@ -193,7 +193,7 @@ def test_the_last_request_of_all_gets_another_seed_without_another_wait():
 
 def test_an_outage_is_noticed_by_the_faults_of_all_workers_together():
     shared, server = (
-        Policy("the.endpoint", concurrency=8),
+        policy(concurrency=8),
         Server(Fault("down", 503), times=60, noticed=24),
     )
     with ThreadPoolExecutor(8) as pool:
@@ -271,14 +271,15 @@ def test_a_wait_beyond_all_patience_is_told(wait, told):
         policy().call(Sender(Fault("slow down", 429, wait=wait)), str)
 
 
-def test_a_wait_that_the_server_names_is_waited_for_beyond_the_patience_with_others():
+def test_a_wait_that_the_server_names_is_waited_for_beyond_the_patience_with_others(monkeypatch):
     assert (
         policy(patience=0.05).call(Sender(Fault("in a while", 429, wait=0.2)), str).result
         == "answer"
     )
     sender = Sender(*[Fault("again", 429, wait=0.2)] * 9)
+    monkeypatch.setattr(policy_module, "LONGEST", 0.3)
     with pytest.raises(Unavailable):
-        policy(patience=0.05, longest=0.3).call(sender, str)
+        policy(patience=0.05).call(sender, str)
     assert sender.calls <= 3
 
 

@@ -184,19 +184,19 @@ def test_a_host_that_times_requests_does_not_learn_how_long_the_votes_took(tmp_p
 
 
 def test_what_cannot_be_voted_on_is_refused_before_anything_is_read():
-    with pytest.raises(RecipeError, match="attributes is missing"):
+    with pytest.raises(RecipeError, match="attributes` is missing"):
         FittedChat(
             base_url="http://127.0.0.1:9/v1", key_env=None, model="m", prompts="x"
         ).plan_releases(terms())
     twice = SETTINGS | {"attributes": {"topic": ["soup", "soup"], "tone": TONES}}
-    with pytest.raises(RecipeError, match="topic lists 'soup' more than once"):
+    with pytest.raises(RecipeError, match="topic` lists 'soup' more than once"):
         FittedChat(base_url="http://127.0.0.1:9/v1", key_env=None, **twice).plan_releases(terms())
     with pytest.raises(RecipeError, match="no attribute has more than 8 values"):
         FittedChat(
             base_url="http://127.0.0.1:9/v1", key_env=None, votes=8, **SETTINGS
         ).plan_releases(terms())
     unasked = SETTINGS | {"prompts": "A text about {topic}."}
-    with pytest.raises(RecipeError, match="tone is in no prompt"):
+    with pytest.raises(RecipeError, match="tone` is in no prompt"):
         FittedChat(base_url="http://127.0.0.1:9/v1", key_env=None, **unasked).plan_releases(terms())
 
 
@@ -234,7 +234,7 @@ MINE = (Undeclared, Centred)
             "send private texts to api",
         ),
         ({"kind": "Undeclared"}, "send private texts to hosts that it does not declare"),
-        ({"kind": "pixels"}, "embeds images: name an encoder of texts"),
+        ({"kind": "pixels"}, "embeds images. Use an encoder of texts"),
         ({"kind": "Centred"}, "another vector when the others in its block change"),
     ],
 )

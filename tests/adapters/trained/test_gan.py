@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from adapters.trained.answers import write_generator
 from adapters.trained.fit import write_weights
 from adapters.trained.gan import DPGAN, PrivImageGAN
 from adapters.trained.gan_networks import (
     Discriminator,
     ImageGenerator,
     Learner,
-    read_discriminator,
     train_on_public,
 )
 from adapters.trained.public import PublicSet
@@ -23,6 +23,7 @@ from adapters.trained.settings import PlainTraining
 from pe.errors import RecipeError
 from tests.adapters.trained.diffusion.small import CLASSES, PLAIN, PUBLIC, SHAPE, records
 from tests.adapters.trained.public import source
+from tests.contracts.fitted import terms
 from tests.flaws import FLAWS, spoil
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -63,12 +64,13 @@ def test_lessons_teach_the_generator_what_the_discriminator_takes_for_real() -> 
 
 @pytest.mark.parametrize("flaw", FLAWS)
 def test_a_discriminator_that_did_not_come_whole_is_named(flaw: str, tmp_path: Path) -> None:
+    write_generator(ImageGenerator(2, SHAPE), terms(classes=("a", "b"), shape=SHAPE), tmp_path)
     write_weights(Discriminator(2, SHAPE).state_dict(), tmp_path / "discriminator.safetensors")
     spoil(tmp_path / "discriminator.safetensors", flaw)
     with pytest.raises(
         RecipeError, match=rf"discriminator\.safetensors is {flaw}.*: download the file itself"
     ):
-        read_discriminator(tmp_path / "discriminator.safetensors", 2, SHAPE)
+        DPGAN().record_losses(tmp_path, np.zeros((1, *SHAPE), np.uint8), ["a"])
 
 
 def trained(images: np.ndarray, labels: np.ndarray, **settings: Any) -> np.ndarray:
@@ -77,7 +79,7 @@ def trained(images: np.ndarray, labels: np.ndarray, **settings: Any) -> np.ndarr
     shape = images.shape[1:]
     discriminator, generator = Discriminator(2, shape), ImageGenerator(2, shape)
     public = PublicSet(images, labels.astype(np.int64), CLASSES)
-    train_on_public(discriminator, generator, public, PlainTraining(**settings), 0, lambda: None)
+    train_on_public(discriminator, generator, 0, public, PlainTraining(**settings), lambda: None)
     return generator.images(CODES, np.arange(40) % 2)
 
 

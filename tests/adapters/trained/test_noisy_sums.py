@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from adapters.trained import central, dp_imgsyn_networks, fit, noisy_mean
-from adapters.trained.central import Reading
+from adapters.trained.central import CentralImages
 from adapters.trained.dp_imgsyn_networks import Aim, Reader, clip, factors_of
 from adapters.trained.fit import noisy_sums, on_grid
 from adapters.trained.noisy_mean import Perceptual, RandomFourier, frequencies
@@ -134,7 +134,7 @@ FOURIER = RandomFourier(frequencies(20, 64, [0.8], seed=3))
 VECTORS: dict[str, Callable[[], Vector]] = {
     "dp_merf": lambda: FOURIER.of_record,
     "dp_mepf": lambda: perceptual().of_record,
-    "central_images": lambda: Reading(2, 0.3, 0.4),
+    "central_images": lambda: CentralImages(centre=0.3, clip=0.4).vector,
     "dp_imgsyn": lambda: moments_of(1),
     "dp_imgsyn, far from public": lambda: moments_of(1000),
 }
@@ -165,7 +165,7 @@ def test_broken_versions_of_these_vectors_are_caught(monkeypatch: pytest.MonkeyP
         broken.setattr(noisy_mean, "_unit", lambda block: block)
         assert np.linalg.norm(perceptual().of_record(image)) > 1
     monkeypatch.setattr(central.np.linalg, "norm", lambda *_: 0.0)
-    vector = Reading(2, 0.3, 0.4)(np.full(SHAPE, 255, np.uint8))
+    vector = CentralImages(centre=0.3, clip=0.4).vector(np.full(SHAPE, 255, np.uint8))
     assert float(np.sqrt(vector @ vector)) > 1
 
 

@@ -20,11 +20,11 @@ from pe.planning.other_runs import check_other_runs
 from pe.privacy.accounting import epsilon
 from pe.privacy.certificate import certified_releases, verify
 from pe.privacy.covered import sha256
-from pe.privacy.noise import UnsafeSeededNoise
 from pe.recipe.schema import Recipe
 from pe.store.certified import reissue
 from tests.adapters.trained.diffusion.small import PLAIN, SHAPE, TRAINING, api, images_file
 from tests.adapters.trained.diffusion.small import recipe as common
+from tests.seeded_noise import UnsafeSeededNoise
 
 DELTA = 1e-3
 MERF = {"kind": "dp_merf", "features": 40, "steps": 5, "batch": 32}
@@ -82,7 +82,7 @@ def test_a_version_that_forgets_what_the_fit_cost_is_caught(
     files: Path, fitted: pe.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("adapters.trained.reused._with_own_names", lambda _: ())
-    refused(files, reusing(fitted), tmp_path / "b", "is not counted here")
+    refused(files, reusing(fitted), tmp_path / "b", "not counted here")
 
 
 def test_a_fit_that_was_charged_twice_counts_twice_and_one_that_cost_too_much_is_refused(
@@ -99,7 +99,7 @@ def test_a_fit_that_was_charged_twice_counts_twice_and_one_that_cost_too_much_is
     )
     names = [release.name for release in certified_releases(run.guarantee)]
     assert names == ["fit/mean_features", "fit/mean_features/again-2", "histogram/1", "histogram/2"]
-    said = r"privacy\.epsilon is 1\.5, and the fit of .* has cost ε = 2 at δ"
+    said = r"privacy\.epsilon` is 1\.5, but the fit of .* cost ε = 2 at δ"
     refused(files, reusing(fitted), tmp_path / "c", said, epsilon=1.5)
 
 
@@ -136,20 +136,20 @@ def test_the_run_holds_all_that_it_needs_to_grow(
 @pytest.mark.parametrize(
     ("section", "changes", "said"),
     [
-        ("api", {"fit": {"budget_share": 0.5}}, "is spent: leave it out"),
-        ("private", {"classes": ["oh", "ell"]}, "the labels ell, oh, and this recipe says oh, ell"),
+        ("api", {"fit": {"budget_share": 0.5}}, "is spent. Remove"),
+        ("private", {"classes": ["oh", "ell"]}, "the labels ell, oh, but this recipe says oh, ell"),
         (
             "private",
             {"size": 4, "resize": "stretch"},
-            "and channels 8, 8, 1, and this recipe says 4, 4, 1",
+            "and channels 8, 8, 1, but this recipe says 4, 4, 1",
         ),
         (
             "privacy",
             {"relation": "replace_one"},
-            "the relation add_remove, and this recipe says replace_one",
+            "the relation add_remove, but this recipe says replace_one",
         ),
         ("api", {"settings": {"devise": "cpu"}}, "unknown key 'devise'"),
-        ("api", {"path": "nowhere"}, "api.path: the run /.*/nowhere does not exist: name one"),
+        ("api", {"path": "nowhere"}, "`api.path`: the run /.*/nowhere does not exist. Name one"),
     ],
 )
 def test_a_model_of_another_kind_is_refused_in_a_sentence(
@@ -249,7 +249,7 @@ def test_a_model_of_a_run_is_known_by_what_lies_beside_it(
         (tmp_path / "net").symlink_to(model)
         model = tmp_path / "net"
     with pytest.raises(
-        RecipeError, match=r"comes from the run /.*(a|net|model), .* is not counted here"
+        RecipeError, match=r"comes from the run /.*(a|net|model), .* are not counted here"
     ):
         begin(files, tmp_path / "b", make(model))
 
@@ -271,7 +271,7 @@ def test_whatever_a_recipe_takes_from_a_run_is_found(
 ) -> None:
     wanted = common(files / "first.npz", api=make(network / name))
     with pytest.raises(
-        RecipeError, match=r"comes from the run /.*, whose private .* is not counted here"
+        RecipeError, match=r"comes from the run /.*, which may have used .* are not counted here"
     ):
         check_other_runs(wanted, ())
 
@@ -329,6 +329,6 @@ def test_a_model_that_somebody_else_fitted_names_neither_address_nor_key_nor_fil
         )
     asking = {"model": "m", "prompts": "x"}
     assert (
-        "kind: 'fitted_chat': if you trust that, name it in api.settings, too (an address by "
-        "base_url)" in refused()
+        "kind: 'fitted_chat'. If you trust that, name it in `api.settings`, too (an address as "
+        "`base_url`)" in refused()
     )

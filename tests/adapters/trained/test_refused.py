@@ -21,17 +21,21 @@ from tests.contracts.fitted import TRAINING, fitting, make, terms
 EASY = {"kind": "central_images", "share": 0.2}
 TEACHERS = "tests.adapters.trained.dp_imgsyn.teachers"
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("central_images", {"subsets": 2}, "subsets is 2: it must be 1 where rate is 1"),
+    (
+        "central_images",
+        {"subsets": 2},
+        "`subsets` is 2, but with `rate: 1` all subsets are the same",
+    ),
     ("dp_gaussian", {"public": "no_such_folder"}, "no folder with images at"),
     ("dp_gaussian", {"public": "nowhere.npz"}, r"there is no \.npz file at '.*nowhere\.npz'"),
-    ("dp_merf", {"features": 2, "bandwidth": [1, 2]}, "too few for 2 bandwidths: take at least 4"),
+    ("dp_merf", {"features": 2, "bandwidth": [1, 2]}, "too few for 2 bandwidths. Take at least 4"),
     (
         "dpdm",
         {"network": {"channels": [8, 8, 8, 8]}},
-        "8×8 cannot be halved so often: take fewer levels",
+        "8×8 cannot be halved so often. Take fewer levels",
     ),
-    ("privimage", {"public": "UNLABELLED"}, "has no labels, and PrivImage selects by them"),
-    ("privimage", {"semantics": 3}, "takes 15 public labels, and the public set has 7: take"),
+    ("privimage", {"public": "UNLABELLED"}, "has no labels, by which PrivImage selects"),
+    ("privimage", {"semantics": 3}, "take 15 public labels, but the public set has 7. Take"),
     (
         "privimage",
         {"easy": [EASY | {"share": 0.9}]},
@@ -42,18 +46,18 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"easy": [EASY, {"kind": "dp_merf", "share": 0.8}]},
         "have shares of ε that add up to 1, which leaves DP-SGD",
     ),
-    ("dp_sad", {"teacher": {"share": 0}}, "api.teacher.share is 0 and there is no api.public"),
+    ("dp_sad", {"teacher": {"share": 0}}, "`api.teacher.share` is 0 and `api.public` is missing"),
     (
         "dp_sad",
         {"teacher": {"share": 0}, "public": "UNLABELLED"},
-        "have none named '0': name public labels as",
+        "have none named '0'. Name public labels as",
     ),
     (
         "dp_sad",
         {"teacher": TRAINING | {"share": 1e-6}},
         "the noise drowns even what all of them agree on",
     ),
-    ("dp_imgsyn", {"moments_share": 1e-6}, "40 records add at most 1 each: take a larger share"),
+    ("dp_imgsyn", {"moments_share": 1e-6}, "40 records add at most 1 each. Take a larger share"),
     (
         "dp_imgsyn",
         {"teacher": f"{TEACHERS}:with_spectral_norm"},
@@ -68,27 +72,27 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "finetune",
         {"model": "small"},
-        "makes images of 28×28×1, and the private images are 8×8×1: set private.size",
+        "makes images of 28×28×1, but the private images are 8×8×1. Set `private.size`",
     ),
     (
         "finetune",
         {"lora": {"targets": ["to_kk"]}},
-        "lora.targets: no layer .* ends in 'to_kk'; did you mean 'to_k'",
+        "lora.targets`: no layer .* ends in 'to_kk'; did you mean 'to_k'",
     ),
     (
         "finetune",
         {"classes": {"0": "Q"}},
-        "classes names 'Q', and the checkpoint has no such class: it has 4",
+        "no class named 'Q'",
     ),
     (
         "finetune",
         {"classes": {"em": "L"}},
-        "classes names the label 'em', which the private records do not have",
+        "`classes` names the label 'em', which the private records do not have",
     ),
     (
         "finetune",
         {"model": "PLAIN", "classes": {"0": "L"}},
-        "the checkpoint has no classes. Remove it",
+        "classes .*has none",
     ),
     ("finetune", {"model": "SD"}, "`api.prompts` is missing: .* Write one for each label"),
     (
@@ -169,11 +173,11 @@ FEW = {"iterations": 2, "population": 8, "degree": [0.5, 0.1], "lookahead": 0}
         ),
         (
             {"privacy": {"noise_multiplier": 3, "delta": 1e-5}},
-            "leaves no budget to fit 'dpdm' with: give epsilon",
+            "leaves no budget to fit 'dpdm' with. Set .privacy.epsilon",
         ),
-        ({"evolution": {"iterations": 2, "population": 20}}, "api.fit.budget_share is missing"),
-        (ONE, "leaves nothing to evolve with"),
-        (MUCH, "cost ε = .* together, and the run has"),
+        ({"evolution": {"iterations": 2, "population": 20}}, "Set .api.fit.budget_share"),
+        (ONE, "leaves no budget for votes"),
+        (MUCH, "cost ε = .* together, but the run has"),
         ({"api": api("dpdm", device="cuda:99")}, "`device` is 'cuda:99', but this machine has"),
         (
             {
@@ -198,7 +202,7 @@ def test_fewer_public_images_than_companions_are_refused_before_anything_is_char
     tmp_path: Path,
 ) -> None:
     model = make("dp_imgsyn", {"alignment": {"companions": 50}})
-    with pytest.raises(RecipeError, match="companions is 50, and the public set has 42 images"):
+    with pytest.raises(RecipeError, match="companions` is 50, but the public set has 42 images"):
         model.fit(fitting(model, tmp_path, None, lambda: pytest.fail("records were read")))
 
 
@@ -211,5 +215,5 @@ def test_memory_that_does_not_suffice_for_public_images_names_the_remedy(
     model = make("pdp_diffusion", {"pretraining": {"steps": 1, "batch": 8}})
     fit = fitting(model, tmp_path)
     monkeypatch.setattr(torch.Tensor, "backward", refused)
-    with pytest.raises(RecipeError, match="take batch: 4"):
+    with pytest.raises(RecipeError, match="Set `batch: 4`"):
         model.fit(fit)

@@ -11,10 +11,11 @@ import torch
 from adapters.trained.diffusion import DPDM
 from adapters.trained.dp_sgd.training import Training
 from pe.errors import RecipeError
-from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
+from pe.privacy.noise import SystemNoise
 from tests.adapters.trained.dp_sgd.models import Showing, Weights, images_of, labels_of, plain
 from tests.adapters.trained.dp_sgd.test_gradients import student
 from tests.fake_cards import fake_cards
+from tests.seeded_noise import UnsafeSeededNoise
 
 CPU = torch.device("cpu")
 
@@ -47,7 +48,7 @@ class Failing(Showing):
 
 def test_the_error_of_another_device_is_the_training_s() -> None:
     training = Training(Weights(), Failing(), plain(), CPU, CPU)
-    with pytest.raises(RecipeError, match=r"micro_batch is 4.*take 2"):
+    with pytest.raises(RecipeError, match=r"micro_batch` is 4.*Set it to 2"):
         training.block(training.start(), images_of(8), np.zeros(8, np.int64), SystemNoise())
 
 

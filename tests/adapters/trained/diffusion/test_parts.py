@@ -18,7 +18,8 @@ from adapters.trained.diffusion_networks import (
     unet,
 )
 from adapters.trained.fit import Recording
-from adapters.trained.public import Folder, PublicSet, train
+from adapters.trained.pretraining import train
+from adapters.trained.public import Folder, PublicSet
 from adapters.trained.semantics import (
     QueryTraining,
     Tops,
@@ -47,7 +48,7 @@ def images(count: int, seed: int = 0) -> torch.Tensor:
 
 def test_the_loss_is_that_of_the_schedule_which_samples() -> None:
     loss, schedule = Denoising(), scheduler()
-    drawn = tuple(part[0] for part in loss.draw(1, 5, (1, 8, 8), torch.Generator().manual_seed(3)))
+    drawn = loss.draw(5, (1, 8, 8), torch.Generator().manual_seed(3))
     steps, _, noise = drawn
     x, seen = images(5), []
 
@@ -81,7 +82,7 @@ def test_plain_training_learns_and_repeats_itself_to_the_last_bit() -> None:
         def loss_of(
             x: torch.Tensor, labels: torch.Tensor, generator: torch.Generator
         ) -> torch.Tensor:
-            drawn = tuple(part[0] for part in loss.draw(1, len(x), (1, 8, 8), generator))
+            drawn = loss.draw(len(x), (1, 8, 8), generator)
             losses.append(loss(model, x, labels, drawn).mean())  # noqa: B023
             return losses[-1]  # noqa: B023
 
@@ -132,7 +133,7 @@ def test_public_images_come_from_a_folder_an_npz_or_the_pen(tmp_path: Path) -> N
 def test_images_that_a_network_cannot_halve_are_refused() -> None:
     with pytest.raises(
         RecipeError,
-        match=r"10×12 cannot be halved so often: take fewer levels, or sides .* that 4 divides",
+        match=r"10×12 cannot be halved so often. Take fewer levels, or sides .* that 4 divides",
     ):
         NetworkSize(channels=(8, 8, 8)).levels(10, 12)
 

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from adapters.diffusion.pixel import PixelFiles, PixelSpace
-from adapters.trained import diffusion_networks as networks
-from adapters.trained import noisy_mean
+from adapters.trained import noisy_mean, own_network
 from adapters.trained.dp_sgd.training import Training
 from adapters.trained.noisy_mean import DPMERF
 from pe.engine.execution import RunContext, resume_run, run_recipe
@@ -58,7 +57,7 @@ def test_the_moving_average_is_what_answers_and_pixel_diffusion_reads_it(tmp_pat
 
 def test_privimage_learns_from_its_public_images_and_then_from_cheaper_fits(tmp_path: Path) -> None:
     model = make("privimage")
-    with counted(networks, "train") as trainings:
+    with counted(own_network, "train") as trainings:
         model.fit(fitting(model, tmp_path))
     assert [phase for *_, phase, _ in trainings] == [
         "pretraining",
@@ -93,7 +92,7 @@ def test_a_fit_that_breaks_off_before_its_first_block_repeats_nothing_that_was_b
     with breaking(after=0), pytest.raises(Broken):
         run_recipe(recipe(path, "dp_feta"), tmp_path / "run", RunContext())
     assert not (tmp_path / "run" / "model").exists()
-    with counted(networks, "train") as trained, counted(DPMERF, "fit") as fits:
+    with counted(own_network, "train") as trained, counted(DPMERF, "fit") as fits:
         run = resume_run(tmp_path / "run", RunContext())
     assert not trained
     assert not fits
@@ -119,7 +118,7 @@ def test_once_all_is_released_the_private_records_are_needed_no_more(
 
 @pytest.mark.parametrize(
     ("owner", "name", "drawn"),
-    [(networks, "train", ["fit/semantics"]), (Training, "block", ["fit/semantics", BLOCKS[0]])],
+    [(own_network, "train", ["fit/semantics"]), (Training, "block", ["fit/semantics", BLOCKS[0]])],
 )
 def test_it_stops_where_it_is_asked_to_and_goes_on(
     owner: object, name: str, drawn: list[str], tmp_path: Path

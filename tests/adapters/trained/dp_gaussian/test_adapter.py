@@ -24,10 +24,11 @@ from adapters.trained.dp_gaussian import (
 from adapters.trained.public import NoiseImages
 from pe.errors import RecipeError
 from pe.fit.trainer import PrivateRecords
-from pe.privacy.noise import UnsafeSeededNoise
 from pe.privacy.release import Release
 from tests.adapters.trained.diffusion.small import private_file as private_file
 from tests.adapters.trained.public import NoNoise, only
+from tests.contracts.fitted import terms
+from tests.seeded_noise import UnsafeSeededNoise
 
 RELEASE = Release("fit/sums", "discrete_gaussian", 1.0, 2.0, grid=GRID)
 CUTTING = Ball(np.full(12, 0.4), 1.1)
@@ -144,7 +145,7 @@ def fitted(per_label: bool, deviation: float, records: PrivateRecords, noise: An
     release = Release("fit/sums", "discrete_gaussian", 1.0, deviation, grid=GRID)
     total = sums.noisy_sum(records, WHOLE, layout, release, noise)
     return gaussians_of(
-        total, layout, WHOLE, grid=GRID, deviation=deviation, classes=("dark", "light"), shape=SHAPE
+        total, layout, WHOLE, release, terms(classes=("dark", "light"), shape=SHAPE)
     )
 
 

@@ -18,7 +18,7 @@ from adapters.trained.dp_imgsyn_networks import (
     CrossEntropy,
     Reader,
 )
-from adapters.trained.dp_sgd.gradients import record_gradients, trained_parameters
+from adapters.trained.dp_sgd.gradients import record_gradients, stack, trained_parameters
 from adapters.trained.public import tensors
 from pe.data.samples import SOFT_LABEL
 from pe.engine.execution import RunContext, resume_run, run_recipe, stored_recipe
@@ -74,7 +74,7 @@ def test_public_images_may_lie_elsewhere_and_must_be_those_it_was_fitted_with_an
         reused(**OWN)
     np.savez(moved, images=images_of(5)[::-1])
     with pytest.raises(
-        RecipeError, match=r"api\.public: the images of .*moved\.npz are not those with which"
+        RecipeError, match=r"api\.public`: the images of .*moved\.npz are not those with which"
     ):
         reused(public={"path": str(moved)}, **OWN)
     assert not (tmp_path / "again").exists()
@@ -131,7 +131,8 @@ def test_what_a_layer_writes_when_it_is_called_reaches_no_other_image() -> None:
 
     model, loss = with_spectral_norm(1, 2).train(), CrossEntropy(1)
     before = {name: value.clone() for name, value in model.named_buffers()}
-    drawn = loss.draw(6, 2, (1, SIDE, SIDE), torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    drawn = stack([loss.draw(2, (1, SIDE, SIDE), generator) for _ in range(6)], CPU)
     record_gradients(
         model, loss, trained_parameters(model), tensors(public, CPU), torch.arange(6) % 2, drawn
     )
@@ -177,6 +178,7 @@ def test_a_fitted_model_can_be_sampled_with_fewer_steps_of_alignment_and_not_wit
     moved = [np.abs(answer - answers[0]).mean() for answer in answers[1:]]
     assert 0 < moved[0] < moved[1]
     with pytest.raises(
-        PEError, match=r"alignment\.steps is 5, and the model was fitted for 4: take at most those"
+        PEError,
+        match=r"alignment\.steps` is 5, but the model was fitted for 4\. Take at most those",
     ):
         loaded(steps=5)

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from adapters.trained import diffusion_networks
 from adapters.trained.settings import DPSGD, NetworkSize
-from pe.privacy.noise import Shape, UnsafeSeededNoise
+from pe.privacy.noise import Shape
+from tests.seeded_noise import UnsafeSeededNoise
 
 SIDE = 8
 SHAPE = (SIDE, SIDE, 1)
@@ -52,9 +53,7 @@ def resnet() -> Residual:
 class Classifying:
     """Cross-entropy; nothing is drawn."""
 
-    def draw(
-        self, records: int, draws: int, shape: Any, generator: torch.Generator
-    ) -> tuple[Tensor, ...]:
+    def draw(self, draws: int, shape: Any, generator: torch.Generator) -> tuple[Tensor, ...]:
         return ()
 
     def __call__(

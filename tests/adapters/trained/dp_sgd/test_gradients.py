@@ -19,7 +19,12 @@ from adapters.diffusion.pixel import PixelFiles
 from adapters.trained.diffusion_networks import Denoising
 from adapters.trained.dp_imgsyn_networks import CrossEntropy, make_teacher
 from adapters.trained.dp_sad_networks import Distillation, Judge
-from adapters.trained.dp_sgd.gradients import clipped_sum, record_gradients, trained_parameters
+from adapters.trained.dp_sgd.gradients import (
+    clipped_sum,
+    record_gradients,
+    stack,
+    trained_parameters,
+)
 from adapters.trained.finetune import COVERED, LoRA, prepare
 from adapters.trained.finetune_models import PixelCheckpoint, latent_checkpoint
 from adapters.trained.gan_networks import Discriminator, DiscriminatorLoss, ImageGenerator
@@ -101,7 +106,8 @@ def moved(model, by=0.1):
 
 def inputs(loss, side, count=3):
     images = torch.from_numpy(images_of(count, side=side)).permute(0, 3, 1, 2).float() / 127.5 - 1
-    drawn = loss.draw(count, 2, (1, side, side), torch.Generator().manual_seed(1))
+    generator = torch.Generator().manual_seed(1)
+    drawn = stack([loss.draw(2, (1, side, side), generator) for _ in range(count)], CPU)
     return images, torch.from_numpy(labels_of(count)), drawn
 
 

@@ -16,7 +16,7 @@ from adapters.trained.trainings import block_releases, calibrate_training
 from pe.errors import PluginError, PrivacyError, PrivateDataError, RecipeError, RunError
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget
-from pe.privacy.noise import SystemNoise, UnsafeSeededNoise
+from pe.privacy.noise import SystemNoise
 from pe.privacy.release import Poisson, Relation, Release
 from tests.adapters.trained.dp_sgd.models import (
     SHAPE,
@@ -31,11 +31,12 @@ from tests.adapters.trained.dp_sgd.models import (
     resnet,
     unet,
 )
+from tests.seeded_noise import UnsafeSeededNoise
 
 
 def test_more_records_in_a_step_than_there_are_are_refused():
     with pytest.raises(
-        RecipeError, match=r"training\.expected_batch is 9: it must be at most declared_size"
+        RecipeError, match=r"training\.expected_batch` is 9\. It must be at most `declared_size`"
     ):
         FineTuning(expected_batch=9).dp_sgd(8)
 
@@ -84,7 +85,7 @@ def test_a_budget_too_small_for_a_single_useful_step_is_refused_with_the_number(
     # is large.
     enough = calibrate_training(open_noise, Budget(0.05, 1e-5), Relation.ADD_REMOVE)
     assert enough.noise_multiplier > 64
-    with pytest.raises(PrivacyError, match="takes all of it"):
+    with pytest.raises(PrivacyError, match="use it up"):
         calibrate_training(open_noise, Budget(0.01, 1e-5), Relation.ADD_REMOVE, (OTHER,))
 
 
@@ -143,8 +144,7 @@ def test_without_noise_and_cutting_it_equals_ordinary_training_step_for_step(
         )  # one for each place of a micro-batch
         ordinary.zero_grad()
         for place, i in enumerate(chosen):
-            parts = tuple(part[0] for part in drawn[place])
-            (loss(model, pixels[i], torch.tensor(labels[i]), parts).mean() / 5).backward()
+            (loss(model, pixels[i], torch.tensor(labels[i]), drawn[place]).mean() / 5).backward()
         ordinary.step()
         warm_up.step()
         wanted = torch.cat(
@@ -212,9 +212,9 @@ def test_several_draws_are_averaged_before_the_clip():
     class Opposed(Showing):
         """Two draws whose gradients cancel out."""
 
-        def draw(self, records, draws, shape, generator):
+        def draw(self, draws, shape, generator):
             assert draws == 2
-            return (torch.tensor([1.0, -0.99]).expand(records, 2),)
+            return (torch.tensor([1.0, -0.99]),)
 
         def __call__(self, model, image, label, randomness):
             return super().__call__(model, image, label, ()) * randomness[0]
@@ -257,7 +257,7 @@ def test_a_state_of_another_training_or_of_a_finished_one_is_refused():
         training.block(training.block(training.start(), *one), *one)
     ahead = training.start()
     ahead[0] = 7
-    with pytest.raises(RecipeError, match="no block begins after 7 steps"):
+    with pytest.raises(RecipeError, match="No block begins after 7 steps"):
         Training(Weights(), Showing(), plain(steps=20, block=5)).block(ahead, *one)
 
 
@@ -296,11 +296,11 @@ def test_too_little_memory_names_the_micro_batch_to_take():
     class Huge(Showing):
         """Needs memory that no machine has."""
 
-        def draw(self, records, draws, shape, generator):
-            return (torch.empty((records, 2**50)),)
+        def draw(self, draws, shape, generator):
+            return (torch.empty(2**50),)
 
     training = Training(Weights(), Huge(), plain(micro_batch=64))
-    with pytest.raises(RecipeError, match=r"micro_batch is 64.*take 32"):
+    with pytest.raises(RecipeError, match=r"micro_batch` is 64.*Set it to 32"):
         training.block(training.start(), images_of(1), labels_of(1), SystemNoise())
 
 

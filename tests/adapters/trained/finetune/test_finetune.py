@@ -94,7 +94,7 @@ def test_the_loss_is_of_what_the_checkpoint_predicts_on_its_own_schedule(
     )
     found = brought(place=str(place))
     loss, schedule = found.loss(CPU), found.files.sampler("ddpm")
-    drawn = tuple(part[0] for part in loss.draw(1, 4, (1, 8, 8), torch.Generator().manual_seed(3)))
+    drawn = loss.draw(4, (1, 8, 8), torch.Generator().manual_seed(3))
     steps, _, noise = drawn
     x = batch()[0][:1]
     wanted = {"epsilon": noise, "sample": x.expand(4, -1, -1, -1)}
@@ -179,9 +179,7 @@ def test_what_is_noised_is_the_scaled_latent_under_the_label_s_prompt(pipeline: 
         latent_checkpoint(pipeline, PROMPTS, CLASSES, (SIDE, SIDE, 1)).loss(CPU),
         torch.from_numpy(records()[0]).permute(2, 0, 1) / 127.5 - 1,
     )
-    drawn = tuple(
-        part[0] for part in loss.draw(1, 2, (1, SIDE, SIDE), torch.Generator().manual_seed(1))
-    )
+    drawn = loss.draw(2, (1, SIDE, SIDE), torch.Generator().manual_seed(1))
     with torch.no_grad():
         latent = whole.vae.encode(image.expand(3, -1, -1)[None]).latent_dist.mode() * 0.18215
         wanted = whole.scheduler.add_noise(latent.expand(2, -1, -1, -1), drawn[2], drawn[0])
