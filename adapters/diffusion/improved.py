@@ -43,7 +43,7 @@ TRAINED = 4000
 TORCH = ".pt"
 _PLACE = "https://openaipublic.blob.core.windows.net/diffusion/march-2021/"
 # Name → number of classes (None: no classes), and whether its times go up to 1,000. The times of
-# the other network go up to 4,000
+# the other network go up to 4,000.
 _PUBLISHED: dict[str, tuple[int | None, bool]] = {
     "imagenet64_cond_270M_250K": (1000, False),
     "imagenet64_uncond_100M_1500K": (None, True),

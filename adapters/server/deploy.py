@@ -128,7 +128,7 @@ def deploy(settings: ServeSettings) -> None:
     except RuntimeError as error:
         raise RecipeError(f"The server cannot start: {_reason() or error}.") from error
     deadline = time.monotonic() + _PATIENCE
-    # one is enough: on hosts without a replica, proxies are drained
+    # One is enough, because proxies on hosts without a replica are drained.
     while "HEALTHY" not in serve.status().proxies.values():
         if time.monotonic() > deadline:
             raise RecipeError(

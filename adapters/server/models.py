@@ -103,13 +103,13 @@ def check_model(settings: ServeSettings) -> None:
 
 def _pixel(settings: ServeSettings) -> ServedModel:
     """Return a UNet2DModel in pixel space, with or without classes."""
-    # Guidance needs a class for "no class", and a name for every class leaves none over.
     config = _settings(PixelSettings, settings)
     files = PixelFiles.find(config.model, config.revision, config.offline)
     is_guided = settings.guidance is not None
     count = files.class_count(with_guidance=is_guided)
     if is_guided and count is None:
         raise _no_guidance(settings, "has no classes")
+    # The last class must mean "no class", so it has no name.
     if is_guided and len(files.classes) > (count or 0):
         raise _no_guidance(
             settings, 'has a name for every class, so that no class means "no class"'

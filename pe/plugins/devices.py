@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 _MMAP_THRESHOLD = -3
 _TRIM_THRESHOLD = -1
 # Parts of the messages, in lower case, of errors that lack of memory causes. The last three can
-# have other causes
+# have other causes.
 _REFUSALS = (
     "out of memory",
     "can't allocate memory",

@@ -25,7 +25,7 @@ _OWN = {
 }
 
 # Thread limits of this process, hidden from Ray while it starts. Ray itself gives a worker of one
-# core one thread
+# core one thread.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 _LOOPBACK = ("127.0.0.1", "localhost")
