@@ -383,3 +383,7 @@ class Conditions(dict[str, Column]):
             return part[name] if name in part else np.zeros(shape, like[name].dtype)
 
         return cls({name: np.concatenate([column(part, name) for part in parts]) for name in like})
+
+    # As of all batches, there is no equality but identity: arrays have none.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__  # type: ignore[assignment]
