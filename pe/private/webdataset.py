@@ -271,7 +271,12 @@ class _Header(tarfile.TarInfo):
         header.is_damaged = True
         return header
 
-    def _apply_pax_info(self, pax_headers: dict[str, str], encoding: str, errors: str) -> None:
+    def _apply_pax_info(
+        self,
+        pax_headers: dict[str, str],
+        encoding: str,
+        errors: str,
+    ) -> None:
         # tarfile would take a length that is no number for 0, and look for a header in the content
         for key in _LENGTHS & pax_headers.keys():
             if not pax_headers[key].isdecimal():
@@ -292,7 +297,11 @@ class _Bounded(io.BufferedReader):
         return super().read(size)
 
 
-def _samples(path: TablePath, suffixes: Collection[str], longest: int) -> Iterator[_Sample]:
+def _samples(
+    path: TablePath,
+    suffixes: Collection[str],
+    longest: int,
+) -> Iterator[_Sample]:
     """Yield a file's samples in order. Confidential.
 
     Members of these suffixes are read if they have at most `longest` bytes.
