@@ -91,7 +91,10 @@ def test_a_value_that_is_not_there_is_refused_without_telling_it() -> None:
         ({"kind": "real", "min": 0, "max": 10**400, "unit": 1}, "finite number"),
         ({"kind": "integer", "min": 0, "max": 1.5}, "whole number"),
         ({"kind": "category", "values": [1, 1.0]}, "each once"),
-        ({"kind": "category", "values": ["NA"], "missing_values": ["NA"]}, "in both `values` and `missing_values`"),
+        (
+            {"kind": "category", "values": ["NA"], "missing_values": ["NA"]},
+            "in both `values` and `missing_values`",
+        ),
         ({"kind": "boolean", "missing": False, "missing_values": ["NA"]}, "`missing` is false"),
         ({"kind": "integer", "min": 0, "max": 9, "decimal": ",", "thousands": ","}, "must differ"),
         (
