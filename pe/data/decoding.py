@@ -304,7 +304,12 @@ class _Target:
         if self.deep is not None and pixels.size:
             self.deep.add(bool(pixels.max() > 15))
 
-    def finish(self, image: Image.Image, alpha: Image.Image | None, turn: int) -> UInt8Array:
+    def finish(
+        self,
+        image: Image.Image,
+        alpha: Image.Image | None,
+        turn: int,
+    ) -> UInt8Array:
         """Return the pixels, by rules 6 to 9."""
         if alpha is not None:
             white = Image.new(image.mode, image.size, "white")

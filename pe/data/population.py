@@ -92,7 +92,11 @@ class ColumnWriter:
         return sorted(self._path(name) for name in (*self._files, *self._texts))
 
 
-def open_table(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> MappedArray:
+def open_table(
+    path: Path,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+) -> MappedArray:
     """Return a new .npy file that is mapped for writing, with its room on the disk reserved.
 
     A full disk is thus an OSError here. Later, a write into a mapped file would end the process.
@@ -179,7 +183,11 @@ class Population:
         return Population(samples, self.labels[indices], conditions, self.parents[indices])
 
     @staticmethod
-    def columns(samples: Samples, conditions: Conditions, **others: Array) -> dict[str, Array]:
+    def columns(
+        samples: Samples,
+        conditions: Conditions,
+        **others: Array,
+    ) -> dict[str, Array]:
         """Return samples, conditions and other arrays of n rows, by the names of stored columns."""
         public = {f"{CONDITION}{name}": column for name, column in conditions.items()}
         return {samples.kind: samples.array, **public, **others}

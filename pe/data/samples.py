@@ -270,7 +270,12 @@ Seeds = UInt64Array
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def item_seeds(seed: int, phase: str, items: Int64Array, attempts: Int64Array) -> Seeds:
+def item_seeds(
+    seed: int,
+    phase: str,
+    items: Int64Array,
+    attempts: Int64Array,
+) -> Seeds:
     """Return a seed for each item of a phase and each attempt at it, uint64 (n,).
 
     Seeds do not depend on how items are cut into chunks.
@@ -383,3 +388,7 @@ class Conditions(dict[str, Column]):
             return part[name] if name in part else np.zeros(shape, like[name].dtype)
 
         return cls({name: np.concatenate([column(part, name) for part in parts]) for name in like})
+
+    # As of all batches, there is no equality but identity: arrays have none.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__  # type: ignore[assignment]

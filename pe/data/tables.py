@@ -432,7 +432,11 @@ codecs.register_error("lone-surrogate", lambda error: ("\udcff", getattr(error, 
 
 
 @contextmanager
-def _open_text(file: TablePath, encoding: str, is_checked: bool = True) -> Iterator[_Lines]:
+def _open_text(
+    file: TablePath,
+    encoding: str,
+    is_checked: bool = True,
+) -> Iterator[_Lines]:
     """Open the lines of a file.
 
     Bytes that are not of the encoding become lone surrogates, in any encoding.
@@ -492,7 +496,11 @@ class _Lines:
         self._taken.clear()
 
 
-def _csv_rows(file: TablePath, lines: _Lines, columns: Sequence[str]) -> Iterator[Row | BadSample]:
+def _csv_rows(
+    file: TablePath,
+    lines: _Lines,
+    columns: Sequence[str],
+) -> Iterator[Row | BadSample]:
     header = _header(file, lines)
     for column in columns:
         check_column(file, column, header)
@@ -603,7 +611,11 @@ def _columnar_rows(
             count += batch.num_rows
 
 
-def check_column(file: TablePath, column: str, names: Sequence[str] | set[str]) -> None:
+def check_column(
+    file: TablePath,
+    column: str,
+    names: Sequence[str] | set[str],
+) -> None:
     """Raise BadTable if a column is not among the `names`.
 
     The message has only the nearest of the names: in a file without a header they are a record's

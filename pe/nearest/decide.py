@@ -138,7 +138,11 @@ class SharedSearch:
 
 
 @contextmanager
-def failure_in_a_sentence(library: str, shape: tuple[int, ...], place: str) -> Iterator[None]:
+def failure_in_a_sentence(
+    library: str,
+    shape: tuple[int, ...],
+    place: str,
+) -> Iterator[None]:
     """Turn a device's error into a RecipeError.
 
     The library's own words may tell how many queries there are.
@@ -186,7 +190,11 @@ class Decider:
         self.radii = radii[near]
         self.search = backend(rows if near.all() else rows[near])
 
-    def __call__(self, queries: Vectors, places: Int64Array | None = None) -> Int64Array:
+    def __call__(
+        self,
+        queries: Vectors,
+        places: Int64Array | None = None,
+    ) -> Int64Array:
         """Return the q nearest candidates of each query, or of each at `places`, n×q.
 
         Queries that are not finite have −1.
@@ -213,7 +221,13 @@ class Decider:
             )
         return answer
 
-    def _search(self, read: Read, answer: Int64Array, rows: Int64Array, step: int) -> Int64Array:
+    def _search(
+        self,
+        read: Read,
+        answer: Int64Array,
+        rows: Int64Array,
+        step: int,
+    ) -> Int64Array:
         """Write the answers that the search decides, and return the rows that it leaves open."""
         threads = self.search.threads.count()
         if len(rows) < threads * _SHARE:
@@ -233,7 +247,12 @@ class Decider:
         ):
             return np.concatenate(list(pool.map(work, blocks)))
 
-    def _block(self, read: Read, answer: Int64Array, rows: Int64Array) -> Int64Array:
+    def _block(
+        self,
+        read: Read,
+        answer: Int64Array,
+        rows: Int64Array,
+    ) -> Int64Array:
         """Do the work of `_search` for one block. The answer of a row depends on no other row."""
         queries = read(rows)
         rows_in_frame, radii = self.frame.place(queries)

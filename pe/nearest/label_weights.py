@@ -103,7 +103,12 @@ def label_weights(
     return weights
 
 
-def _near_copies(rows: Items, weights: Votes, vectors: Vectors, distance: float) -> Items:
+def _near_copies(
+    rows: Items,
+    weights: Votes,
+    vectors: Vectors,
+    distance: float,
+) -> Items:
     """Return those of the best COMPARED `rows` that are near to one that weighs more."""
     best = rows[np.argsort(-weights[rows], kind="stable")][:COMPARED]
     own = vectors[best].astype(np.float64)
@@ -130,7 +135,11 @@ class _Basis:
         large = values > values.max() * 1e-8
         return cls(landmarks, length, directions[:, large] / np.sqrt(values[large]))
 
-    def blocks(self, vectors: Vectors, rows: Items) -> Iterator[tuple[Items, Matrix]]:
+    def blocks(
+        self,
+        vectors: Vectors,
+        rows: Items,
+    ) -> Iterator[tuple[Items, Matrix]]:
         """Yield some rows of the vectors, block by block, and the functions' values at them."""
         for start in range(0, len(rows), BLOCK):
             part = rows[start : start + BLOCK]
@@ -156,7 +165,13 @@ class _Sums:
     products: Matrix
 
     @classmethod
-    def of(cls, basis: _Basis, rows: Items, noisy: Votes, vectors: Vectors) -> _Sums:
+    def of(
+        cls,
+        basis: _Basis,
+        rows: Items,
+        noisy: Votes,
+        vectors: Vectors,
+    ) -> _Sums:
         size = basis.weights.shape[1]
         products = np.zeros((size + 2, size + 2))
         for part, functions in basis.blocks(vectors, rows):
@@ -176,7 +191,12 @@ class _Sums:
         mean, square = self.products[1] / self.products[0, 0]
         return max(float(square - mean**2), np.finfo(float).tiny)
 
-    def likelihood(self, a: Matrix, b: Matrix, sigma: float) -> tuple[Matrix, Matrix]:
+    def likelihood(
+        self,
+        a: Matrix,
+        b: Matrix,
+        sigma: float,
+    ) -> tuple[Matrix, Matrix]:
         """Return the log likelihood at variances a and b, arrays of one shape, and μ.
 
         μ follows by generalised least squares.
@@ -206,7 +226,13 @@ class _Fit:
     coefficients: Matrix
 
 
-def _fit(basis: _Basis, members: list[Items], noisy: Votes, vectors: Vectors, sigma: float) -> _Fit:
+def _fit(
+    basis: _Basis,
+    members: list[Items],
+    noisy: Votes,
+    vectors: Vectors,
+    sigma: float,
+) -> _Fit:
     """Return the posterior mean for one kernel, at the prior variances that fit all labels best."""
     sums = [_Sums.of(basis, rows, noisy, vectors) for rows in members]
     a, b = np.meshgrid(VARIANCES, VARIANCES, indexing="ij")

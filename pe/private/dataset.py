@@ -246,7 +246,11 @@ class Reread(partial[Iterator[Outcome]]):
         return self()
 
 
-def outcome_of(read: Callable[[Any, str], Array], value: object, name: str) -> Outcome:
+def outcome_of(
+    read: Callable[[Any, str], Array],
+    value: object,
+    name: str,
+) -> Outcome:
     """Return what `read` makes of the record `name`, or the PEError that it raises, as a value.
 
     Any error of a library is a BadSample that tells its type alone: its message may hold a cell.
@@ -403,7 +407,11 @@ def _write_list(data: Path, faults: Sequence[str]) -> str:
     return f"All of them are listed in {path}; as confidential as the data, it may be deleted."
 
 
-def place_in(files: Sequence[object], ends: Sequence[int], noun: str = "Row") -> Where:
+def place_in(
+    files: Sequence[object],
+    ends: Sequence[int],
+    noun: str = "Row",
+) -> Where:
     """Return a function that names a record's place in a sequence of files ('Row 7 of a.parquet').
 
     `ends` has the number of records up to the end of each file that was read so far. It may grow.

@@ -195,7 +195,11 @@ SHARD_BYTES = 2**25
 at a time."""
 
 
-def shards(private: PrivateEmbeddings, count: int, key: int) -> Iterator[PrivateEmbeddings]:
+def shards(
+    private: PrivateEmbeddings,
+    count: int,
+    key: int,
+) -> Iterator[PrivateEmbeddings]:
     """Cut the records into `count` shards by `parts`, and read each when it is asked for.
 
     CONFIDENTIAL.

@@ -183,7 +183,11 @@ class FolderSource(PrivateSource):
             )  # whoever is in a file has one vote, however often it is listed
         return files
 
-    def _or_error(self, read: Callable[..., str], *arguments: object) -> str | PEError:
+    def _or_error(
+        self,
+        read: Callable[..., str],
+        *arguments: object,
+    ) -> str | PEError:
         """Return what `read` returns, or its error if bad records are skipped."""
         try:
             return read(*arguments)
@@ -321,7 +325,11 @@ def _read_csv(root: Path, skips: bool = False) -> dict[str, Sequence[Any]]:
 
 
 @as_private()
-def _refuse_metadata(root: Path, folders: Sequence[str], classes: Sequence[str] | None) -> None:
+def _refuse_metadata(
+    root: Path,
+    folders: Sequence[str],
+    classes: Sequence[str] | None,
+) -> None:
     """Refuse Hugging Face's list of files and labels.
 
     It is passed over if `classes` is empty, or names all of the folders.
@@ -342,7 +350,11 @@ def _top_folders(root: Path) -> list[str]:
     return [name for name in folders if not is_clutter(name)]
 
 
-def _walk(root: Path, suffixes: frozenset[str], strangers: dict[str, str]) -> Iterator[str]:
+def _walk(
+    root: Path,
+    suffixes: frozenset[str],
+    strangers: dict[str, str],
+) -> Iterator[str]:
     """Yield the paths of records.
 
     Links, files of other types and folders that cannot be read go to `strangers`, with the reasons.

@@ -402,7 +402,11 @@ def _columns(value: Any, where: str, named: Collection[object]) -> _Table:
     )
 
 
-def _of_arrow(count: int, schema: Any, read: Callable[[str], Iterable[Any]]) -> _Table:
+def _of_arrow(
+    count: int,
+    schema: Any,
+    read: Callable[[str], Iterable[Any]],
+) -> _Table:
     """Return what `_columns` returns, for columns whose batches `read` reads, by name."""
     columns = {name: partial(_cells, read, name) for name in schema.names}
     return count, columns, {name: feature_names(schema.metadata, name) for name in columns}

@@ -314,7 +314,12 @@ def like_labels(columns: Iterable[str]) -> str | None:
     return next((name for name in columns if _LIKE_LABELS.fullmatch(name.strip().lower())), None)
 
 
-def check_labels(name: str, columns: Iterable[str], place: object, noun: str = "column") -> None:
+def check_labels(
+    name: str,
+    columns: Iterable[str],
+    place: object,
+    noun: str = "column",
+) -> None:
     """Refuse data without the column `name` that seem to have labels in another one."""
     near = like_labels(columns)
     if name not in columns and near:

@@ -192,7 +192,12 @@ def _array(path: Path, array: str) -> Iterator[tuple[_Header, IO[bytes]]]:
             yield header, file
 
 
-def _names(path: Path, array: str, count: int, skips: bool = False) -> Iterator[object]:
+def _names(
+    path: Path,
+    array: str,
+    count: int,
+    skips: bool = False,
+) -> Iterator[object]:
     """Yield the `count` names or numbers in an array. Confidential."""
     with _array(path, array) as (header, file):
         if not header.shape or math.prod(header.shape[1:]) != 1:

@@ -229,7 +229,11 @@ class PrivateSource(ABC):
         return None if self.classes is None else cast(tuple[str, ...], tuple(self.classes))
 
 
-def read_source(settings: Mapping[str, Any], where: str, section: str = "") -> PrivateSource:
+def read_source(
+    settings: Mapping[str, Any],
+    where: str,
+    section: str = "",
+) -> PrivateSource:
     """Make a source from plain settings. `kind` names its entry point.
 
     Messages begin with `where`; `section` stands before the keys that they name.

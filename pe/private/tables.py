@@ -100,7 +100,11 @@ class TableSource(PrivateSource):
             has_units=self._unit is not None,
         )
 
-    def _keys_of_all(self, files: Sequence[TablePath], ends: list[int]) -> Iterator[Key]:
+    def _keys_of_all(
+        self,
+        files: Sequence[TablePath],
+        ends: list[int],
+    ) -> Iterator[Key]:
         """Yield the keys of all records.
 
         Add to `ends` the number of records up to the end of each file.
@@ -192,7 +196,12 @@ class ImageParquet(TableSource, ImageSource):
     image_column: str = "image"
 
     @classmethod
-    def find(cls, path: Path, image_column: str | None, label: str | None) -> Seen | None:
+    def find(
+        cls,
+        path: Path,
+        image_column: str | None,
+        label: str | None,
+    ) -> Seen | None:
         """Propose columns to `pe init`, or return None if no column holds bytes. See `see_columns`.
 
         Confidential.

@@ -44,6 +44,7 @@ _LONGEST_IMAGE = 2**28
 _LONGEST_TEXT = 2**20
 # of a header: mode and owner, time, names of the owner and the device
 _NOT_NEEDED = (slice(100, 124), slice(136, 148), slice(265, 345))
+_DIGITS = 20  # of a length
 _LENGTHS = {"size", "GNU.sparse.size", "GNU.sparse.realsize"}
 
 
@@ -271,10 +272,15 @@ class _Header(tarfile.TarInfo):
         header.is_damaged = True
         return header
 
-    def _apply_pax_info(self, pax_headers: dict[str, str], encoding: str, errors: str) -> None:
+    def _apply_pax_info(
+        self,
+        pax_headers: dict[str, str],
+        encoding: str,
+        errors: str,
+    ) -> None:
         # tarfile would take a length that is no number for 0, and look for a header in the content
         for key in _LENGTHS & pax_headers.keys():
-            if not pax_headers[key].isdecimal():
+            if not pax_headers[key].isdecimal() or len(pax_headers[key]) > _DIGITS:
                 del pax_headers[key]
                 self.is_damaged = True
         super()._apply_pax_info(pax_headers, encoding, errors)  # type: ignore[misc]
@@ -292,7 +298,11 @@ class _Bounded(io.BufferedReader):
         return super().read(size)
 
 
-def _samples(path: TablePath, suffixes: Collection[str], longest: int) -> Iterator[_Sample]:
+def _samples(
+    path: TablePath,
+    suffixes: Collection[str],
+    longest: int,
+) -> Iterator[_Sample]:
     """Yield a file's samples in order. Confidential.
 
     Members of these suffixes are read if they have at most `longest` bytes.
