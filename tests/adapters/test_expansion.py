@@ -124,7 +124,9 @@ def test_a_pool_shows_nothing(tmp_path):
         **about,
         **terms,
     )
-    with pytest.raises(RecipeError, match="`--examples` is for generators that ask a language model"):
+    with pytest.raises(
+        RecipeError, match="`--examples` is for generators that ask a language model"
+    ):
         pe.extend(run, 4, examples=2)
 
 

@@ -208,9 +208,7 @@ def test_an_address_survives_the_way_through_a_recipe_and_needs_a_named_ledger_f
         read_source(with_full_paths({"private": written}, tmp_path)["private"], "the test")
         == source
     )
-    with pytest.raises(
-        RecipeError, match=r"No ledger file can lie beside s3://bucket/a b/x"
-    ):
+    with pytest.raises(RecipeError, match=r"No ledger file can lie beside s3://bucket/a b/x"):
         data_set_ledger(source)
     named = data_set_ledger(
         ImageParquet("s3://bucket/x", **COLUMNS, size=8, ledger_file=tmp_path / "l.json")
