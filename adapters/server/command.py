@@ -31,7 +31,7 @@ _PLACES = (
     "changes",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Of the local generator's settings, in YAML.",
+    help="Set one of the local generator's settings, in YAML.",
 )
 @click.option(
     "--replicas", default="auto", show_default=True, metavar="N|auto", help="Copies of the model."
@@ -43,7 +43,7 @@ _PLACES = (
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="With any other than loopback a key is required.",
+    help="Address to listen on; any but loopback needs a key.",
 )
 @click.option("--port", type=int, default=8000, show_default=True)
 @click.option(
@@ -62,9 +62,9 @@ _PLACES = (
     type=click.IntRange(1),
     default=50,
     show_default=True,
-    help="For requests that name none.",
+    help="Default steps of a request.",
 )
-@click.option("--guidance", type=float, help="For requests that name none.")
+@click.option("--guidance", type=float, help="Default guidance of a request.")
 @click.option(
     "--limit",
     "limits",
@@ -72,9 +72,7 @@ _PLACES = (
     metavar="NAME=N",
     help="Change a limit; docs/server.md lists them.",
 )
-@click.option(
-    "--address", help="Of a Ray cluster to join; without it Ray is started on this machine."
-)
+@click.option("--address", help="Ray cluster to join; without it Ray is started on this machine.")
 @click.option(
     "--print-config", is_flag=True, help="Print a file for `serve deploy`, and start nothing."
 )
@@ -93,8 +91,8 @@ def serve(
     """Serve MODEL, a diffusion model of your own, over HTTP.
 
     MODEL is `small`, a folder in diffusers' format, a checkpoint, or OWNER/NAME of the hub. It
-    answers OpenAI's images API, and POST /v1/batch/images for thousands. Ctrl-C ends it when all is
-    answered.
+    answers OpenAI's images API, and POST /v1/batch/images for thousands. Ctrl-C stops it after all
+    requests are answered.
     """
     from adapters.server import deploy
     from adapters.server.checks import ServeSettings, is_loopback

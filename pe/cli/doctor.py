@@ -46,7 +46,7 @@ _SUSPECT = 1e-3
 @click.option(
     "--runs",
     type=click.IntRange(min=1),
-    help=f"With --attack: in each of two worlds; default: {_RUNS}.",
+    help=f"With --attack: runs in each of the two worlds; default: {_RUNS}.",
 )
 @json_option
 def doctor(
@@ -62,11 +62,12 @@ def doctor(
     """Tell what is installed, what works and what is missing.
 
     It names the command that installs what is missing. With RECIPE or --endpoint: whether that
-    endpoint can be reached and takes the key, which server answers, what the server heeds, and if
-    it has the model of RECIPE. RECIPE's keys, headers and certificates are used; no sample is made.
-    If RECIPE has no endpoint: whether a run could start here.
+    endpoint can be reached and takes the key, which server answers, which settings the server
+    obeys, and whether it has RECIPE's model. RECIPE's keys, headers and certificates are used; no
+    sample is made. If RECIPE has no endpoint: whether a run could start here.
 
-    With --attack: the histogram runs in two neighbouring worlds, and its ε is bounded from below.
+    With --attack: runs the histogram on two neighbouring data sets, and measures a lower bound of
+    its ε.
     Exit status 1 if a problem is found, or if an attack contradicts what is claimed.
     """
     from pe.engine.health import endpoint_findings, findings, recipe_findings

@@ -88,12 +88,18 @@ def _spec(text: str) -> PluginSpec:
 )
 @click.option("--classifiers", callback=_names, help=_CLASSIFIERS)
 @click.option(
-    "--epochs", type=click.IntRange(min=1), default=20, show_default=True, help="Of ResNet-9."
+    "--epochs",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Epochs of ResNet-9.",
 )
 @click.option(
     "--flip", is_flag=True, help="Mirror images in ResNet-9's training; not for digits or text."
 )
-@click.option("--device", help="Of ResNet-9: cpu, cuda, cuda:1; default: the GPU if there is one.")
+@click.option(
+    "--device", help="Device for ResNet-9: cpu, cuda, cuda:1; default: the GPU if there is one."
+)
 @click.option(
     "--reference",
     help="Samples that fidelity compares with, public ones too; default: the test set.",
@@ -111,13 +117,13 @@ def _spec(text: str) -> PluginSpec:
 @click.option(
     "--one-vote/--no-one-vote",
     default=None,
-    help="Likewise; it reads the private records once more.",
+    help="Make the one-vote control, which reads the private records once more.",
 )
 @machine_option
 @json_option
 @quiet_option
 def evaluate(run_folder: Path, as_json: bool, quiet: bool, **settings: Any) -> None:
-    """Measure the data of RUN against real samples: did votes help?
+    """Measure the data of RUN against real samples, to see whether the votes helped.
 
     The answer is internal: it is computed from real records without noise. It goes to
     confidential/metrics.json.

@@ -25,8 +25,8 @@ _NONE = "-"
 _OR_NONE = {"label_column": f"; {_NONE} for none", "text_column": "", "image_column": ""}
 _KINDS = ("category", "ordinal", "boolean", "integer", "real", "date")
 _LOOK = (
-    "What is proposed comes from looking at the records. Say yes only if you would have known it "
-    "without."
+    "These proposals come from the records. Answer yes only if you would have known the value "
+    "without them."
 )
 
 
@@ -59,14 +59,16 @@ _NUMBER = _Whole(min=1)
     "--api",
     "kind",
     metavar="KIND",
-    help="Another generator than a pool: an endpoint, a local model.",
+    help="Use an endpoint or a local model instead of a pool.",
 )
 @click.option("--size", type=SIDE, help="Images' height and width, in pixels.")
 @click.option("--channels", type=CHANNELS, help="1 = grey, 3 = colour.")
-@click.option("--longest", type=LONGEST, help="Bytes of a text, at most.")
-@click.option("--image-column", help="Of a Parquet or Arrow file, or the suffix in .tar files.")
-@click.option("--text-column", help="Of a table of texts.")
-@click.option("--label-column", help="Of a table, '' for none.")
+@click.option("--longest", type=LONGEST, help="Maximum length of a text, in bytes.")
+@click.option(
+    "--image-column", help="Column of the images (Parquet, Arrow), or their suffix in .tar files."
+)
+@click.option("--text-column", help="Column of the texts.")
+@click.option("--label-column", help="Column of the labels; '' for none.")
 @click.option("--table", "is_table", is_flag=True, help="Each row is a record: a table of columns.")
 @click.option("--columns", "declared", type=PATH, help="A file that declares a table's columns.")
 @click.option(
@@ -84,13 +86,13 @@ def init(
 ) -> None:
     """Write a commented starting recipe for images, texts or rows in WHERE.
 
-    It asks for what no option declares, and takes a value from the records only if you type that
-    value, or yes. Where nobody answers, the value's key is left blank.
+    Asks for every value that no option gives. Takes a value from the records only if you type it,
+    or yes. If nobody answers, the key stays blank.
 
     WHERE is a folder of images or of .txt files, an .npz or .tar file, or a table (.csv, .tsv,
     .jsonl, .ndjson, .parquet, .arrow) or a folder of tables. Parquet and Arrow hold images or
-    texts. With --table each row is a record: it asks for each column, whose name alone it reads,
-    and writes columns.yaml beside the recipe.
+    texts. With --table each row is a record. Asks about each column; reads only its name, and
+    writes columns.yaml beside the recipe.
     """
     from pe.private.look import cells_in_header, look
     from pe.private.source import RECORD
@@ -287,12 +289,14 @@ class _Owner:
             click.echo(self.warning)
             self._has_warned = True
         hint = (
-            "nothing is proposed" if proposal is None else f"proposed: {proposal}; yes, or another"
+            "no proposal"
+            if proposal is None
+            else f"proposed: {proposal}; type yes or another value"
         )
 
         def read(text: str) -> Any:
             if text.strip() == "yes" and proposal is None:
-                raise click.UsageError("nothing is proposed: type what you declare")
+                raise click.UsageError("there is no proposal: type what you declare")
             return proposal if text.strip() == "yes" else kind.convert(text, None, None)
 
         answer = _ask(partial(click.prompt, f"{question} ({hint})", value_proc=read))

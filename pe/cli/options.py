@@ -50,7 +50,7 @@ def _set_level(_context: click.Context, _option: click.Parameter, value: str) ->
 PATH = _NamedPath(path_type=Path)
 
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print the result as JSON on stdout, nothing else."
+    "--json", "as_json", is_flag=True, help="Print only the result, as JSON."
 )
 quiet_option = click.option("--quiet", is_flag=True, help="No progress; warnings only.")
 _set = partial(click.option, "--set", "changes", multiple=True, metavar="A.B=VALUE")
@@ -63,7 +63,7 @@ log_level_option = click.option(
     show_default=True,
     expose_value=False,
     callback=_set_level,
-    help="How much the run's confidential/log.txt holds.",
+    help="Level of detail of confidential/log.txt.",
 )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--samples-per-second",
     type=click.FloatRange(min=0, min_open=True),
-    help="The generator's rate, to tell the time from.",
+    help="The generator's speed, to estimate the time.",
 )
 @click.option("--rate-of", "like", type=PATH, metavar="RUN", help="Take the rate measured in RUN.")
 @click.option(
@@ -40,7 +40,7 @@ def plan(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Tell what RECIPE will ask for, cost and guarantee.
+    """Show what RECIPE will ask for, what it costs, and its guarantee.
 
     Nothing is called, and no private record is read; only the data set's ledger file is read, for
     its cap.
@@ -101,7 +101,7 @@ def _measure_rate(run: Path, api: Generator | None, most: int | None) -> float:
     "degrees",
     type=float,
     multiple=True,
-    help="Of the variation; again for each of several.",
+    help="Degree of the variation; may be repeated.",
 )
 @click.option("--out", type=PATH, default=Path("probe.png"), show_default=True, help="The picture.")
 @json_option
@@ -116,8 +116,8 @@ def probe(
 ) -> None:
     """Ask RECIPE's generator for a few samples and variations.
 
-    They are saved in one picture. No private record is read, no run is made. It costs two calls;
-    for several degrees five samples, and five more for each degree.
+    Saves them as one picture. Reads no private record and makes no run. Takes two calls; with
+    several degrees, five samples and five more per degree.
     """
     from pe.engine.probe import DEGREES
     from pe.engine.probe import probe as probe_generator

@@ -38,7 +38,7 @@ def epsilon(
     relation: str,
     as_json: bool,
 ) -> None:
-    """ε of T histograms by their noise, or the noise by ε."""
+    """Compute ε of T histograms from their noise, or the noise from ε."""
     from pe.planning.releases import epsilon_for, noise_multiplier_for
     from pe.privacy.ledger import Budget
     from pe.privacy.release import Relation
@@ -65,7 +65,7 @@ def epsilon(
 @click.option(
     "--delta",
     type=float,
-    help="At which the total is stated; default: the cap's, or the runs' smallest.",
+    help="δ of the total; default: the cap's, or the runs' smallest.",
 )
 @click.option(
     "--cap-epsilon", type=float, help="Refuse every run that would bring the total above this."
@@ -77,7 +77,10 @@ def epsilon(
     help="Count the runs of this ledger file here, too.",
 )
 @click.option(
-    "--forget", type=PATH, metavar="RUN", help="Strike out RUN, if it has drawn nothing at all."
+    "--forget",
+    type=PATH,
+    metavar="RUN",
+    help="Remove RUN from the ledger. Refused if it has drawn any noise.",
 )
 @click.option("--no-cap", is_flag=True, help="Take the cap away.")
 @json_option

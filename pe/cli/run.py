@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 @click.option(
     "--ray",
     metavar="auto|HOST:PORT",
-    help="Embed records and count votes on Ray: of its own on this machine, or a cluster to join.",
+    help="Embed records and count votes on Ray: `auto` starts it here, HOST:PORT joins a cluster.",
 )
-@click.option("--view", is_flag=True, help="Serve a live page meanwhile; see `pe view`.")
+@click.option("--view", is_flag=True, help="Serve a live page during the run; see `pe view`.")
 @click.option(
     "--logger",
     "loggers",
@@ -62,10 +62,10 @@ def run(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Run RECIPE, a YAML file, or go on with RUN, a folder.
+    """Run RECIPE, a YAML file, or continue RUN, a folder.
 
-    A run goes on from its last committed chunk: nothing that was answered is asked again. Limits
-    and other settings of the machine may change.
+    A run continues from its last committed chunk: no answered request is repeated. You may change
+    limits and machine settings.
     """
     from pe.engine.execution import RunContext, resume_run, run_recipe, stored_recipe, summary
     from pe.engine.extend import last_degree
@@ -138,12 +138,12 @@ def _private_work(ray: str | None, recipe: Recipe) -> AbstractContextManager[Pri
 @click.option(
     "--degree",
     type=click.FloatRange(0, 1),
-    help="0 = copies, 1 = as new; default: that of RUN's last iteration.",
+    help="0 copies, 1 makes new samples; default: the degree of RUN's last iteration.",
 )
 @click.option(
     "--examples",
     type=click.IntRange(1, 50),
-    help="Show a language model so many texts of RUN, and ask for one more.",
+    help="Show the language model this many texts of RUN and ask for another.",
 )
 @machine_option
 @json_option

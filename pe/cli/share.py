@@ -55,9 +55,9 @@ def export(
 ) -> None:
     """Copy what may be shared of RUN to TO, a new folder.
 
-    The certificate is copied, too. Without TO, an EXPORT that is there is signed or pushed. The
-    signature lies in certificate.dsse.json; what issues the certificate anew (an export of an
-    export, `pe extend`, `pe view --write`) leaves it unsigned.
+    Copies the certificate, too. Without TO, signs or pushes an existing EXPORT. The signature is in
+    certificate.dsse.json; anything that reissues the certificate (an export of an export, `pe
+    extend`, `pe view --write`) removes the signature.
 
     --push takes your own token (HF_TOKEN, or `hf auth login`) and puts the certificate, its
     signature and what it covers on Hugging Face's hub, and nothing else.
@@ -102,7 +102,7 @@ def _open(folder: Path) -> Run:
 @click.argument("run", type=PATH)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def purge(run: Path, yes: bool) -> None:
-    """Delete the confidential side of RUN.
+    """Delete RUN's folder `confidential/`.
 
     That is its journal, logs, private embeddings, and who ran it on which data.
     """
@@ -176,7 +176,7 @@ def verify(folder: Path, key: Path | None, as_json: bool) -> None:
 
     FOLDER is an export. ε must follow from the releases, and every file have the hash that it was
     certified with. If there are many files, only their number is printed; certificate.md names
-    them. Get the key from the signer by another way than FOLDER. No network is needed. Exit status
+    them. Get the key directly from the signer, not from FOLDER. No network is needed. Exit status
     1 if anything is not as it was certified, or signed.
     """
     from pe.privacy.covered import SIGNED

@@ -25,11 +25,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("places", metavar="[RUN|FOLDER]…", nargs=-1, type=PATH)
 @click.option(
-    "--text", is_flag=True, help="Print where a run stands, or a table of several, and end."
+    "--text", is_flag=True, help="Print the state of a run, or a table of several, and exit."
 )
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print that as JSON on stdout, nothing else, and end."
-)
+@click.option("--json", "as_json", is_flag=True, help="Print only that, as JSON, and exit.")
 @click.option(
     "--write", is_flag=True, help="Write RUN's report.html, which its certificate covers, and end."
 )
@@ -66,9 +64,9 @@ def view(
     pages, not a run. They show what may be shared; with --confidential, times and what `pe
     evaluate` measured, too.
 
-    What is printed is for the owner: it tells times. A written report tells none and may be shared;
-    with --confidential it goes to confidential/, and may not. A comparison shows what `pe evaluate`
-    measured, marked so.
+    The printed text is for the owner, because it shows times. A written report shows none and may
+    be shared. With --confidential it goes to confidential/ and must not be shared. A comparison
+    marks what `pe evaluate` measured.
     """
     from pe.engine.viewing import runs_at, serve
     from pe.report.compare import compare

@@ -124,4 +124,4 @@ def expect(
             records_in_words(private, factor),
         ]
         sentence += f"; {GOOD:g} of 10 took the votes that {' or '.join(words)} would give"
-    return f"{sentence}. What it was measured on, and what it does not say: docs/will-it-work.md."
+    return f"{sentence}. How this was measured, and its limits: docs/will-it-work.md."

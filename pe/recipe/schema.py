@@ -163,7 +163,7 @@ class Evolution(Settings):
         "raw",
         description="what a candidate weighs: its noisy votes over H; smooth: these times its "
         "label's claim on it, by "
-        "the votes of all labels near it (docs/methods.md)",
+        "the votes of all labels near it (docs/plan.md)",
     )
     estimate_label_sizes: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         None,
@@ -348,7 +348,7 @@ class Privacy(Settings):
 
 
 class LimitSection(Settings):
-    """Limits at which a run stops, at a chunk's boundary. `pe run RUN` goes on with the run."""
+    """A run stops between chunks when it reaches a limit. `pe run RUN` continues it."""
 
     max_images: Count | None = Field(
         None,
@@ -363,7 +363,7 @@ class LimitSection(Settings):
 
 
 class RefusalSection(Settings):
-    """The treatment of samples that the generator refuses to make (a content filter, say)."""
+    """What happens when the generator refuses a sample, for example by a content filter."""
 
     retries: Annotated[int, Field(ge=0)] = Field(
         2,

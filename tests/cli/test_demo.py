@@ -50,4 +50,4 @@ def test_its_table_has_a_row_for_each_training_set():
 def test_its_verdict_is_what_the_votes_brought(evolved, words):
     shown = told({SYNTHETIC_DATA: evolved, UNEVOLVED: 0.73, REAL: 0.94})
     assert words in shown
-    assert f"{evolved:.0%} with them, 73% without any private data, 94% by" in shown
+    assert f"{evolved:.0%} with them, 73% without any private data, 94% when" in shown

@@ -51,10 +51,10 @@ def test_images_are_seen_and_the_recipe_is_planned_from_another_folder(tmp_path,
     typed = f"{columns}yes\nwho\n4000\n300\npublic\n\nyes\nyes\n"  # Enter alone declares nothing
     result = pe("init", where, cwd=tmp_path, typed=typed)
     assert result.returncode == 0, result.stderr
-    assert "Classes, with commas; - for none (proposed: cat,dog; yes, or another):" in result.stdout
+    assert "Classes, with commas; - for none (proposed: cat,dog; type yes or another value):" in result.stdout
     assert "public has images of every class" in result.stdout
     assert (
-        "Column of labels; - for none (proposed: label; yes, or another)" in result.stdout
+        "Column of labels; - for none (proposed: label; type yes or another value)" in result.stdout
     ) == bool(columns)
     assert "7" not in result.stdout  # never the real number of records
     recipe = Recipe.load(tmp_path / "recipe.yaml")
@@ -85,7 +85,7 @@ def test_texts_are_seen_and_the_recipe_is_planned(tmp_path, name):
     columns = "yes\nyes\n" if "." in name else ""
     result = pe("init", name, cwd=tmp_path, typed=f"{columns}yes\nrecord\n30\npublic.jsonl\nyes\n")
     assert result.returncode == 0, result.stderr
-    assert "twice the median of 32 texts at most (proposed: 250; yes, or another):" in result.stdout
+    assert "twice the median of 32 texts at most (proposed: 250; type yes or another value):" in result.stdout
     recipe = Recipe.load(tmp_path / "recipe.yaml")
     kind = "text_table" if columns else "text_folder"
     assert (recipe.private.kind, recipe.private.class_names) == (kind, ("bad", "good"))
@@ -108,8 +108,7 @@ def test_it_asks_nothing_that_its_flags_answer(scans):
     told = pe("init", "scans", *flags, cwd=scans.parent)
     assert told.returncode == 0, told.stderr
     assert told.stdout.endswith(
-        "The recipe runs once public images are at public: nothing is there yet.\nnext: pe plan "
-        "r.yaml\n"
+        "Put public images into public before the run. The folder is empty.\nnext: pe plan r.yaml\n"
     )
     recipe = Recipe.load(scans.parent / "r.yaml")
     assert (recipe.private.classes, recipe.private.shape) == ((), (48, 48, 1))
@@ -260,7 +259,7 @@ def test_one_record_more_changes_nothing_that_is_written_without_being_told(
         write_all(tmp_path / folder / "data", given)
         told = pe("init", name, *RECORDS, cwd=tmp_path / folder, typed=typed)
         assert told.returncode == 0, told.stderr
-        assert "Declare in recipe.yaml before a run: " in told.stdout
+        assert "Still to declare in recipe.yaml: " in told.stdout
         recipes.append((tmp_path / folder / "recipe.yaml").read_text())
     assert recipes[0] == recipes[1]
     with pytest.raises(Exception, match=r"must be .*, not empty: declare it"):
@@ -408,7 +407,7 @@ def test_keys_that_nobody_answers_are_left_blank_and_named(tmp_path):
         cwd=tmp_path,
         typed="out\n-\nyes\nhousehold\n",
     )
-    assert "nothing is proposed: type what you declare" in answer.stdout
+    assert "there is no proposal: type what you declare" in answer.stdout
     assert "'household' is not one of 'record', 'patient', 'age'" in answer.stdout
 
 
