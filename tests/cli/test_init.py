@@ -51,7 +51,10 @@ def test_images_are_seen_and_the_recipe_is_planned_from_another_folder(tmp_path,
     typed = f"{columns}yes\nwho\n4000\n300\npublic\n\nyes\nyes\n"  # Enter alone declares nothing
     result = pe("init", where, cwd=tmp_path, typed=typed)
     assert result.returncode == 0, result.stderr
-    assert "Classes, with commas; - for none (proposed: cat,dog; type yes or another value):" in result.stdout
+    assert (
+        "Classes, with commas; - for none (proposed: cat,dog; type yes or another value):"
+        in result.stdout
+    )
     assert "public has images of every class" in result.stdout
     assert (
         "Column of labels; - for none (proposed: label; type yes or another value)" in result.stdout
@@ -85,7 +88,10 @@ def test_texts_are_seen_and_the_recipe_is_planned(tmp_path, name):
     columns = "yes\nyes\n" if "." in name else ""
     result = pe("init", name, cwd=tmp_path, typed=f"{columns}yes\nrecord\n30\npublic.jsonl\nyes\n")
     assert result.returncode == 0, result.stderr
-    assert "twice the median of 32 texts at most (proposed: 250; type yes or another value):" in result.stdout
+    assert (
+        "twice the median of 32 texts at most (proposed: 250; type yes or another value):"
+        in result.stdout
+    )
     recipe = Recipe.load(tmp_path / "recipe.yaml")
     kind = "text_table" if columns else "text_folder"
     assert (recipe.private.kind, recipe.private.class_names) == (kind, ("bad", "good"))
