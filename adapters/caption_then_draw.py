@@ -13,7 +13,7 @@ import numpy as np
 from adapters.members import Items, Member, OfSeveral, Request, cut, part_of, together
 from adapters.prompts import PROMPT, Prompts
 from adapters.public_files import paths_of
-from adapters.text_prompts import strings_of
+from adapters.text_prompts import parents_of
 from pe.data.images import Images
 from pe.data.samples import CAPTION, Conditions, mix, modality
 from pe.data.texts import Texts
@@ -86,7 +86,7 @@ class CaptionNote:
 def _to_plain(items: Items, captions: Answer) -> dict[str, Any]:
     return {
         "items": items.tolist(),
-        "texts": strings_of(captions.samples),
+        "texts": parents_of(captions.samples),
         "longest": captions.samples.shape[0],
         "conditions": {
             name: [column.dtype.str, column.tolist()]
@@ -267,7 +267,7 @@ class CaptionThenDraw(OfSeveral):
         captions, job = self._write(for_captions)
         drawable = [i for i in range(len(request)) if i not in captions.missing]
         usage = replace(captions.usage or Usage(0), images=0)
-        texts = np.array(strings_of(captions.samples), dtype=np.str_)
+        texts = np.array(parents_of(captions.samples), dtype=np.str_)
         conditions = Conditions({**self._captions.with_prefix(captions.conditions), CAPTION: texts})
         if not drawable:
             nothing = Images.stack([], self.info.shape or (1, 1, 1))

@@ -349,7 +349,7 @@ class Chat(Generator):
         choices = answer.get("choices")
         if not isinstance(choices, list) or (not choices and answer.get("error")):
             raise Fault.of_object(answer, "the answer holds no list of choices")
-        usage = bill(answer.get("usage"))
+        usage = tokens_of_texts(answer.get("usage"))
         is_full = usage.text_out == self._config.max_tokens * len(choices)
         return [self._text(choice, is_full) for choice in choices], usage
 
@@ -386,7 +386,7 @@ class Chat(Generator):
         return endpoint, Batches(endpoint, self._config.poll)
 
 
-def bill(usage: Any) -> Usage:
+def tokens_of_texts(usage: Any) -> Usage:
     """Return the tokens that an answer's `usage` names.
 
     Tokens of thoughts count as text that the model wrote.

@@ -26,8 +26,8 @@ from adapters.text_prompts import (
     TextAnswers,
     TextPrompts,
     answer_of,
+    parents_of,
     share_of,
-    strings_of,
 )
 from adapters.text_settings import LONGEST_LINE, WRITTEN, Drawn, Written
 from pe.data.arrays import Float64Array, Int64Array
@@ -511,7 +511,7 @@ class MaskedLM(LocalTexts):
         return self._fill(request, texts, self._config.random_degree)
 
     def _vary(self, request: VariationRequest) -> Answer:
-        return self._fill(request, strings_of(request.samples), request.degree)
+        return self._fill(request, parents_of(request.samples), request.degree)
 
     def _fill(
         self, request: RandomRequest | VariationRequest, texts: list[str], degree: float

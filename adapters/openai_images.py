@@ -187,7 +187,9 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         entries = images_in(content, "data")
         if content is not answer and any(value_at(entry, "url") for entry in entries):
             call.job.write(json.dumps({"data": entries, "usage": content.get("usage")}))
-        return [self._picture(entry, call) for entry in entries], bill(content.get("usage"))
+        return [self._picture(entry, call) for entry in entries], tokens_of_images(
+            content.get("usage")
+        )
 
     def _send(self, call: ImageCall) -> Any:
         if call.job.job:
@@ -214,7 +216,7 @@ class OpenAIImages(ServedHost[OpenAISettings]):
         return OpenAIEndpoint(self._config, self._config.concurrency)
 
 
-def bill(usage: Any) -> Usage | None:
+def tokens_of_images(usage: Any) -> Usage | None:
     """Return the tokens of an answer's `usage`, by kind.
 
     Output of no stated kind counts as images. None: no usage.

@@ -166,7 +166,7 @@ class Asking:
             if name in conditions
         }
         texts = []
-        for i, text in enumerate(strings_of(request.samples)):
+        for i, text in enumerate(parents_of(request.samples)):
             values = {name: str(column[i]) for name, column in columns.items()}
             values["label"] = request.labels[i]
             # Examples take the place of the parent. A parent without words, or without one that
@@ -209,10 +209,10 @@ class Asking:
         It is the parent's number of words plus a normal draw.
         """
         longer = generator(seed, "length").normal(0.0, self.config.length_sigma * degree)
-        return max(self.config.least_words, len(words_of(text)) + round(longer))
+        return max(self.config.least_words, len(find_words(text)) + round(longer))
 
 
-def words_of(text: str) -> list[re.Match[str]]:
+def find_words(text: str) -> list[re.Match[str]]:
     """Find the words of a text.
 
     If a text has no letters or digits, its words are the runs of characters between spaces.
@@ -235,7 +235,9 @@ def blank(text: str, degree: float, seed: int, keys: Sequence[str] = ()) -> str:
     """
     spans = [one.span() for key in keys for one in re.finditer(re.escape(key), text)]
     words = [
-        one for one in words_of(text) if not any(start < one.start() < end for start, end in spans)
+        one
+        for one in find_words(text)
+        if not any(start < one.start() < end for start, end in spans)
     ]
     picks = generator(seed, "blanks").permutation(len(words))[: share_of(len(words), degree)]
     for place in sorted(picks.tolist(), reverse=True):
@@ -244,7 +246,7 @@ def blank(text: str, degree: float, seed: int, keys: Sequence[str] = ()) -> str:
     return text
 
 
-def strings_of(samples: Samples) -> list[str]:
+def parents_of(samples: Samples) -> list[str]:
     """Return the parents as strings.
 
     Raises:

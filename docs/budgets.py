@@ -21,17 +21,17 @@ LONG = 20
 """Lines of code above which a function needs a comment that says why."""
 
 LIMITS = {
-    "nodes": 242_000,
-    "characters of an average line of code": 37.0,
+    "nodes": 234_500,
+    "characters of an average line of code": 36.2,
     "tuples assigned to tuples, per 1,000 lines": 3.0,
-    "walruses, per 1,000 lines": 3.2,
-    "long functions without a comment, %": 56.0,
-    "semicolons in the first line of a docstring": 220,
-    "public names with several homes": 22,
+    "walruses, per 1,000 lines": 1.5,
+    "long functions without a comment, %": 35.0,
+    "semicolons in the first line of a docstring": 100,
+    "public names with several homes": 20,
     "optional protocols": 5,
     "classes above each other": 8,
-    "words in docs/": 35_000,
-    "words in README.md": 610,
+    "words in docs/": 22_000,
+    "words in README.md": 600,
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

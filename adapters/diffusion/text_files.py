@@ -110,7 +110,7 @@ class TextSettings:
 
 
 @dataclass(frozen=True)
-class TextFiles:
+class PipelineFiles:
     """The files of a text-to-image model."""
 
     config: TextSettings

@@ -17,7 +17,7 @@ from adapters.diffusion.description import (
     over,
 )
 from adapters.diffusion.items import Item, Job, Outcome, outcomes_of, torch_rng
-from adapters.diffusion.text_files import Dtypes, TextFiles, TextSettings, quiet_loading
+from adapters.diffusion.text_files import Dtypes, PipelineFiles, TextSettings, quiet_loading
 from adapters.diffusion.vary import (
     ByNoise,
     ByStructure,
@@ -76,14 +76,14 @@ class TextLoader:
         }
         self._ladder = Ladder.of(config.wordings)
         self._arguments = config.arguments or {}
-        self._files = self._varying = TextFiles(config)
+        self._files = self._varying = PipelineFiles(config)
         if config.variation_model is not None:
             other = TextSettings(
                 model=config.variation_model,
                 offline=config.offline,
                 safety_checker=config.safety_checker,
             )
-            self._varying = TextFiles(other)
+            self._varying = PipelineFiles(other)
 
     @property
     def way(self) -> Way:
@@ -157,7 +157,7 @@ class TextLoader:
                 network.compile()
         return TextModel(text, vary, device, self._config)
 
-    def _load_parts(self, files: TextFiles, dtypes: Dtypes) -> Any:
+    def _load_parts(self, files: PipelineFiles, dtypes: Dtypes) -> Any:
         pipeline = files.load(dtypes)
         set_sampler(pipeline, self._config.sampler)
         return pipeline

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adapters.diffusion.pixel import PixelFiles
-from adapters.diffusion.text_files import INDEX, TextFiles, TextSettings, quiet_loading
+from adapters.diffusion.text_files import INDEX, PipelineFiles, TextSettings, quiet_loading
 from adapters.diffusion.weights import read_config
 from adapters.prompts import Classes, Prompts, TextByLabel
 from adapters.trained.diffusion_networks import Denoising, check_prediction, square, write_model
@@ -240,7 +240,7 @@ class LatentCheckpoint:
 
     @cached_property
     def _pipeline(self) -> Any:
-        files = TextFiles(TextSettings(model=str(self.folder), offline=True))
+        files = PipelineFiles(TextSettings(model=str(self.folder), offline=True))
         return files.load({"default": torch.float32})
 
 

@@ -225,12 +225,12 @@ def parts(units: Units, count: int, key: int) -> Iterator[slice | Units]:
         for start, stop in pairwise(len(units) * number // count for number in range(count + 1)):
             yield slice(start, stop)
         return
-    places = place(units, count, key)
+    places = shard_of(units, count, key)
     for number in range(count):
         yield np.flatnonzero(places == number)
 
 
-def place(units: Units, count: int, key: int) -> npt.NDArray[np.unsignedinteger]:
+def shard_of(units: Units, count: int, key: int) -> npt.NDArray[np.unsignedinteger]:
     """Return the number of each record's shard, in [0, count), by a keyed hash of its unit."""
     hashes = mix(units.astype(np.uint64) + np.uint64(key))  # modulo 2⁶⁴
     return (hashes % np.uint64(count)).astype(np.min_scalar_type(count))

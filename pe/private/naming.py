@@ -336,9 +336,9 @@ def label_names(values: Iterable[object]) -> tuple[str, ...]:
 
 def list_names(columns: Sequence[str]) -> str:
     """Return the names of the columns as a phrase for a message."""
-    return f"the columns {quoted(columns)}"
+    return f"the columns {in_quotes(columns)}"
 
 
-def quoted(names: Iterable[str]) -> str:
+def in_quotes(names: Iterable[str]) -> str:
     """Return names in quotes, for a message."""
     return ", ".join(f"'{name}'" for name in names)

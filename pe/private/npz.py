@@ -23,7 +23,7 @@ from pe.data.samples import slices
 from pe.errors import MissingDependency, PEError, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, Reread, absence, outcome_of
 from pe.private.modalities import ImageSource
-from pe.private.naming import Seen, check_labels, label_names, quoted
+from pe.private.naming import Seen, check_labels, in_quotes, label_names
 from pe.private.source import RECORD, SUBFOLDER, ClassList, source
 
 IMAGES = "images"
@@ -166,7 +166,7 @@ def _array(path: Path, array: str) -> Iterator[tuple[_Header, IO[bytes]]]:
         members = [name.removesuffix(".npy") for name in archive.namelist()]
         if array not in members:
             near = nearest_name(array, members)
-            pictures = quoted(name for name in members if "label" not in name)
+            pictures = in_quotes(name for name in members if "label" not in name)
             if array == IMAGES and pictures and IMAGES[:-1] not in members:
                 near = (
                     f"it has {pictures}; save the one that is meant as '{IMAGES}', and its labels "

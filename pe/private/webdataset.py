@@ -31,7 +31,7 @@ from pe.errors import BadImage, PrivateDataError, nearest_name
 from pe.private.dataset import Outcome, PrivateDataset, as_private, outcome_of
 from pe.private.folder import SUFFIXES
 from pe.private.modalities import ImageSource
-from pe.private.naming import Seen, quoted, see_columns
+from pe.private.naming import Seen, in_quotes, see_columns
 from pe.private.source import Text, source
 from pe.private.tables import Key, TableSource
 
@@ -193,7 +193,7 @@ class _Sample:
             return images[0]
         if is_numbered:
             raise self.run_together()
-        has = quoted(images or self.members)
+        has = in_quotes(images or self.members)
         remedy = "name the suffix of the images in image_column, or take the sample out"
         raise PrivateDataError(
             f"{self} has {'several images' if images else 'no image'} ({has}): {remedy}."
@@ -211,8 +211,9 @@ class _Sample:
     def run_together(self) -> PrivateDataError:
         """Return the error that says that the sample seems to be several records."""
         return PrivateDataError(
-            f"{self} seems to be several records ({quoted(self.views()[:3])}), because a key ends "
-            "at the first dot of a name: rename the files, with no dot but that before the suffix."
+            f"{self} seems to be several records ({in_quotes(self.views()[:3])}), because a key "
+            "ends at the first dot of a name: rename the files, with no dot but that before the "
+            "suffix."
         )
 
     def value(self, name: str, must: bool = False) -> object:

@@ -306,8 +306,9 @@ def _section(annotation: Any) -> Any:
 
 
 def _meanings(item: Any) -> dict[str, str]:
-    """Argument or attribute → its meaning, from the docstrings of a class and its bases, or of a
-    function.
+    """Return the meaning of each argument or attribute, from docstrings.
+
+    Those of a class's bases are read, too.
     """
     meanings: dict[str, str] = {}
     for one in reversed(inspect.getmro(item)) if inspect.isclass(item) else (item,):

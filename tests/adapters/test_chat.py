@@ -5,9 +5,9 @@ makes of answers.
 import numpy as np
 import pytest
 
-from adapters.chat import Chat, ChatSettings, bill
+from adapters.chat import Chat, ChatSettings, tokens_of_texts
 from adapters.http import Rejected
-from adapters.text_prompts import Asking, TextPrompts, blank, share_of, words_of
+from adapters.text_prompts import Asking, TextPrompts, blank, find_words, share_of
 from adapters.text_settings import Drawn, Written
 from pe.data.samples import Conditions
 from pe.data.texts import Texts
@@ -244,7 +244,7 @@ def test_settings_out_of_range_are_one_sentence(settings, sentence):
     ],
 )
 def test_tokens_are_counted_as_far_as_the_server_tells_them(told, counted):
-    assert bill(told) == counted
+    assert tokens_of_texts(told) == counted
 
 
 SEEDS = np.random.default_rng(3).integers(0, 2**63, 400).astype(np.uint64)
@@ -260,7 +260,7 @@ SEEDS = np.random.default_rng(3).integers(0, 2**63, 400).astype(np.uint64)
     ],
 )
 def test_a_word_is_a_run_of_letters_or_a_character_of_scripts_without_spaces(text, words):
-    assert len(words_of(text)) == words
+    assert len(find_words(text)) == words
 
 
 @pytest.mark.parametrize(
@@ -274,8 +274,8 @@ def test_blanks_are_exactly_the_share_and_all_else_stays_in_place():
     text = "The food,\nI must say: was (very) good — and so cheap!"
     for degree in (0.1, 0.4, 0.9, 1.0):
         shown = blank(text, degree, 5)
-        assert len(words_of(shown)) == 11
-        assert [each[0] for each in words_of(shown)].count("_") == share_of(11, degree)
+        assert len(find_words(shown)) == 11
+        assert [each[0] for each in find_words(shown)].count("_") == share_of(11, degree)
         assert shown.count("\n") == 1
         assert shown.endswith("!")
     assert blank(text, 0.4, 5) == blank(text, 0.4, 5)

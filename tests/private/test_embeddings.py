@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pe.data.images import Images
 from pe.errors import ContractError
 from pe.histogram import InThisProcess, Voting, count_votes
-from pe.private.embeddings import PrivateEmbeddings, embed_private, place, shards
+from pe.private.embeddings import PrivateEmbeddings, embed_private, shard_of, shards
 from pe.private.folder import ImageFolder
 from tests.private.records import FILES, write
 from tests.private_data import dataset_of
@@ -202,4 +202,4 @@ def test_the_votes_of_all_shards_are_the_votes_of_all(units, count, q, key):
 
 @given(KEYS)
 def test_a_key_spreads_units_that_lie_in_a_row(key):
-    assert np.bincount(place(np.arange(4000), 4, key), minlength=4).min() > 800
+    assert np.bincount(shard_of(np.arange(4000), 4, key), minlength=4).min() > 800

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from adapters.http.answers import data_uri
-from adapters.openai_images import OpenAIImages, OpenAISettings, bill
+from adapters.openai_images import OpenAIImages, OpenAISettings, tokens_of_images
 from adapters.sdapi import SDAPI
 from pe.data.decoding import decode_image
 from pe.data.population import Members
@@ -153,7 +153,7 @@ def test_who_is_sent_response_format(given, sent):
     ],
 )
 def test_tokens_are_counted_by_kind_as_far_as_the_server_tells_them_apart(told, counted):
-    assert (bill(told) or Usage(0)) == counted
+    assert (tokens_of_images(told) or Usage(0)) == counted
 
 
 @pytest.mark.parametrize(
