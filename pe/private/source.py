@@ -34,19 +34,20 @@ def _class_names(value: Any) -> Any:
     """Check a class list. Whole numbers become text."""
     if not isinstance(value, list | tuple | range):
         raise ValueError("give a list of names or whole numbers")
-    names: list[Any] = []
+    names: dict[str, None] = {}  # of which a hundred thousand are looked up in no long time
     for name in value:
         if isinstance(name, bool) or not isinstance(name, str | int):
             raise ValueError(
                 f"{name!r} is neither a name nor a whole number; put names like yes, no, on in "
                 "quotes"
             )
-        names.append(unicodedata.normalize("NFC", str(name)))
-        fault = class_fault(names[-1])
+        text = unicodedata.normalize("NFC", str(name))
+        fault = class_fault(text)
         if fault:
-            raise ValueError(f"the class name {names[-1]!r} {fault}")
-        if names.count(names[-1]) > 1:
-            raise ValueError(f"{names[-1]!r} is listed twice")
+            raise ValueError(f"the class name {text!r} {fault}")
+        if text in names:
+            raise ValueError(f"{text!r} is listed twice")
+        names[text] = None
     return tuple(names)
 
 

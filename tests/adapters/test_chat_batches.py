@@ -211,7 +211,7 @@ def test_answers_that_cannot_be_had_for_now_stop_the_run_and_their_batch_stays_n
 def test_a_server_without_batches_is_one_clear_error(serve):
     api = over(serve(ChatServer()))
     with pytest.raises(
-        Rejected, match=r"127\.0\.0\.1:\d+ has no Batch API \(POST /files .*404.*leave out `batch`"
+        Rejected, match=r"127\.0\.0\.1:\d+ has no Batch API \(POST /files .*404.*Remove `batch`"
     ):
         random(api)
 

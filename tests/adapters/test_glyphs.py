@@ -138,6 +138,6 @@ def test_parents_of_another_generator_are_refused(glyphs):
     parents = random(glyphs, "7")
     with pytest.raises(APIError, match="carry no 'text'"):
         glyphs.variation_api(VariationRequest(parents.samples, ("7",), Conditions(), seeds(1), 0.5))
-    strange = Conditions(dict(parents.conditions.columns) | {"font": np.array(["Nobody"])})
+    strange = Conditions(dict(parents.conditions) | {"font": np.array(["Nobody"])})
     with pytest.raises(APIError, match="The font 'Nobody' of a parent"):
         glyphs.variation_api(VariationRequest(parents.samples, ("7",), strange, seeds(1), 0.5))

@@ -88,7 +88,7 @@ def test_every_text_has_the_form_and_an_evaluation_counts_those_that_have_not(tm
     table = evaluate(run, tmp_path / "test.jsonl", **options)["table"]
     assert table["breaks"]["synthetic"] == {"not of the declared form": 0.0}
     assert table["sets"]["synthetic"]["columns"].keys() == {"age", "ward"}
-    with pytest.raises(RecipeError, match="structure: the generator 'masked_lm' takes none"):
+    with pytest.raises(RecipeError, match=r"'masked_lm' does not obey .private.structure"):
         pe.evolve(
             {"text": private},
             pe.api("masked_lm", model="m", path="p"),

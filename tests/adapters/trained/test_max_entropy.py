@@ -300,13 +300,13 @@ def test_a_fit_takes_the_memory_that_is_foretold(
     own = terms(classes=("0",), shape=(columns.width,), declared_size=500)
     api = MaxEntropy(columns=declared, rounds=rounds)
     (foretold,) = api.dry_run(own)
-    (tmp_path / "first").mkdir()
-
-    def fit(folder: Path) -> None:
-        api.fit(fitting(api, folder, own=own, private=lambda: records))
-
-    fit(tmp_path / "first")  # the pages of libraries that it reads are held before it is measured
-    taken = peak_memory(torch.device("cpu"), lambda: fit(tmp_path))
+    # The first fit reads pages of libraries. What else the process does can only add to the peak.
+    peaks = []
+    for name in ("first", "second", "third"):
+        (tmp_path / name).mkdir()
+        fit = fitting(api, tmp_path / name, own=own, private=lambda: records)
+        peaks.append(peak_memory(torch.device("cpu"), lambda fit=fit: api.fit(fit)))
+    taken = min(peaks[1:])
     assert foretold.memory is not None
     assert taken is not None
     assert 0.5 < taken / foretold.memory < 1.2
@@ -370,7 +370,7 @@ def test_a_process_that_may_take_less_memory_than_the_machine_has_is_told_so(
     told = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert told.returncode == 2
     assert (
-        "The fit of 90 columns (4,005 pairs; labels: 1) takes about 5.4 GB of memory, and 4."
+        "The fit of 90 columns (4,005 pairs; labels: 1) takes about 5.4 GB of memory, but 4."
         in told.stderr
     )
     assert not (tmp_path / "run").exists()
