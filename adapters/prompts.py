@@ -255,7 +255,8 @@ class Classes:
         if isinstance(choice, int):
             if not 0 <= choice < (self.count or 0):
                 raise RecipeError(
-                    f"classes: the model has {self.count} classes, from 0 on, and none is {choice}."
+                    f"`classes`: the model's classes are numbered 0 to {(self.count or 0) - 1}, so "
+                    f"there is no class {choice}."
                 )
             return choice
         if choice not in self.names:

@@ -37,7 +37,7 @@ TESTS = {
     "pe/dispatch": "tests/dispatch",
     "pe/store": "tests/store",
     "adapters/trained/dp_sgd": "tests/adapters/trained/dp_sgd",
-    "adapters/http/policy.py": "tests/adapters/http",
+    "adapters/http/retries.py": "tests/adapters/http",
 }
 """Room → its own tests."""
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]

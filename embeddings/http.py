@@ -27,7 +27,7 @@ from adapters.http import (
     object_of,
 )
 from adapters.http.answers import read_base64
-from adapters.http.policy import Outcome
+from adapters.http.retries import Outcome
 from adapters.openai_sdk import OpenAIConnection, OpenAIEndpoint
 from pe.data.samples import Samples
 from pe.data.texts import Texts

@@ -24,8 +24,8 @@ from adapters.http.host import ImageCall as ImageCall
 from adapters.http.host import Sending as Sending
 from adapters.http.host import hosted_starter as hosted_starter
 from adapters.http.host import non_null as non_null
-from adapters.http.policy import Policy as Policy
-from adapters.http.policy import workers_for as workers_for
+from adapters.http.retries import Policy as Policy
+from adapters.http.retries import workers_for as workers_for
 from adapters.http.settings import Concurrent as Concurrent
 from adapters.http.settings import Connection as Connection
 from adapters.http.settings import Pictures as Pictures

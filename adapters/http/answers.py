@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 from adapters.http.faults import LOOKED_AT, Fault, body_words
-from adapters.http.policy import Outcome
+from adapters.http.retries import Outcome
 from pe.data.arrays import UInt8Array
 from pe.data.decoding import Channels, Resize, decode_image
 from pe.data.images import Images

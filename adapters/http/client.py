@@ -19,7 +19,7 @@ from pydantic import Field
 
 from adapters.http.credentials import Credentials
 from adapters.http.faults import LOOKED_AT, Fault, Rejected
-from adapters.http.policy import Policy
+from adapters.http.retries import Policy
 from adapters.http.settings import Connection
 from pe.errors import RecipeError
 from pe.plugins.devices import import_library

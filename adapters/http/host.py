@@ -17,7 +17,7 @@ from adapters.http.answers import PictureRule, Pixels, Received, answer_of, enco
 from adapters.http.client import HTTPClient, OnFirstUse, why_not_followed
 from adapters.http.credentials import Credentials, check_key
 from adapters.http.faults import Fault
-from adapters.http.policy import CheckStop, ConcurrencyLimiter, Outcome, Policy, workers_for
+from adapters.http.retries import CheckStop, ConcurrencyLimiter, Outcome, Policy, workers_for
 from adapters.http.settings import Concurrent, Connection, Prompted
 from adapters.prompts import Prompts, prompts_of
 from pe.data.images import Images

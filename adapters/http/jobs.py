@@ -17,7 +17,7 @@ from adapters.http.answers import Pixels, Received
 from adapters.http.client import HostName, object_of
 from adapters.http.faults import Fault
 from adapters.http.host import Host, ImageCall
-from adapters.http.policy import ConcurrencyLimiter, Outcome, Policy, sleep
+from adapters.http.retries import ConcurrencyLimiter, Outcome, Policy, sleep
 from adapters.http.settings import Concurrent, Prompted, Seconds
 from adapters.prompts import Texts
 from pe.plugins.protocols import Capabilities, Failed, JobNote, PluginInfo

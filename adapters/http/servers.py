@@ -17,7 +17,7 @@ from adapters.http.client import object_of, open_client, respond
 from adapters.http.credentials import Credentials
 from adapters.http.faults import Fault
 from adapters.http.host import Host, ImageCall
-from adapters.http.policy import Outcome
+from adapters.http.retries import Outcome
 from adapters.http.settings import API, Connection, Profile, Prompted, profile
 from pe.errors import PEError, RecipeError, nearest_name
 from pe.plugins.protocols import Finding

@@ -49,7 +49,9 @@ _SETTINGS = "settings.json"
 
 @plugin
 class CentralImages(FittedMethod):
-    """Blurred means of the records: the first stage of `dp_feta` (Li et al., S&P 2025), weak alone.
+    """Bent copies of noisy mean images of the records: the first stage of `dp_feta`, weak alone.
+
+    Source: Li et al., S&P 2025.
 
     Random subsets of the privacy units are drawn. For each subset and label, the sum of the images
     and their number are released with noise. A new sample is a label's mean image in a subset, bent

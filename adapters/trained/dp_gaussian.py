@@ -298,7 +298,7 @@ def gaussians_of(
 
 
 def _directions(factor: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """Return the r' directions in which F·Fᵀ has a variance above 0, and these variances.
+    """Return the r' unit vectors along which a Gaussian of covariance F·Fᵀ varies, and how much.
 
     The directions are unit vectors, float64 (d, r').
     """

@@ -27,8 +27,8 @@ from pe.plugins.reach import leaves, reach
 from pe.plugins.registry import load
 from pe.plugins.specs import construct, plugin
 from pe.privacy.accounting import epsilon
+from pe.privacy.certificate_text import round_up
 from pe.privacy.release import Release
-from pe.privacy.words import round_up
 
 
 @plugin

@@ -133,7 +133,7 @@ def evaluate(run_folder: Path, as_json: bool, quiet: bool, **settings: Any) -> N
     from pe.evaluation.evaluate import METRICS_FILE, evaluate_run
     from pe.evaluation.labelled import NetworkSettings
     from pe.evaluation.sets import Request
-    from pe.report.sections import constraint_rows, fidelity_rows, table_rows, utility_rows
+    from pe.report.pages import constraint_rows, fidelity_rows, table_rows, utility_rows
     from pe.store.run import Run
 
     networks = NetworkSettings(settings.pop("epochs"), settings.pop("flip"), settings.pop("device"))

@@ -32,7 +32,7 @@ def page(template: str, values: Mapping[str, Any]) -> str:
 def _environment() -> Environment:
     """Return the templates and their filters."""
     from pe.errors import printable, quoted
-    from pe.privacy.words import text_pages
+    from pe.privacy.certificate_text import text_pages
 
     environment = text_pages("pe.cli")
     environment.filters |= {

@@ -1,4 +1,4 @@
-"""`pe epsilon` and `pe ledger`: ε and noise by each other, and a data set's total."""
+"""`pe epsilon` computes ε from noise, or noise from ε; `pe ledger` shows a data set's total."""
 
 from __future__ import annotations
 
@@ -139,8 +139,8 @@ def _open(data: Path | None, place: Path | None, may_be_new: bool) -> DataSetLed
 
 def _tell(file: DataSetLedger, delta: float | None, as_json: bool) -> None:
     """Print the total, the number of runs, and the cap."""
+    from pe.privacy.certificate_text import finite
     from pe.privacy.data_set import MIXED, total_epsilon, whom
-    from pe.privacy.words import finite
 
     content = file.read()
     cap = content["cap"]

@@ -89,7 +89,7 @@ def export(
 
 def _open(folder: Path) -> Run:
     """Open a run, with a warning if it has no noise."""
-    from pe.privacy.words import NO_NOISE
+    from pe.privacy.certificate_text import NO_NOISE
     from pe.store.run import Run
 
     run = Run.open(folder)
@@ -214,7 +214,7 @@ def verify(folder: Path, key: Path | None, as_json: bool) -> None:
 def _certificate_page(certificate: dict[str, Any]) -> str:
     """Return the page of a certificate. Anybody may have changed its files."""
     from pe.errors import printable
-    from pe.privacy.words import certificate_markdown
+    from pe.privacy.certificate_text import certificate_markdown
 
     try:
         lines = certificate_markdown(certificate, _FILES).split("\n")

@@ -109,7 +109,7 @@ def _write(
     """Write the report of one run, or the comparison of several. Return where."""
     from pe.engine.report import write_report
     from pe.report.compare import comparison_page
-    from pe.report.sections import internal_report, shareable_report
+    from pe.report.pages import internal_report, shareable_report
     from pe.store.durable import write_durably
 
     if file is None:
@@ -195,7 +195,7 @@ def _status(run: Run) -> tuple[dict[str, Any], str]:
     from pe.planning.parts import price_of
     from pe.plugins.protocols import KINDS
     from pe.recipe.schema import OBJECT
-    from pe.report.sections import public_plan
+    from pe.report.pages import public_plan
 
     recipe, plan = public_plan(run)
     state = status_of(run, plan, price_of(recipe), recipe.privacy.delta)

@@ -586,7 +586,7 @@ class Columns(dict[str, Column]):
 
     @property
     def width(self) -> int:
-        """The bytes of the longest row."""
+        """The number of bytes of the longest row that the columns allow."""
         return 2 + sum(
             len(key.encode()) + 2 + one.longest
             for key, one in zip(self._keys, self.values(), strict=True)

@@ -308,7 +308,8 @@ def check_answer(where: str, answer: object, count: int) -> Answer:
         )
     if answer.conditions.rows not in (None, number):
         raise ContractError(
-            f"{where} returned {number} samples with {answer.conditions.rows} rows of conditions."
+            f"{where} returned {number} samples with {answer.conditions.rows} rows of conditions: "
+            "return one row for each sample."
         )
     return answer
 

@@ -16,8 +16,8 @@ from typing import Any
 from pe.engine.process import software_versions
 from pe.fit.trainer import Trainer
 from pe.plugins.protocols import Embedding, Generator, info_of
+from pe.privacy.certificate_text import finite
 from pe.privacy.ledger import Ledger
-from pe.privacy.words import finite
 from pe.recipe.schema import Recipe
 from pe.store.places import CONFIDENTIAL
 from pe.store.writer import RunWriter

@@ -38,9 +38,9 @@ from pe.planning.releases import budget_of, fit_dry_runs, fit_terms, lay_out, pl
 from pe.plugins.protocols import Embedding, GenerationAPI, Generator, info_of
 from pe.plugins.registry import check_name
 from pe.privacy.certificate import build_certificate
+from pe.privacy.certificate_text import NO_NOISE, NOT_DECLARED, certificate_files, finite
 from pe.privacy.ledger import Ledger, PublicClock, kind_of
 from pe.privacy.noise import Noise
-from pe.privacy.words import NO_NOISE, NOT_DECLARED, certificate_files, finite
 from pe.progress import Progress
 from pe.recipe.schema import OBJECT, Recipe
 from pe.report.loggers import Logged, Logger, make_entry
@@ -472,7 +472,8 @@ def resume_run(folder: Path, context: RunContext, recipe: Recipe | None = None) 
             problems = examine(folder)[1]
             if problems:
                 raise DamagedFile(
-                    f"{folder} is finished, and not as it was certified: {problems[0]}"
+                    f"{folder} is finished, and its files no longer match its "
+                    f"certificate: {problems[0]}"
                 )
             return run.run
         execution = Execution.of(recipe, context)

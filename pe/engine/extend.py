@@ -29,7 +29,7 @@ from pe.planning.releases import plan_of
 from pe.plugins.protocols import Generator
 from pe.privacy.covered import release_file, sha256
 from pe.recipe.schema import MAX_SAMPLES, Recipe
-from pe.report.sections import REPORT
+from pe.report.pages import REPORT
 from pe.selection import parent_weights
 from pe.store.certified import (
     check_has_samples,

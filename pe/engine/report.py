@@ -11,7 +11,7 @@ from pe.data.markup import unwrap
 from pe.data.samples import Samples
 from pe.plugins.protocols import Generator
 from pe.progress import Progress
-from pe.report.sections import INTERNAL_REPORT, REPORT, internal_report, shareable_report
+from pe.report.pages import INTERNAL_REPORT, REPORT, internal_report, shareable_report
 from pe.store.certified import reissue
 from pe.store.durable import level_confidential, write_durably
 from pe.store.run import Run

@@ -20,8 +20,8 @@ from pe.planning.calls import PARENTS
 from pe.plugins.price import Price
 from pe.plugins.protocols import Usage
 from pe.privacy.accounting import epsilon
+from pe.privacy.certificate_text import finite
 from pe.privacy.release import Release
-from pe.privacy.words import finite
 from pe.steps import Plan
 from pe.store.certified import read_json_file
 from pe.store.journal import Journal, Totals, has_tables

@@ -27,8 +27,8 @@ from pe.errors import RunError
 from pe.planning.parts import price_of
 from pe.report.compare import compare, comparison_page, runs_page
 from pe.report.live import LivePage, Pieces
+from pe.report.pages import internal_report, shareable_report
 from pe.report.render import Link, link_page
-from pe.report.sections import internal_report, shareable_report
 from pe.store.places import CERTIFICATE, CONFIDENTIAL, RECIPE
 from pe.store.run import Run
 

@@ -42,7 +42,7 @@ from pe.planning.releases import plan_of
 from pe.plugins.protocols import info_of
 from pe.plugins.specs import PluginSpec, construct
 from pe.privacy.accounting import epsilon
-from pe.privacy.words import NO_NOISE
+from pe.privacy.certificate_text import NO_NOISE
 from pe.progress import Progress, Task
 from pe.recipe.schema import OBJECT
 from pe.store.durable import TEMPORARY, level_confidential, publish_folder, write_durably, writing

@@ -26,8 +26,8 @@ from pe.planning.parts import set_up
 from pe.plugins.protocols import Vectors
 from pe.privacy.accounting import epsilon
 from pe.privacy.calibration import most_hits
+from pe.privacy.certificate_text import power
 from pe.privacy.data_set import for_a_record
-from pe.privacy.words import power
 from pe.recipe.schema import Recipe
 from pe.store.run import Run
 

@@ -144,7 +144,9 @@ class Methods:
         path = Path(place)
         if not path.exists():
             what = self.places or f"what a source of the kind '{private.kind}' reads"
-            raise RecipeError(f"{path} does not exist: name {what}.")
+            raise RecipeError(
+                f"There are no real samples at {path}, because it does not exist. Name {what}."
+            )
         kind = self._kind_at(path, private)
         classes = _classes(private, has_labels)
         if kind == private.kind:

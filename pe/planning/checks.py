@@ -27,9 +27,9 @@ from pe.plugins.protocols import (
 )
 from pe.plugins.registry import Group, require
 from pe.plugins.specs import PluginSpec, members_of
+from pe.privacy.certificate_text import guarantee
 from pe.privacy.data_set import MIXED, DataSetLedger
 from pe.privacy.release import Release
-from pe.privacy.words import guarantee
 from pe.private.source import PrivateSource
 from pe.recipe.page import page
 from pe.recipe.reading import WITHHELD

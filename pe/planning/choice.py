@@ -113,7 +113,7 @@ def _excess(x: float) -> float:
 
 
 def votes_cast(records: int, units: int | None, neighbors: int) -> float:
-    """Return the most votes that these records cast.
+    """Return an upper bound on the sum of all votes that the records can cast.
 
     A unit's votes for k candidates have L2 norm 1, so they sum to at most √k.
     """

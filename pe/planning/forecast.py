@@ -30,9 +30,9 @@ from pe.plugins.protocols import Generator, info_of
 from pe.plugins.reach import leaves
 from pe.plugins.specs import members_of
 from pe.privacy.accounting import epsilon
+from pe.privacy.certificate_text import finite, guarantee, round_up
 from pe.privacy.ledger import kind_of
 from pe.privacy.release import Poisson, Release
-from pe.privacy.words import finite, guarantee, round_up
 from pe.recipe.page import page
 from pe.recipe.schema import OBJECT, Recipe
 from pe.steps import Plan

@@ -9,7 +9,7 @@ from typing import Literal, cast
 from pe.planning.checks import reads_public
 from pe.planning.choice import signal_of, signal_warnings
 from pe.plugins.protocols import PluginInfo, info_of
-from pe.privacy.words import NO_NOISE, POOL_OVERLAPS, finite, warnings
+from pe.privacy.certificate_text import NO_NOISE, POOL_OVERLAPS, finite, warnings
 from pe.recipe.page import page
 from pe.recipe.schema import Recipe
 from pe.recipe.usual_embedding import lacks_network

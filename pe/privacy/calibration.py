@@ -15,10 +15,10 @@ from pe.errors import PrivacyError
 from pe.privacy.accounting import delta as delta_of
 from pe.privacy.accounting import epsilon as epsilon_of
 from pe.privacy.accounting import gdp_mu
+from pe.privacy.certificate_text import power
 from pe.privacy.ledger import Budget
 from pe.privacy.mechanisms import sort_parts
 from pe.privacy.release import Release
-from pe.privacy.words import power
 
 LEAST = 1e-3
 MOST = 1e9

@@ -11,10 +11,10 @@ from typing import Any
 from pe.errors import PrivacyError
 from pe.privacy import words
 from pe.privacy.accounting import epsilon, gdp_mu
+from pe.privacy.certificate_text import Certificate
 from pe.privacy.covered import BANNER, RELEASES, compare_files, release_file
 from pe.privacy.ledger import Budget, Ledger
 from pe.privacy.release import Release
-from pe.privacy.words import Certificate
 
 FORMAT = 2
 """From format 2 on, `warnings` has also the warnings that follow from ε, and those that the recipe

@@ -22,10 +22,10 @@ from pe.data.bounded import read_bytes
 from pe.data.strict_json import json_object
 from pe.errors import BudgetExceeded, PrivacyError
 from pe.privacy.accounting import epsilon
+from pe.privacy.certificate_text import finite
 from pe.privacy.ledger import Budget
 from pe.privacy.mechanisms import check_delta
 from pe.privacy.release import Relation, Release
-from pe.privacy.words import finite
 
 FORMAT = 1
 

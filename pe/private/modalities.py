@@ -216,7 +216,7 @@ class RowSource(PrivateSource):
 
     @property
     def shape(self) -> Shape:
-        """The bytes of the longest row."""
+        """The shape of a row: the number of bytes of the longest row that the columns allow."""
         return (self.declared.width,)
 
     def read(self, value: Sequence[object], name: str) -> Array:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pe.errors import RunError
-from pe.privacy.words import NO_EPSILON, round_up
+from pe.privacy.certificate_text import NO_EPSILON, round_up
 from pe.recipe.reading import read_yaml
+from pe.report.pages import Metrics, certificate_of, headline_numbers, public_plan, read_metrics
 from pe.report.pictures import Strip, sample_cell
 from pe.report.render import render
-from pe.report.sections import Metrics, certificate_of, headline_numbers, public_plan, read_metrics
 from pe.store.places import RECIPE
 from pe.store.run import Run
 

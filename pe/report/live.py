@@ -19,10 +19,10 @@ from pe.dispatch.answers import decode
 from pe.planning.notices import notices, sentences
 from pe.planning.parts import price_of
 from pe.privacy.accounting import epsilon
-from pe.privacy.words import NO_NOISE, finite
+from pe.privacy.certificate_text import NO_NOISE, finite
+from pe.report.pages import costs, generations, public_plan
 from pe.report.pictures import strips
 from pe.report.render import environment, render
-from pe.report.sections import costs, generations, public_plan
 from pe.steps import Phase, Plan, by_label
 from pe.store.journal import Journal, Totals
 from pe.store.places import population_place

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from PIL import Image
 
+from pe.report.pages import released_votes
 from pe.report.pictures import contact_sheet
-from pe.report.sections import released_votes
 from pe.steps import Plan
 from pe.store.run import Run
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from PIL import Image
 
 from pe.errors import printable
-from pe.privacy.words import factor, found_at_most, guarantee, round_up
+from pe.privacy.certificate_text import factor, found_at_most, guarantee, round_up
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -12,8 +12,8 @@ import yaml
 
 from pe.data.bounded import read_bytes
 from pe.errors import printable
+from pe.privacy.certificate_text import text_pages
 from pe.privacy.covered import sha256
-from pe.privacy.words import text_pages
 from pe.store.places import RECIPE
 
 _CITATION = """\

@@ -11,8 +11,8 @@ from pe.data.bounded import read_bytes
 from pe.data.population import Population
 from pe.data.strict_json import json_object
 from pe.errors import RunError, quoted
+from pe.privacy.certificate_text import certificate_files
 from pe.privacy.covered import SIGNED, sha256
-from pe.privacy.words import certificate_files
 from pe.store.durable import folder_lock, level_times, write_durably
 from pe.store.places import CERTIFICATE, CONFIDENTIAL, PURGED, RECIPE, SYNTHETIC, extension_place
 

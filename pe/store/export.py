@@ -11,8 +11,8 @@ from typing import Any, get_args
 from pe.data.bounded import read_bytes
 from pe.errors import RecipeError, RunError
 from pe.privacy.certificate import verify
+from pe.privacy.certificate_text import certificate_files
 from pe.privacy.covered import coverable, hash_files, sha256
-from pe.privacy.words import certificate_files
 from pe.store.certified import (
     PAGE,
     check_has_samples,
@@ -118,7 +118,8 @@ def _copy(folder: Path, target: Path, certificate: Mapping[str, Any]) -> None:
     problems = verify(certificate, target)
     if problems:
         raise RunError(
-            f"{folder} cannot be exported, because it is not as it was certified: {problems[0]}"
+            f"{folder} cannot be exported, because its files no longer match its "
+            f"certificate: {problems[0]}"
         )
     for name, shorten in ((RECIPE, without_folders), (FITTED, _without_paths)):
         if name in files:

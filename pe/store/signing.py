@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pe.data.bounded import read_bytes
 from pe.errors import APIError, RecipeError, RunError, printable
 from pe.plugins.devices import import_library
+from pe.privacy.certificate_text import guarantee
 from pe.privacy.covered import CERTIFICATES, SIGNED, sha256
-from pe.privacy.words import guarantee
 from pe.store.certified import digests, is_export, read_json
 from pe.store.durable import folder_lock, level_times, write_durably
 from pe.store.export import examine
@@ -67,7 +67,8 @@ def sign(folder: Path, key: Path, passphrase: Callable[[], str]) -> str:
         certificate, problems = examine(folder)
         if problems:
             raise RunError(
-                f"{folder} cannot be signed, because it is not as it was certified: {problems[0]}"
+                f"{folder} cannot be signed, because its files no longer match its "
+                f"certificate: {problems[0]}"
             )
         payload = json.dumps(_statement(folder, certificate), ensure_ascii=False).encode()
         keyid = _key_id(secret.public_key())
@@ -248,7 +249,8 @@ def push(folder: Path, to: str, *, public: bool = False) -> str:
     certificate, problems = examine(folder)
     if problems:
         raise RunError(
-            f"{folder} is not pushed, because it is not as it was certified: {problems[0]}"
+            f"{folder} is not pushed, because its files no longer match its "
+            f"certificate: {problems[0]}"
         )
     names = {*digests(certificate), *CERTIFICATES}
     if (folder / SIGNED).is_file():

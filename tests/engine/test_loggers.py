@@ -12,7 +12,7 @@ import pe
 from pe.engine.loggers import Bars
 from pe.errors import LimitReached
 from pe.report.loggers import make_entry
-from pe.report.sections import public_plan
+from pe.report.pages import public_plan
 from tests.engine.small import Told, evolve
 from tests.generators import Mean, Shades
 

@@ -19,7 +19,7 @@ from pe.planning.calls import IMAGES, PARENTS
 from pe.planning.forecast import forecast
 from pe.planning.parts import set_up_generator
 from pe.recipe.schema import Recipe
-from pe.report.sections import shareable_report
+from pe.report.pages import shareable_report
 from pe.store.export import examine
 from pe.store.run import Run
 from tests.endpoints.faults import Script

@@ -19,7 +19,7 @@ from pe.engine.python import read_arguments
 from pe.engine.report import write_report
 from pe.errors import LimitReached, RecipeError, RunError
 from pe.privacy.certificate import verify
-from pe.report.sections import REPORT
+from pe.report.pages import REPORT
 from pe.store.run import purge
 from tests.engine.small import SETTINGS, Told, evolve
 from tests.generators import Shades

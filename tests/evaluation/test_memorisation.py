@@ -32,7 +32,7 @@ from pe.evaluation.memorisation import (
 from pe.fit.trainer import FITTED
 from pe.privacy.release import Release
 from pe.recipe.schema import Recipe
-from pe.report.sections import internal_report
+from pe.report.pages import internal_report
 from pe.store.run import Run
 from tests.evaluation import conftest
 from tests.generators import images_of

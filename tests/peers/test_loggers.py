@@ -15,7 +15,7 @@ import yaml
 from PIL import Image
 
 from pe.report.loggers import make_entry
-from pe.report.sections import public_plan
+from pe.report.pages import public_plan
 from pe.store.run import Run
 from tests.peers.servers import python_of
 

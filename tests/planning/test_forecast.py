@@ -17,9 +17,9 @@ from pe.planning.parts import object_kind, set_up_generator
 from pe.planning.releases import lay_out
 from pe.plugins.protocols import Answer, PluginInfo, as_generator
 from pe.privacy.accounting import epsilon
+from pe.privacy.certificate_text import round_up
 from pe.privacy.data_set import DataSetLedger
 from pe.privacy.release import Relation
-from pe.privacy.words import round_up
 from pe.progress import Progress
 from pe.recipe.schema import Recipe
 from pe.store.writer import read_journal

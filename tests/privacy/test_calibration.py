@@ -17,10 +17,10 @@ from pe.planning.releases import PlanSettings, noise_multiplier_for, plan
 from pe.privacy import calibration
 from pe.privacy.accounting import epsilon
 from pe.privacy.calibration import calibrate, most_hits
+from pe.privacy.certificate_text import power
 from pe.privacy.ledger import Budget
 from pe.privacy.noise import grid_for
 from pe.privacy.release import Poisson, Relation, Release
-from pe.privacy.words import power
 
 
 @settings(max_examples=25)

@@ -13,11 +13,17 @@ from scipy.stats import norm
 
 from pe.planning.releases import PlanSettings, plan
 from pe.privacy.certificate import FORMAT, build_certificate, verify
+from pe.privacy.certificate_text import (
+    certificate_markdown,
+    found_at_most,
+    power,
+    round_up,
+    statement,
+)
 from pe.privacy.covered import hash_files, release_file
 from pe.privacy.ledger import Budget, Ledger, MemoryStore
 from pe.privacy.mechanisms import gaussian_epsilon
 from pe.privacy.release import Poisson, Relation, Release
-from pe.privacy.words import certificate_markdown, found_at_most, power, round_up, statement
 from tests.seeded_noise import UnsafeSeededNoise
 
 BUDGET = Budget(4, 1e-6)

@@ -15,8 +15,8 @@ from pe.data.rows import Rows
 from pe.data.samples import Conditions
 from pe.privacy.release import Release
 from pe.report import pictures
+from pe.report.pages import Generation, generator_shares
 from pe.report.pictures import Variety, contact_sheet, varieties, whole
-from pe.report.sections import Generation, generator_shares
 from pe.steps import Step
 from tests.rows import defined
 

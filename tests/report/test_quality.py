@@ -11,8 +11,8 @@ import pytest
 from pe.engine.report import write_report
 from pe.errors import RunError
 from pe.report.compare import compare
+from pe.report.pages import headline_numbers, quality
 from pe.report.render import render
-from pe.report.sections import headline_numbers, quality
 from pe.store.run import Run
 from tests.evaluation.conftest import evaluate
 from tests.generators import Mean, images_of

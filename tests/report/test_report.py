@@ -17,8 +17,8 @@ from pe.errors import RunError
 from pe.privacy.certificate import verify
 from pe.report.compare import compare as side_by_side
 from pe.report.compare import comparison_page
+from pe.report.pages import generations, public_plan
 from pe.report.render import environment, prose, render
-from pe.report.sections import generations, public_plan
 from pe.store.run import Run
 from tests.generators import Mean, Shades
 from tests.report.conftest import make_run

@@ -120,7 +120,7 @@ def test_nothing_else_goes_there(plain, out, hub):
     (out / "notes.txt").write_text("patient 7")
     with pytest.raises(
         RunError,
-        match=r"is not pushed, because it is not as it was certified: 'notes\.txt' is there but not",
+        match=r"is not pushed, because its files no longer match its certificate: 'notes\.txt' is there but not",
     ):
         push(out, "owner/scans")
     assert hub.files == {}

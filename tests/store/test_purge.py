@@ -107,7 +107,9 @@ def test_a_finished_run_that_is_resumed_certifies_nothing_anew(run, name):
     assert resume_run(run.folder, SURROUNDINGS).folder == run.folder
     (run.folder / name).write_text("patient 7")
     certified = (run.folder / "certificate.json").read_bytes()
-    with pytest.raises(RunError, match=rf"is finished, and not as it was certified: .*'{name}'"):
+    with pytest.raises(
+        RunError, match=rf"is finished, and its files no longer match its certificate: .*'{name}'"
+    ):
         resume_run(run.folder, SURROUNDINGS)
     assert (run.folder / "certificate.json").read_bytes() == certified
 

@@ -189,7 +189,7 @@ def test_what_is_not_as_certified_or_has_a_confidential_side_is_neither_signed_n
     (signed / "synthetic.npz").write_bytes(b"others")
     with pytest.raises(
         RunError,
-        match=r"cannot be signed, because it is not as it was certified: 'synthetic\.npz' was changed",
+        match=r"cannot be signed, because its files no longer match its certificate: 'synthetic\.npz' was changed",
     ):
         sign(signed, signed.parent / "key", no_passphrase)
 

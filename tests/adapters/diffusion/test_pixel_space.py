@@ -73,7 +73,7 @@ def test_classes_are_drawn_by_the_seed_from_those_of_the_label(tmp_path):
     )  # a class decides what is drawn
     for chosen, said in (
         ({"a": "kind 33"}, r"the model has no class named 'kind 33'; did you mean 'kind 3'\?"),
-        ({"a": 7}, "the model has 7 classes, from 0 on, and none is 7"),
+        ({"a": 7}, "classes are numbered 0 to 6, so there is no class 7"),
         ({"b": 1}, "there is none for the label 'a'"),
         ({"a": []}, "classes.a is empty"),
     ):

@@ -280,7 +280,7 @@ def test_a_run_over_a_server_with_every_fault_whose_key_expires_accounts_for_eac
     assert totals.usage.tokens == 10 * script.delivered
     # refused variations keep their parent or leave the mean; all others are there
     assert 240 - totals.refusals <= totals.answers <= 240
-    assert "adapters.http.policy: " in (run.confidential / "log.txt").read_text()
+    assert "adapters.http.retries: " in (run.confidential / "log.txt").read_text()
     assert script.keys == {"Bearer key-canary-1", "Bearer key-canary-2"}
     files = [path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()]
     assert not any(

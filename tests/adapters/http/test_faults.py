@@ -17,7 +17,7 @@ import pytest
 from adapters.http import Fault, images_in
 from adapters.http.answers import MOST_ESCAPES, PictureRule, answer_of
 from adapters.http.faults import body_words, retry_after
-from adapters.http.policy import Outcome
+from adapters.http.retries import Outcome
 from pe.data.samples import Conditions
 from pe.plugins.protocols import Failed
 from tests.endpoints.hosted import png

@@ -25,8 +25,8 @@ from pe.planning.parts import price_of
 from pe.planning.releases import plan_of
 from pe.plugins.protocols import NOTHING
 from pe.privacy.accounting import epsilon
+from pe.privacy.certificate_text import NO_NOISE, POOL_OVERLAPS
 from pe.privacy.covered import release_file
-from pe.privacy.words import NO_NOISE, POOL_OVERLAPS
 from pe.recipe.schema import Recipe
 from pe.report.columns import columns_on_page
 from pe.report.pictures import NEAR, collapse_warnings, extremes, strips, varieties, whole

@@ -14,7 +14,7 @@ import pytest
 
 from adapters.http import Connection, Endpoints, Fault, Policy, Rejected
 from adapters.http import policy as policy_module
-from adapters.http.policy import ConcurrencyLimiter
+from adapters.http.retries import ConcurrencyLimiter
 from pe.errors import Interrupted, Unavailable
 from pe.plugins.protocols import Failed, Refused
 from tests.endpoints.asking import CANARY
