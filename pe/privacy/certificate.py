@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pe.errors import PrivacyError
-from pe.privacy import words
+from pe.privacy import certificate_text as text
 from pe.privacy.accounting import epsilon, gdp_mu
 from pe.privacy.certificate_text import Certificate
 from pe.privacy.covered import BANNER, RELEASES, compare_files, release_file
@@ -66,14 +66,14 @@ def build_certificate(
         warnings: further warnings, which do not follow from the certificate's numbers.
     """
     events = ledger.events()
-    total = words.finite(ledger.total())
+    total = text.finite(ledger.total())
     delta = None
     deltas: set[float] = set()
     if ledger.budget is not None:
         delta = ledger.budget.delta
         # a tiny δ divided by 100 may be 0, at which no ε is stated
         deltas = {delta / 100, delta / 10, delta, min(0.1, delta * 10)} - {0.0}
-    reasons = words.voided_by(ledger.budget is None, ledger.unsafe)
+    reasons = text.voided_by(ledger.budget is None, ledger.unsafe)
     numbers = {
         "epsilon": total,
         "delta": delta,
@@ -93,16 +93,19 @@ def build_certificate(
         "run": run,
         "holds": not reasons,
         **numbers,
-        **words.wording(numbers, reasons),
-        "warnings": [*words.warnings(total, delta, declared_size, declared_units), *warnings],
+        **text.wording(numbers, reasons),
+        "warnings": [
+            *text.warnings(total, delta, declared_size, declared_units),
+            *warnings,
+        ],
         "epsilon_at": [
             {"delta": at, "epsilon": value}
             for at, value in ledger.epsilon_at(sorted(deltas)).items()
         ],
         "releases": _releases(ledger),
         "covered": [{"file": name, "sha256": digest} for name, digest in sorted(files.items())],
-        "notes": [words.EXACT_NOISE] if any(one.has_noise for one in events) else [],
-        "would_void": list(words.WOULD_VOID),
+        "notes": [text.EXACT_NOISE] if any(one.has_noise for one in events) else [],
+        "would_void": list(text.WOULD_VOID),
         "data_set": None if data_set is None else dict(data_set),
         "software": dict(sorted(software.items())),
     }
@@ -143,7 +146,7 @@ def verify(certificate: Certificate, folder: Path) -> list[str]:
                 f"formats 1 to {FORMAT}."
             ]
         # an earlier version could leave out what the records of another run had cost
-        if certificate.get("fitted_on_others") not in (None, words.NOT_DECLARED):
+        if certificate.get("fitted_on_others") not in (None, text.NOT_DECLARED):
             return [
                 "It leaves out the cost of another run's model, which this version always counts."
             ]
@@ -218,7 +221,7 @@ def _check_words(certificate: Certificate) -> Iterator[str]:
     """Compare the sentences with the numbers."""
     unsafe = bool(certificate["voided_by"]) or any(one["unsafe"] for one in certificate["releases"])
     noiseless = certificate["budget"] is None
-    reasons = words.voided_by(noiseless, unsafe)
+    reasons = text.voided_by(noiseless, unsafe)
     if certificate["holds"] is not (not reasons):
         yield (
             f"It says that the guarantee holds, but {'no' if noiseless else 'unsafe'} noise was "
@@ -229,9 +232,9 @@ def _check_words(certificate: Certificate) -> Iterator[str]:
             f"'{BANNER}' must be covered if the certificate says that no noise was added, and only "
             "then."
         )
-    wording = words.wording(certificate, reasons)
+    wording = text.wording(certificate, reasons)
     # earlier versions did not state what follows from μ
-    older = words.wording({**certificate, "gdp_mu": None}, reasons)
+    older = text.wording({**certificate, "gdp_mu": None}, reasons)
     faulty = [key for key in wording if certificate[key] not in (wording[key], older[key])]
     if certificate["warnings"] != _expected_warnings(certificate):
         faulty.append("warnings")
@@ -244,8 +247,8 @@ def _expected_warnings(certificate: Certificate) -> list[str]:
     delta = certificate["delta"]
     sizes = (certificate["declared_size"], certificate.get("declared_units"))
     if certificate["format"] == 1:
-        return words.warnings(0.0, delta, *sizes)
-    consequences = words.warnings(certificate["epsilon"], delta, *sizes)
+        return text.warnings(0.0, delta, *sizes)
+    consequences = text.warnings(certificate["epsilon"], delta, *sizes)
     return [*consequences, *map(str, certificate["warnings"][len(consequences) :])]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from adapters.caption_then_draw import CaptionThenDraw
 from adapters.glyphs import Glyphs
-from adapters.http import policy as policy_module
+from adapters.http import retries
 from pe.engine.execution import RunContext
 from pe.engine.extend import extend_run
 from pe.engine.report import write_report
@@ -272,8 +272,8 @@ def test_parents_of_captions_are_not_tried_on_drawings_from_scratch(tmp_path):
 
 
 def test_a_caption_and_an_image_cost_what_their_prices_say(tmp_path, monkeypatch):
-    monkeypatch.setattr(policy_module, "FIRST", 0.02)
-    monkeypatch.setattr(policy_module, "MOST", 0.2)
+    monkeypatch.setattr(retries, "FIRST", 0.02)
+    monkeypatch.setattr(retries, "MOST", 0.2)
     writes = Script(share=0.2, faults=("500", "dropped", "refusal"))
     draws = Script(share=0.2, faults=("503 html", "refusal"))
     with serving(ChatServer(writes)) as one, serving(OpenAIServer(draws, side=SIDE)) as other:

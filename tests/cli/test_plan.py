@@ -9,7 +9,7 @@ import yaml
 from click.testing import CliRunner
 from PIL import Image
 
-from adapters.http import policy as policy_module
+from adapters.http import retries
 from pe.cli.plan import probe
 from tests.cli.typed import assert_one_sentence, installed, pe
 from tests.endpoints.faults import Script
@@ -154,7 +154,7 @@ def test_it_needs_no_private_data_and_saves_a_picture(tmp_path):
 
 
 def test_an_endpoint_s_prompt_price_and_degree_are_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(policy_module, "FIRST", 0.02)
+    monkeypatch.setattr(retries, "FIRST", 0.02)
     with serving(OpenAIServer(Script(first=("500",)))) as url:
         price = {"call": 0.5, "million_tokens": 1000.0, "currency": "EUR"}
         found = json.loads(

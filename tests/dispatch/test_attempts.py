@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from adapters.chat import Chat
-from adapters.http import policy as policy_module
+from adapters.http import retries
 from pe.dispatch.limits import Limits, Meter
 from pe.errors import APIError, Interrupted, LimitReached, Unavailable
 from pe.plugins.protocols import Answer, Failed, Refused
@@ -78,7 +78,7 @@ def test_a_variation_that_was_given_up_keeps_its_parent_when_the_run_goes_on(tmp
 def test_a_run_that_waits_for_its_server_is_stopped_at_once(
     tmp_path, monkeypatch, error, seconds, patience
 ):
-    monkeypatch.setattr(policy_module, "FIRST", 0.05)
+    monkeypatch.setattr(retries, "FIRST", 0.05)
     known = {
         "model": "m",
         "key_env": None,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from adapters.http import policy as policy_module
+from adapters.http import retries
 from adapters.openai_images import OpenAIImages
 from pe.dispatch.limits import Meter
 from pe.errors import APIError
@@ -20,8 +20,8 @@ LABELS = np.zeros(60, np.int32)
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(policy_module, "FIRST", 0.001)
-    monkeypatch.setattr(policy_module, "MOST", 0.01)
+    monkeypatch.setattr(retries, "FIRST", 0.001)
+    monkeypatch.setattr(retries, "MOST", 0.01)
 
 
 def endpoint(url, **settings):

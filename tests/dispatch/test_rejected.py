@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from adapters.chat import Chat
-from adapters.http import policy as policy_module
+from adapters.http import retries
 from adapters.openai_images import OpenAIImages
 from pe.data.population import Members
 from pe.dispatch.limits import Limits, Meter
@@ -29,8 +29,8 @@ TOO_LONG = "This model's maximum context length is 4096 tokens. However, you req
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(policy_module, "FIRST", 0.001)
-    monkeypatch.setattr(policy_module, "MOST", 0.01)
+    monkeypatch.setattr(retries, "FIRST", 0.001)
+    monkeypatch.setattr(retries, "MOST", 0.01)
 
 
 class Short(ChatServer):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.http import policy as policy_module
+from adapters.http import retries
 from embeddings.tfidf import TfIdf
 from pe.engine.execution import RunContext
 from pe.planning.parts import object_kind
@@ -35,7 +35,7 @@ KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 def carry_out(folder, kind, url):
     """Begin the run, or go on with it."""
-    policy_module.FIRST, policy_module.MOST = 0.02, 0.1
+    retries.FIRST, retries.MOST = 0.02, 0.1
     api = {
         "base_url": url + "/v1" * (kind == "texts"),
         "key_env": None,

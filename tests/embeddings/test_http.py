@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from adapters.http import policy as policy_module
+from adapters.http import retries
 from embeddings.http import HTTPEmbedding, OpenAIEmbeddings
 from pe.data.images import Images
 from pe.data.texts import Texts
@@ -41,8 +41,8 @@ WANTED = {
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     monkeypatch.setenv("THE_KEY", CANARY)
-    monkeypatch.setattr(policy_module, "FIRST", 0.02)
-    monkeypatch.setattr(policy_module, "MOST", 0.05)
+    monkeypatch.setattr(retries, "FIRST", 0.02)
+    monkeypatch.setattr(retries, "MOST", 0.05)
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from adapters.http import jobs
-from adapters.http import policy as policy_module
+from adapters.http import jobs, retries
 from pe.data.images import Images
 from pe.data.samples import Conditions
 from pe.plugins.protocols import JobNote, RandomRequest, VariationRequest
@@ -22,9 +21,9 @@ CANARY = "sk-canary-7f3a9e"
 def impatient(monkeypatch):
     """No long waits between tries; and a key."""
     monkeypatch.setenv("THE_KEY", CANARY)
-    monkeypatch.setattr(policy_module, "FIRST", 0.01)
-    monkeypatch.setattr(policy_module, "MOST", 0.03)
-    monkeypatch.setattr(policy_module, "EVERY", 0.05)
+    monkeypatch.setattr(retries, "FIRST", 0.01)
+    monkeypatch.setattr(retries, "MOST", 0.03)
+    monkeypatch.setattr(retries, "EVERY", 0.05)
     monkeypatch.setattr(jobs, "GRACE", 0.05)
 
 

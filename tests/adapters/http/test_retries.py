@@ -12,8 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from adapters.http import Connection, Endpoints, Fault, Policy, Rejected
-from adapters.http import policy as policy_module
+from adapters.http import Connection, Endpoints, Fault, Policy, Rejected, retries
 from adapters.http.retries import ConcurrencyLimiter
 from pe.errors import Interrupted, Unavailable
 from pe.plugins.protocols import Failed, Refused
@@ -277,14 +276,14 @@ def test_a_wait_that_the_server_names_is_waited_for_beyond_the_patience_with_oth
         == "answer"
     )
     sender = Sender(*[Fault("again", 429, wait=0.2)] * 9)
-    monkeypatch.setattr(policy_module, "LONGEST", 0.3)
+    monkeypatch.setattr(retries, "LONGEST", 0.3)
     with pytest.raises(Unavailable):
         policy(patience=0.05).call(sender, str)
     assert sender.calls <= 3
 
 
 def test_a_wait_is_told_until_it_is_over(monkeypatch, caplog):
-    monkeypatch.setattr(policy_module, "WORTH_TELLING", 0.1)
+    monkeypatch.setattr(retries, "WORTH_TELLING", 0.1)
     caplog.set_level("INFO", "adapters")
     asked = policy()
     asked.call(Sender(Fault("slow down", 429, wait=0.05)), str)
