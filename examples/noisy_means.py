@@ -38,7 +38,7 @@ class NoisyMeans(FittedMethod):
 
     def random_api(self, request):
         if self._means is None:
-            raise not_fitted("noisy_means")
+            raise not_fitted()
         return self._lit(
             self._means[label_numbers(request.labels, self._classes)], request.seeds, 1.0
         )

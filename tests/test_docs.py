@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import runpy
+from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint
@@ -19,7 +20,7 @@ from PIL import Image
 import pe
 from pe.cli.plan import explain, plan
 from pe.errors import LimitReached, RecipeError
-from pe.plugins.registry import plugins
+from pe.plugins.registry import Group, plugins
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
@@ -143,6 +144,27 @@ def test_every_public_name_says_what_its_arguments_are() -> None:
         assert {field for field in fields if f"{field}:" not in known.replace("*", "")} == set(), (
             name
         )
+
+
+class Plain:
+    """Draws what its constructor is told."""
+
+    def __init__(self, size: int = 8) -> None:
+        self.size = size
+
+
+def test_a_plug_in_that_declares_no_settings_is_explained_by_its_docstring(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = EntryPoint("plain", f"{__name__}:Plain", "pe.adapters")
+
+    def known(group: Group) -> Mapping[str, EntryPoint]:
+        return plugins(group) | ({"plain": plain} if group == "pe.adapters" else {})
+
+    monkeypatch.setattr("pe.plugins.registry.plugins", known)
+    monkeypatch.setattr("pe.recipe.explain.plugins", known)
+    told = CliRunner().invoke(explain, ["plain"], catch_exceptions=False).output
+    assert "Draws what its constructor is told." in told
 
 
 def test_a_key_a_kind_and_a_section_are_explained_and_nonsense_is_one_sentence() -> None:

@@ -172,7 +172,8 @@ def _plugin(group: Group, section: str, kind: str) -> ExplainedPart:
     fields = sorted(
         settings.items(), key=lambda item: (not item[1].is_required(), item[0] in machine)
     )
-    keys = tuple(_keys(dict(fields), _meanings(factory) | _meanings(model)))
+    meanings = _meanings(factory) if model is None else _meanings(factory) | _meanings(model)
+    keys = tuple(_keys(dict(fields), meanings))
     source = _source_of(factory, settings) if section == "api" else ""
     costs = _costs(factory, settings, plugins(group)[kind].extras)
     return ExplainedPart(section, kind, _text(factory), keys, source, costs)
