@@ -219,7 +219,7 @@ def test_a_pool_s_rows_obey_and_a_generator_that_cannot_is_refused(tmp_path: Any
     run = pe.evolve(rows[:200], pool, out=tmp_path / "run", **about, **terms)
     assert any(row["tax"] > row["net"] for row in rows[200:])
     assert all(row["tax"] <= row["net"] for one in run.populations() for row in one.samples.records)
-    with pytest.raises(RecipeError, match="constraints: the generator 'trained' takes none"):
+    with pytest.raises(RecipeError, match="'trained' does not obey .private.constraints"):
         pe.evolve(
             rows, pe.api("trained", path=tmp_path / "run"), out=tmp_path / "b", **about, **terms
         )
