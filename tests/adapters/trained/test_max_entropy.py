@@ -380,7 +380,7 @@ def test_a_process_that_may_take_less_memory_than_the_machine_has_is_told_so(
     told = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert told.returncode == 2
     assert (
-        "The fit of 90 columns (4,005 pairs; labels: 1) takes about 5.4 GB of memory, and 4."
+        "The fit of 90 columns (4,005 pairs; labels: 1) takes about 5.4 GB of memory, but 4."
         in told.stderr
     )
     assert not (tmp_path / "run").exists()
