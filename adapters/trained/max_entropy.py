@@ -479,6 +479,7 @@ def _keep(fit: Fit, name: str, arrays: list[Integers]) -> list[Integers]:
         return [*kept.values()]
 
 
+@plugin
 class Independent(MaxEntropy):
     """The baseline for tables: each column by itself, by label, from noisy counts of its values.
 
@@ -487,7 +488,5 @@ class Independent(MaxEntropy):
         constraints: what all rows obey; by default the private table's.
     """
 
-    def __init__(
-        self, *, columns: dict[str, Column], constraints: tuple[Declared, ...] = ()
-    ) -> None:
-        super().__init__(columns=columns, constraints=constraints, pairs=False, rounds=0)
+    pairs: bool = field(default=False, init=False)
+    rounds: Literal["auto"] | int = field(default=0, init=False)

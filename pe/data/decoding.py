@@ -3,20 +3,25 @@
 The rules, in the order in which they apply:
 
 1. Only PNG, JPEG, WebP, BMP, GIF and TIFF are opened, by content and not by file name. A file of
-several frames or pages is refused, since only one would count; images that a camera adds to a JPEG
-are passed over. 2. The header's pixels are counted before anything is decoded: more than MAX_PIXELS
-is refused. 3. A truncated or damaged file is refused, never half-filled. 4. 16-bit values v become
-v // 256 (0…65535 → 0…255, linear; 12-bit ones v // 16); bilevel becomes 0 and 255; floating-point,
-32-bit and signed pixels are refused, and what Pillow would read as other values. `dimness` tells of
-12-bit values in images of 16 bits. 5. An embedded ICC profile is applied (→ sRGB, perceptual
-intent); one that is damaged or describes another colour mode is ignored, as image viewers do. CMYK
-without a profile: r = (255 - c) · (255 - k) / 255. 6. Transparent pixels are composited over white;
-in a BMP whose opacity is 0 everywhere, opacity is ignored. 7. The EXIF orientation is applied. 8.
-Colour becomes grey as ITU-R 601 luma where one channel is asked for; grey becomes three equal
-channels. 9. The resize rule: `crop` scales the image until it just covers the size, then cuts its
-centre out; `fit` scales it until it just fits inside, then pads with black; `stretch` ignores the
-proportions. Antialiased bicubic on the sRGB values. An image that already has the size is not
-touched.
+   several frames or pages is refused, since only one would count; images that a camera adds to a
+   JPEG are passed over.
+2. The header's pixels are counted before anything is decoded: more than MAX_PIXELS is refused.
+3. A truncated or damaged file is refused, never half-filled.
+4. 16-bit values v become v // 256 (0…65535 → 0…255, linear; 12-bit ones v // 16); bilevel becomes 0
+   and 255; floating-point, 32-bit and signed pixels are refused, and what Pillow would read as
+   other values. `dimness` tells of 12-bit values in images of 16 bits.
+5. An embedded ICC profile is applied (→ sRGB, perceptual intent); one that is damaged or describes
+   another colour mode is ignored, as image viewers do. CMYK without a profile: r = (255 - c) · (255
+   - k) / 255.
+6. Transparent pixels are composited over white; in a BMP whose opacity is 0 everywhere, opacity is
+   ignored.
+7. The EXIF orientation is applied.
+8. Colour becomes grey as ITU-R 601 luma where one channel is asked for; grey becomes three equal
+   channels.
+9. The resize rule: `crop` scales the image until it just covers the size, then cuts its centre out;
+   `fit` scales it until it just fits inside, then pads with black; `stretch` ignores the
+   proportions. Antialiased bicubic on the sRGB values. An image that already has the size is not
+   touched.
 """
 
 from __future__ import annotations
@@ -59,6 +64,15 @@ PngImagePlugin.MAX_TEXT_CHUNK = (
     PngImagePlugin.MAX_TEXT_MEMORY
 )  # 64 MB in all: one text or profile may have so much
 _ORIENTATION = 0x0112
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 _PROFILE_SPACES = {"L": "GRAY", "RGB": "RGB", "CMYK": "CMYK"}
 
 
@@ -314,8 +328,10 @@ class _Target:
         if alpha is not None:
             white = Image.new(image.mode, image.size, "white")
             image = Image.composite(image, white, alpha)
-        image.getexif()[_ORIENTATION] = turn
-        image = ImageOps.exif_transpose(image).convert("L" if self.channels == 1 else "RGB")
+        # Pillow's exif_transpose would write the file's EXIF anew, and fail over a damaged one.
+        if turn in _TURNS:
+            image = image.transpose(_TURNS[turn])
+        image = image.convert("L" if self.channels == 1 else "RGB")
         if self.size is not None:
             image = self._resize(image, self.size)
         pixels = np.array(image, dtype=np.uint8)

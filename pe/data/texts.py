@@ -3,13 +3,15 @@
 Nothing in a text is executed. The rules, in the order in which they apply:
 
 1. No more than MARGIN times the longest text is read, or normalised: a larger text is refused, or
-cut there. 2. Bytes are decoded as the declared encoding says; UTF-8 may begin with a byte order
-mark. Bytes that the encoding does not know, and halves of surrogate pairs, are refused. 3. A NUL is
-refused: the bytes are no text, or text of another encoding. So are more than MOST_MARKS combining
-characters in a row, over which rule 4 would take very long. 4. The text is brought to normal form
-C, and its lines end by line feeds. Other control characters but tabs are left out (`plain`), and so
-is white space at both ends. 5. A text that is empty then is refused. 6. A text of more bytes than
-the longest may have is refused, or cut between two characters.
+   cut there.
+2. Bytes are decoded as the declared encoding says; UTF-8 may begin with a byte order mark. Bytes
+   that the encoding does not know, and halves of surrogate pairs, are refused.
+3. A NUL is refused: the bytes are no text, or text of another encoding. So are more than MOST_MARKS
+   combining characters in a row, over which rule 4 would take very long.
+4. The text is brought to normal form C, and its lines end by line feeds. Other control characters
+   but tabs are left out (`plain`), and so is white space at both ends.
+5. A text that is empty then is refused.
+6. A text of more bytes than the longest may have is refused, or cut between two characters.
 """
 
 from __future__ import annotations

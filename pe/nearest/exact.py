@@ -22,10 +22,11 @@ and a power of two s, so that D' = |x' − c'|² should be s²·D. a = |x'| and 
 Together: |computed − s²·settled| ≤ γ_{d+32} (a + b)² for d < 2²², as d + 3 + 3 + (3 + 22) < d + 32.
 
 4. Underflow. A float32 operation may lose up to 2⁻¹²⁶ absolutely, even where subnormals are
-flushed; s ≤ 2⁶⁴ makes that at most 2⁻⁶² per component. With every radius padded by p = √d·2⁻³⁶ the
-bound grows by γ·4p(a + b) + γ·4p² ≥ 4√d·2⁻⁶⁰(a + b) + 4d²·2⁻⁹⁶, more than those losses can move a
-squared distance. In float64 nothing made from float32 values underflows. 5. Radii are computed too:
-`radius` returns r with |x'| ≤ r, and r ≤ (1 + 2γ)·|s(x − μ)| + 2p, γ = γ_{d+32} ≤ ¼.
+   flushed; s ≤ 2⁶⁴ makes that at most 2⁻⁶² per component. With every radius padded by p = √d·2⁻³⁶
+   the bound grows by γ·4p(a + b) + γ·4p² ≥ 4√d·2⁻⁶⁰(a + b) + 4d²·2⁻⁹⁶, more than those losses can
+   move a squared distance. In float64 nothing made from float32 values underflows.
+5. Radii are computed too: `radius` returns r with |x'| ≤ r, and r ≤ (1 + 2γ)·|s(x − μ)| + 2p, γ =
+   γ_{d+32} ≤ ¼.
 
 The computed distance of a candidate that a search did not return is unknown, but not below L, which
 the search tells. `unseen` turns this into a lower bound on the distance to every candidate not

@@ -127,7 +127,8 @@ def sentence(error: ValidationError, model: type[Any], where: str, section: str 
 def fields_of(model: Any) -> dict[str, FieldInfo]:
     """Return the fields of a model or pydantic dataclass, and none of anything else."""
     fields: dict[str, FieldInfo] = getattr(model, "__pydantic_fields__", {})
-    return fields
+    # A subclass may fix a setting of its base: nobody gives it then.
+    return {name: one for name, one in fields.items() if one.init is not False}
 
 
 def models_in(annotation: Any) -> list[type[Any]]:

@@ -72,16 +72,18 @@ def settings_of(factory: Any) -> type[Any] | None:
     """Return the class whose annotated attributes are the settings of a plug-in.
 
     It is the plug-in's own class, made by `plugin`, or its attribute `Settings`, a pydantic model.
-    None if there is neither: then the plug-in checks its constructor's arguments itself.
+    None if there is neither: then the plug-in checks its constructor's arguments itself. So does a
+    subclass of such a class that has a constructor of its own, which pydantic would not call.
     """
-    return next(
-        (
-            one
-            for one in (getattr(factory, "Settings", None), factory)
-            if hasattr(one, "__pydantic_fields__")
-        ),
-        None,
-    )
+    candidates = (getattr(factory, "Settings", None), factory)
+    return next((one for one in candidates if _takes_settings(one)), None)
+
+
+def _takes_settings(one: Any) -> bool:
+    if not hasattr(one, "__pydantic_fields__"):
+        return False
+    made = next(each for each in one.__mro__ if {"__init__", "__pydantic_fields__"} & {*vars(each)})
+    return "__pydantic_fields__" in vars(made)
 
 
 class PluginSpec(BaseModel):

@@ -227,7 +227,7 @@ def _in_memory(
     declared = list(own.get(COLUMNS, ()))
     wanted = [*arguments.items(), ("privacy_unit", unit), *((COLUMNS, name) for name in declared)]
     for key, name in wanted:
-        if name not in columns and name != RECORD:
+        if name not in columns and (key, name) != ("privacy_unit", RECORD):
             raise RecipeError(
                 f"{where}: `{key}` names '{name}', but the records have {list_names([*columns])}."
             )

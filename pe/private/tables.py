@@ -235,7 +235,8 @@ class ImageParquet(TableSource, ImageSource):
         with open_columns(file) as table:
             for column in (self.image_column, self.label_column, self._unit):
                 check_column(file, column or self.image_column, table.schema.names)
-            kind = table.schema.field(self.image_column).type
+            # By its place: a name that two columns have is refused where the rows are read.
+            kind = table.schema.types[table.schema.names.index(self.image_column)]
         if not _is_bytes(kind):
             raise PrivateDataError(
                 f"Column '{self.image_column}' of {file} is of type {kind}, not bytes or a struct "

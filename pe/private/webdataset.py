@@ -45,6 +45,11 @@ _LONGEST_TEXT = 2**20
 # of a header: mode and owner, time, names of the owner and the device
 _NOT_NEEDED = (slice(100, 124), slice(136, 148), slice(265, 345))
 _DIGITS = 20  # of a length
+# types of headers whose content tells name, length and more of the member that follows
+_EXTENSIONS = (
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+)
 _LENGTHS = {"size", "GNU.sparse.size", "GNU.sparse.realsize"}
 
 
@@ -270,6 +275,8 @@ class _Header(tarfile.TarInfo):
         plain[148:156] = b" " * 8
         plain[148:156] = b"%07o\0" % sum(plain)
         header = super().frombuf(plain, encoding, errors)
+        if header.type in _EXTENSIONS:
+            raise tarfile.HeaderError("the content would change the next member")
         header.is_damaged = True
         return header
 

@@ -216,6 +216,22 @@ def test_exif_orientation_is_applied(orientation, kind):
     assert np.abs(answer.astype(int) - upright).max() <= 3
 
 
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_an_image_whose_exif_is_damaged_is_read_or_is_a_bad_image(kind):
+    image = Image.fromarray(colours())
+    exif = Image.Exif()
+    exif[0x010F] = "maker"
+    exif[0x0112] = 6
+    exif[0x011A] = 1.5
+    whole = exif.tobytes()
+    for place in range(6, len(whole)):
+        content = whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :]
+        with suppress(BadImage):
+            assert (
+                decoded(encoded(image, kind, exif=content)).size == image.width * image.height * 3
+            )
+
+
 @pytest.mark.parametrize(
     ("kind", "after"),
     [("zTXt", False), ("iTXt", True), ("tEXt", False), ("tEXt", True), ("iCCP", False)],

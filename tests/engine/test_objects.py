@@ -205,6 +205,7 @@ def test_one_record_of_another_form_is_a_bad_record_wherever_it_stands(odd, text
                          "by label=…"),
         (FRAME, {"label": "sort"}, "`label` names 'sort', but the records have the columns 'scan', "
                                    "'kind', 'patient'"),
+        (FRAME, {"label": "record"}, "`label` names 'record', but the records have the columns"),
         ((PIXELS, NUMBERS), {}, "the class list, which is public, is not given: confirm it with "
                                 "classes: [0, 1]"),
         # it is computed

@@ -53,6 +53,12 @@ def test_tables_that_do_not_fit_are_refused(tmp_path, suffix, columns, part):
     refused(source(save(tmp_path / f"a.{suffix}", **columns)), part)
 
 
+def test_two_columns_of_one_name_are_named(tmp_path):
+    table = pa.Table.from_arrays([pa.array(FILES)] * 2, names=["image", "image"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    refused(ImageParquet(tmp_path / "a.parquet", size=8), "two columns of the same name")
+
+
 def test_classes_and_the_column_of_labels_belong_together(tmp_path):
     path = save(tmp_path / "a.parquet", image=FILES, label=LABELS)
     refused(

@@ -5,6 +5,7 @@ inside.
 import struct
 import subprocess
 import sys
+import time
 import zlib
 
 import numpy as np
@@ -342,6 +343,19 @@ def test_a_strip_that_is_a_larger_image_than_its_file_is_not_decoded(
     write(tmp_path / "1.tif", data[:start] + strip + data[start + length :])
     monkeypatch.setattr(tifffile.TiffPage, "asarray", lambda *_, **__: values)
     refused(tmp_path, part, size=8)
+
+
+def test_a_strip_of_jpeg_without_a_header_is_a_bad_record_soon(tmp_path):
+    values = np.random.default_rng(0).integers(0, 256, (1000, 1000), dtype=np.uint8)
+    tifffile.imwrite(tmp_path / "1.tif", values, compression="jpeg")
+    with tifffile.TiffFile(tmp_path / "1.tif") as file:
+        start, length = file.pages[0].dataoffsets[0], file.pages[0].databytecounts[0]
+    data = (tmp_path / "1.tif").read_bytes()
+    strip = b"\xff" * (length - 1) + b"\0"
+    write(tmp_path / "1.tif", data[:start] + strip + data[start + length :])
+    began = time.monotonic()
+    refused(tmp_path, "damaged", size=1000)
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

@@ -109,6 +109,16 @@ def test_an_archive_that_is_cut_off_or_damaged_anywhere_is_refused(tmp_path):
         refused(source(path), "cannot be read as a")
 
 
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+@pytest.mark.parametrize("rule", ["fail", "skip"])
+def test_a_member_is_not_taken_for_the_name_of_the_next_by_a_damaged_type(tmp_path, kind, rule):
+    path = tar(tmp_path / "a.tar", [*sample(0), *sample(1), *sample(2)])
+    data = bytearray(path.read_bytes())
+    data[data.index(b"../x/1.png") + 156] = kind[0]
+    path.write_bytes(data)
+    refused(source(path, on_bad_record=rule), "cannot be read as a")
+
+
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.REGTYPE])
 def test_a_header_that_announces_a_huge_length_takes_no_memory(tmp_path, kind):
     (tmp_path / "a.tar").write_bytes(header(kind, 2**40).tobuf(tarfile.GNU_FORMAT) + bytes(10240))

@@ -30,6 +30,7 @@ from pe.errors import RecipeError
 from pe.fit.trainer import Cache, FitTerms, PrivateRecords
 from pe.planning.releases import check_fit
 from pe.plugins.protocols import RandomRequest
+from pe.plugins.specs import construct
 from pe.privacy.accounting import epsilon
 from pe.privacy.ledger import Budget, MemoryStore
 from pe.privacy.noise import Noise
@@ -82,6 +83,15 @@ def test_its_releases_are_known_beforehand_and_take_the_whole_budget(relation: R
         1.0 if relation is Relation.ADD_REMOVE else 2**0.5
     }
     assert {one.unit for one in planned} == {"patient"}
+
+
+def test_the_baseline_counts_values_alone_when_a_recipe_names_it_too() -> None:
+    made = construct("pe.adapters", "independent", {"columns": DECLARED})
+    names = [one.name for one in made.plan_releases(terms())]
+    assert names == [one for one in NAMES if not one.startswith(("fit/pairs", "fit/votes"))]
+    for key, value in (("pairs", True), ("rounds", 3)):
+        with pytest.raises(RecipeError, match=f"unknown key '{key}'"):
+            construct("pe.adapters", "independent", {"columns": DECLARED, key: value})
 
 
 def test_nearest_rows_are_not_asked_for_where_most_columns_are_categories() -> None:
