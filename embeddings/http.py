@@ -166,7 +166,7 @@ def vectors_of(outcome: Entries, count: int, noun: str, host: str) -> Vectors:
         ContractError: it does not answer with one vector per sample, of one length.
     """
     if outcome.fault is not None and (outcome.fault.refusal or outcome.fault.rejects):
-        raise Rejected(f"{host} rejects the request with {outcome.fault}", outcome.fault.status)
+        raise Rejected(f"{host} rejects the request with {outcome.fault}")
     if outcome.result is None:
         raise APIError(f"{host} gave no embeddings in {outcome.calls} calls: {outcome.fault}")
     try:

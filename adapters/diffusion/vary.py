@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pkgutil import resolve_name
@@ -39,7 +40,7 @@ _PRIORS_NOISE = 0x9E3779B97F4A7C15
 
 
 @dataclass
-class Vary:
+class Vary(ABC):
     """A way to vary images by one pipeline.
 
     Attributes:
@@ -51,6 +52,7 @@ class Vary:
     pipeline: Any
     alone: ClassVar[bool] = False
 
+    @abstractmethod
     def arguments(
         self,
         job: Job,
@@ -64,7 +66,6 @@ class Vary:
         Raises:
             APIError: the degree cannot be obeyed.
         """
-        raise NotImplementedError
 
     def arguments_of_new(self, count: int) -> Mapping[str, Any]:
         """Return more arguments for a call that draws `count` new images.

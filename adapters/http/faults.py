@@ -184,10 +184,6 @@ class Fault(Exception):
 class Rejected(APIError):
     """A request that never succeeds. The run stops, and can be resumed when the cause is mended."""
 
-    def __init__(self, message: str, status: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-
 
 def body_words(text: str) -> tuple[str, str]:
     """Return the words and the code of an error's body.

@@ -423,7 +423,7 @@ class Policy:
                 "SSL_CERT_FILE, or give the address that its certificate is for."
             ) from None
         if not fault.heals:
-            raise Rejected(f"{self.name} rejects the request with {fault}", fault.status) from None
+            raise Rejected(f"{self.name} rejects the request with {fault}") from None
         if not request.is_patient:
             return failed
         if (fault.wait or 0.0) > LONGEST:

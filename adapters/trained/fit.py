@@ -9,6 +9,7 @@ that are declared.
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -57,6 +58,18 @@ def on_grid(vector: Float64Array, grid: int) -> Int64Array:
     return np.trunc(vector * (grid * BELOW_ONE)).astype(np.int64)
 
 
+def in_ball(vector: Float64Array) -> Float64Array:
+    """Return a vector of L2 norm at most 1: a longer one is scaled, one that is not finite is 0.
+
+    A mistake in a method then costs quality and no privacy.
+    """
+    length = float(np.linalg.norm(vector))
+    if not math.isfinite(length):
+        return np.zeros_like(vector)
+    # Rounding alone can exceed 1, and `on_grid` allows for that.
+    return vector / length if length > 1 / BELOW_ONE else vector
+
+
 def noisy_sums(
     records: PrivateRecords,
     classes: int,
@@ -70,8 +83,8 @@ def noisy_sums(
     The sums are int64 (subsets, classes, length).
 
     Guarantee: the release's, over all `count` subsets, if the vector of an image, float64
-    (length,), has an L2 norm of at most 1 and depends on that image and on public values alone, to
-    the last bit. Each subset tosses a coin for every unit. A unit's records share a weight of 1;
+    (length,), depends on that image and on public values alone, to the last bit. Its L2 norm is
+    cut to 1. Each subset tosses a coin for every unit. A unit's records share a weight of 1;
     vectors are rounded toward zero on the grid. So adding or removing a unit changes a subset's
     clean sums by at most 1 in L2 norm, replacing one by at most 2. There may be no records.
     """
@@ -83,7 +96,7 @@ def noisy_sums(
         [noise.coins(len(sizes), rate) if rate < 1 else np.ones(len(sizes), bool) for _ in sums]
     )
     for image, label, owner in zip(records.samples, records.labels, unit, strict=True):
-        sums[drawn[:, owner], label] += on_grid(vector(image) / sizes[owner], release.grid)
+        sums[drawn[:, owner], label] += on_grid(in_ball(vector(image)) / sizes[owner], release.grid)
     return sums + noise.discrete_gaussian(sums.shape, release.scale)
 
 

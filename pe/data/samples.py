@@ -339,8 +339,8 @@ PART = "."
 `hand.font`. In the rows of all other samples the column is 0, or empty."""
 
 
-class Conditions(dict[str, Column]):
-    """A table with one row per sample.
+class Conditions(Mapping[str, Column]):
+    """A table with one row per sample. Columns cannot be added or removed.
 
     Args:
         columns: name → array whose first axis counts the samples: numbers of any shape, or text
@@ -351,7 +351,7 @@ class Conditions(dict[str, Column]):
     """
 
     def __init__(self, columns: Mapping[str, Column] | None = None) -> None:
-        super().__init__(columns or {})
+        self._columns = dict(columns or {})
         lengths = {name: len(column) for name, column in self.items()}
         if len(set(lengths.values())) > 1:
             raise ContractError(f"Condition columns differ in length: {lengths}.")
@@ -360,6 +360,16 @@ class Conditions(dict[str, Column]):
                 raise ContractError(
                     f"Condition column '{name}' holds Python objects: use numbers or text."
                 )
+
+    def __getitem__(self, name: str) -> Column:
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        """The number of columns."""
+        return len(self._columns)
 
     @property
     def rows(self) -> int | None:
@@ -391,4 +401,4 @@ class Conditions(dict[str, Column]):
 
     # As of all batches, there is no equality but identity: arrays have none.
     __eq__ = object.__eq__
-    __hash__ = object.__hash__  # type: ignore[assignment]
+    __hash__ = object.__hash__

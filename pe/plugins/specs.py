@@ -57,6 +57,12 @@ def construct(group: Group, kind: str, settings: dict[str, Any]) -> Any:
     factory = load(group, kind)
     model = settings_of(factory)
     try:
+        if model is None and settings and not hasattr(factory, "__pydantic_fields__"):
+            raise PluginError(
+                f"The {NOUN[group]} '{kind}' declares no settings, but the recipe gives "
+                f"{', '.join(settings)}. Put `@pe.plugin` before its class, with its settings as "
+                "annotated attributes."
+            )
         if model is None:
             made = factory(**settings)
         else:

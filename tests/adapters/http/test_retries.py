@@ -85,9 +85,9 @@ def test_what_cannot_heal_stops_the_run_in_the_server_s_words(status):
     sender = Sender(Fault("your quota is used up", status, "insufficient_quota"))
     with pytest.raises(
         Rejected, match=rf"the.endpoint rejects the request with HTTP {status}: your quota"
-    ) as error:
+    ):
         policy().call(sender, str)
-    assert (sender.calls, error.value.status) == (1, status)
+    assert sender.calls == 1
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,17 @@ def test_no_unit_moves_a_subset_s_sums_by_more_than_the_sensitivity(
     assert furthest(records(count, seed, per_unit), direction, SAMPLED if sampled else RELEASE) <= 1
 
 
+@pytest.mark.parametrize("broken", [10.0, np.inf, np.nan])
+def test_a_vector_that_is_too_long_or_not_finite_moves_the_sums_no_further(broken: float) -> None:
+    """A method that breaks its promise loses quality, and no privacy."""
+    assert furthest(records(6, 1, per_unit=1), lambda image: direction(image) * broken) <= 1
+
+
+def test_a_vector_that_keeps_its_promise_is_summed_to_the_bit_as_it_is() -> None:
+    vector = direction(records(2, 1, per_unit=1).samples[0])
+    assert np.array_equal(fit.in_ball(vector), vector)
+
+
 def test_another_unit_in_its_place_moves_it_by_up_to_twice_as_far() -> None:
     private = PrivateRecords(np.full((2, *SHAPE), 0, np.uint8), np.zeros(2, np.int32), np.arange(2))
     private.samples[1] = 200
