@@ -338,7 +338,7 @@ class Fal(ModelHost[FalSettings]):
 # that was deleted.
 
 LARGEST = 1_000_000
-"""Most bytes of a parent that is sent within the request; a larger parent is uploaded as a file."""
+"""Most bytes of a parent that is sent within the request. A larger parent is uploaded as a file."""
 
 
 class ReplicateSettings(ManyModels):

@@ -26,7 +26,7 @@ WRITTEN = f"""\
 {PROMPTED}  variation: fill_in\t# the degree is the share of words to be replaced; or paraphrase: told in words
   max_tokens: 512\t# of one answer
 {LONGEST_LINE}"""  # noqa: E501
-"""Lines that starting recipes share; see `Generator.starter`."""
+"""Lines that starting recipes share. See `Generator.starter`."""
 
 _ALONE = "Answer with the text alone."
 FILL_IN: dict[float, Texts] = {

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 Entries = Outcome[list[Any]]
 
 EMPTY = "."
-"""Sent for an empty text, which OpenAI's reference forbids; blocks of private texts are filled up
+"""Sent for an empty text, which OpenAI's reference forbids. Blocks of private texts are filled up
 with empty ones."""
 
 

@@ -169,7 +169,7 @@ def _resampling(size: int, length: int) -> Float64Array:
 
 
 def _gaussian(size: int, deviation: float) -> Float64Array:
-    """Return the size×size matrix that blurs a line of pixels; beyond it lies black."""
+    """Return the size×size matrix that blurs a line of pixels. Beyond it lies black."""
     if deviation == 0:
         return np.eye(size)
     reach = np.arange(-size, size + 1)

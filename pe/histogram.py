@@ -33,7 +33,7 @@ CountVotes = Callable[[PrivateEmbeddings, Vectors, Labels, int, "Voting"], Count
 """A function that counts as `count_votes` does, in this process or on a cluster."""
 CLASS_COUNTS = "class_counts"
 BATCH = 2**22
-"""Approximate number of votes that this process counts at a time; each takes some 100 bytes of
+"""Approximate number of votes that this process counts at a time. Each takes some 100 bytes of
 memory."""
 _ALL = slice(None)
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 Pixels = UInt8Array
 Received = tuple[list[Pixels | Failed | Refused], Usage | None]
-"""The images in order, with Failed or Refused in place of a missing one; and the tokens billed,
-None if not told."""
+"""The images in order, with Failed or Refused in place of a missing one, and the tokens billed. The
+tokens are None if the host names none."""
 
 MOST_BYTES = 2**26
 """Most bytes of one encoded image."""

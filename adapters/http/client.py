@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 MAX_BYTES = 2**28
-"""Most bytes of a response, counted after decompression, that are read; 256 MiB hold ten PNG files
+"""Most bytes of a response that are read, counted after decompression. 256 MiB hold ten PNG files
 of 8 megapixels."""
 
 LONGEST_NUMBER = 40
-"""Most digits of a whole number in JSON; a longer one is read as None (Python itself reads some
+"""Most digits of a whole number in JSON. A longer one is read as None (Python itself reads some
 4,000)."""
 
 _PORTS = {"http": 80, "https": 443}

@@ -140,7 +140,7 @@ class CircuitBreaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether the server counts as away."""
+        """True if the server counts as away."""
         return self._faults >= self._limit
 
     @property

@@ -77,7 +77,7 @@ Size = Annotated[
         lambda size: (size, size) if isinstance(size, int) else size, Side | tuple[Side, Side]
     ),
 ]
-"""(height, width) in pixels; a recipe may give one number for both."""
+"""(height, width) in pixels. A recipe may give one number for both."""
 
 
 class Connection(Settings):

@@ -23,7 +23,7 @@ from pe.plugins.settings import Count, Settings
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 Rule = tuple[bool, str, str]
-"""Whether a request breaks the rule, the field that does, and what to do."""
+"""True if a request breaks the rule, then the field that does, and what to do."""
 
 
 class RequestLimits(Settings):
@@ -240,7 +240,7 @@ def _rules(
         (
             any(map(_SURROGATE.search, texts)),
             "prompt",
-            "A prompt has half of a surrogate pair, which is not text.",
+            "A prompt holds half of a surrogate pair. Send valid Unicode text.",
         ),
         (
             not model.guidance and guidance not in (None, 1),

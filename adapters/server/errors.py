@@ -25,7 +25,7 @@ CODES: Mapping[int, tuple[str, str]] = {
     429: ("rate_limit_error", "rate_limit_exceeded"),
     503: ("server_error", "unavailable"),
 }
-"""HTTP status → OpenAI's type of error, and the usual code; no error has any other status."""
+"""HTTP status → OpenAI's type of error, and the usual code. No error has any other status."""
 
 _WORDS = {404: "There is no such path; see /openapi.json.", 405: "This path takes another method."}
 _PASSED = frozenset(

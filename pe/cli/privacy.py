@@ -1,4 +1,4 @@
-"""`pe epsilon` computes ε from noise, or noise from ε; `pe ledger` shows a data set's total."""
+"""`pe epsilon` computes ε from noise, or noise from ε. `pe ledger` shows a data set's total."""
 
 from __future__ import annotations
 

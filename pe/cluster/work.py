@@ -159,7 +159,7 @@ def _workers(gpus: bool = True) -> tuple[dict[str, float], int]:
 AUTO = "auto"
 
 _NO_SPILLING = {"automatic_object_spilling_enabled": False}
-"""Few shards are in memory at a time, so it should never be full; and private data must not be
+"""Few shards are in memory at a time, so memory should never be full. Private data must not be
 spilled to disk."""
 
 

@@ -20,4 +20,4 @@ FloatArray = npt.NDArray[np.floating]
 """Of any precision."""
 
 ImageShape = tuple[int, int, int]
-"""Height, width and channels of an image; channels, height and width where torch has it."""
+"""Height, width and channels of an image. In torch's arrays the channels come first."""

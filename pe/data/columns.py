@@ -55,8 +55,7 @@ MOST_VALUES = 2**24
 """The most values of a column."""
 BINS = 16
 LISTED = 50
-"""The most bins of a column, of one width, where its values are counted; and where shares of listed
-values are."""
+"""The most bins of a column: of equal width for counts, or one for each share of listed values."""
 COLUMNS_SHOWN = 40
 """The most columns whose associations pages show."""
 OTHER = "other"

@@ -26,8 +26,8 @@ Floats = Float64Array
 
 PASSES = 4
 SPARE = 512
-"""Passes of a repair over all constraints; rows that are tried, so that some that obey are held
-ready."""
+"""Passes of a repair over all constraints, and rows that are tried so that some are ready that
+obey."""
 _ROUNDING = 1e-6  # of a step
 _CELLS = 2**22  # comparisons in memory at once
 _SIGN = re.compile(r"(<=|>=|==|=|<|>)(?=(?:[^`]*`[^`]*`)*[^`]*$)")  # not between backquotes

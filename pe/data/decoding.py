@@ -54,8 +54,7 @@ Channels = Literal[1, 3]
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 _OF_FRAMES = ("GIF", "PNG", "TIFF", "WEBP")
 MAX_PIXELS = 2**26
-"""Most pixels that a header may announce (8192 × 8192); below the number at which Pillow itself
-warns."""
+"""Most pixels that a header may announce (8192 × 8192). Pillow itself warns only above more."""
 
 _TOO_LARGE = (
     f"{{}} announces more than {MAX_PIXELS:,} pixels and was not decoded: scale it down first."

@@ -88,7 +88,7 @@ ENDS = (
 """Ends of a model's turn."""
 
 _MOST = 8
-"""Most blocks of thoughts, or tokens at the ends, that are taken off an answer; one with more is no
+"""Most blocks of thoughts, or tokens at the ends, that are taken off an answer. One with more is no
 text."""
 
 _PLAIN = tuple(pair for pair in THOUGHTS if pair[0][1:-1] in ("thinking", "reasoning", "thought"))

@@ -15,7 +15,7 @@ from typing import Any, cast
 import PIL
 
 LOGGERS = ("pe", "adapters", "embeddings")
-"""The toolkit's loggers, by name; a third party's package has loggers of its own."""
+"""The toolkit's loggers, by name. A third party's package has loggers of its own."""
 
 _lock = threading.Lock()
 _inside = 0

@@ -33,7 +33,7 @@ ByChunk = abc.Generator[tuple[Items, Samples]]
 
 CHUNKS = 3
 ITEMS = 12
-"""Fewest requests, and items, that a phase sends before `StartupGuard` judges it; at least one
+"""Fewest requests, and items, that a phase sends before `StartupGuard` judges it. At least one
 request a worker."""
 LATER = 4
 """A phase that began well ends once LATER × max(CHUNKS, workers) requests and LATER × ITEMS items

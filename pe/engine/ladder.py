@@ -41,7 +41,7 @@ FEWEST = 5
 STRAYED = 1 / 4
 """Least share of variations that are `astray` with which parents count as mixed up."""
 NEAREST = 1 / 2
-"""Parents count as heeded only if at least this share of variations lie nearest to their own; by
+"""Parents count as heeded only if at least this share of variations lie nearest to their own. By
 chance 1 of 8 do."""
 SPACES = ("samples", "embedding")
 """The spaces of distances: between samples, as their modality measures them, and between their

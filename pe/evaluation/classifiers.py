@@ -28,7 +28,7 @@ MEMORY = 2**31
 """Most bytes of features that parallel trainings hold together."""
 
 STRENGTHS = (0.01, 0.1, 1.0)
-"""Values of C that the linear probe tries, the strongest penalty first; the last is scikit-learn's
+"""Values of C that the linear probe tries, the strongest penalty first. The last is scikit-learn's
 default."""
 
 LEAST_DEVIATION = 0.1

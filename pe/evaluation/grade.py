@@ -35,8 +35,8 @@ NEAR = 0.2
 real samples."""
 COMPARED = 2000
 PAIRS = 1000
-"""Most samples of a set that are compared with each other; random pairs whose median distance is
-the usual one."""
+"""Most samples of a set that are compared with each other, and the number of random pairs whose
+median distance is the usual one."""
 SURE = 0.99
 """Level of the interval of the share of samples that lie nearer to private records."""
 MOST_BETWEEN_RUNS = 0.15

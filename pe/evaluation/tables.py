@@ -18,9 +18,10 @@ from pe.evaluation.labelled import Values
 
 PAIRS = 1000
 TRIPLES = 100
-"""Most pairs and triples of columns that are compared; of more, so many are drawn at random."""
+"""Most pairs and triples of columns that are compared. If there are more, this many are drawn at
+random."""
 ONE_HOT = 64
-"""Most dimensions of a category; of more values, those that are neighbours share one."""
+"""Most dimensions of a category. If it has more values, neighbouring values share a dimension."""
 
 _CELLS = BINS + 1
 

@@ -35,7 +35,7 @@ FEW = 5.0
 """Ratio of a label's records to the noise of one histogram with the whole budget, below which
 evolving drawn digits gave nothing better than un-evolved samples (benchmarks/results/choice.md)."""
 MANY_NEIGHBORS = 32
-"""The most votes per record that a warning proposes; the planner chooses no more."""
+"""The most votes per record that a warning proposes. The planner chooses no more."""
 
 
 @dataclass(frozen=True)
@@ -360,7 +360,7 @@ GROWTH = 1.5
 """Ratio of each iteration's share of the budget to the share of the iteration before."""
 MORE = 2.5
 LARGEST = Samples.largest
-"""Images at the end: MORE for each record, at most the modality's `largest`; where they cost
+"""Images at the end: MORE for each record, at most the modality's `largest`. Where they cost
 something, one for each record."""
 COUNTED = 0.05
 """Share of ε for noisy label counts, where a modality's labels are counted by default."""

@@ -26,7 +26,7 @@ from pe.recipe.schema import Recipe
 from pe.steps import Plan
 
 EMBEDDING = "embedding"
-"""The kind of work that embeds all private records; for others see `kind_of`."""
+"""The kind of work that embeds all private records. For others see `kind_of`."""
 
 _AT_LEAST = 0.4  # what a release takes to become durable, and then some
 _SLACK = 3.0

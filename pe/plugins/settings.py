@@ -24,7 +24,7 @@ def _check_device(name: str) -> str:
 
 Device = Annotated[str, AfterValidator(_check_device)]
 Devices = Device | Annotated[list[Device], Field(min_length=1)]
-"""The setting `device` of a model that runs on one device; of one that several GPUs share."""
+"""The setting `device` of a model that runs on one device, or of one that several GPUs share."""
 
 
 Count = Annotated[int, Field(ge=1)]

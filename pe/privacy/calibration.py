@@ -31,7 +31,7 @@ the same noise."""
 _CLOSED_TOLERANCE = 1e-12
 _SLOW_TOLERANCE = 1e-5
 _NEAR = 1e-2
-"""Relative tolerance of the search by quick bounds; the slow search begins at the z which the quick
+"""Relative tolerance of the search by quick bounds. The slow search begins at the z which the quick
 one finds."""
 
 _FAR = 50.0

@@ -22,7 +22,7 @@ adds. For a run without noise `epsilon`, `delta`, `budget` and `gdp_mu` are null
 
 _TOLERANCE = 1e-6
 _MOST = 10_000
-"""Most charges of all releases together, and most draws of an unsampled release; `verify` refuses
+"""Most charges of all releases together, and most draws of an unsampled release. `verify` refuses
 more, to end soon."""
 _MOST_SAMPLED = 500
 """Most different sampled releases, each of which takes the accountant some time."""

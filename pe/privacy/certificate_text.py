@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 Certificate = Mapping[str, Any]
-"""A certificate's JSON values, as `build_certificate` makes them; or as somebody wrote them."""
+"""A certificate's JSON values, as `build_certificate` makes them or as somebody else wrote them."""
 
 NOT_COVERED = (
     "Everything under confidential/: it holds what touched the private data without noise "

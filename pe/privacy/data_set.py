@@ -30,7 +30,7 @@ from pe.privacy.release import Relation, Release
 FORMAT = 1
 
 Content = dict[str, Any]
-"""What a ledger file holds, as JSON values; see `DataSetLedger.read`."""
+"""What a ledger file holds, as JSON values. See `DataSetLedger.read`."""
 Runs = dict[str, Any]
 """The identity of each run → its releases, as JSON values."""
 MIXED = (

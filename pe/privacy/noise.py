@@ -25,7 +25,7 @@ Shape = int | tuple[int, ...]
 Law = Literal["gaussian", "laplace"]
 
 FINE = 2**16
-"""The least number of grid steps per standard deviation. Any G·σ ≥ 256 would do; more costs nothing
+"""The least number of grid steps per standard deviation. Any G·σ ≥ 256 would do. More costs nothing
 and brings the discrete noise to within a relative 5e-10 of continuous noise (docs/proofs.md,
 "Discrete noise")."""
 

@@ -51,7 +51,7 @@ class ImageSource(PrivateSource):
 
     modality = Images
     in_files: ClassVar[bool] = True
-    """Whether each image is an encoded file; else it is an array."""
+    """True if each image is an encoded file, False if it is an array."""
 
     @property
     def height_width(self) -> tuple[int, int]:

@@ -301,7 +301,7 @@ def _of_kinds(kinds: dict[str, type[Any]], prefix: str) -> Iterator[Key]:
 
 
 def _section(annotation: Any) -> Any:
-    """The model that an annotation names alone, or as an alternative to None; else None."""
+    """Return the model that an annotation names, alone or beside None. Otherwise return None."""
     types = [one for one in get_args(annotation) or (annotation,) if one is not type(None)]
     return types[0] if len(types) == 1 and hasattr(types[0], "__pydantic_fields__") else None
 

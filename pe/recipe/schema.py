@@ -234,12 +234,12 @@ class Evolution(Settings):
 
 
 OBJECT = "object:"
-"""The start of the recorded `kind` of a plug-in that was handed over as an object; its class
+"""The start of the recorded `kind` of a plug-in that was handed over as an object. Its class
 follows."""
 
 WITHOUT_NOISE = "none"
 NOMINAL = 1e-6
-"""The δ of a run without noise, which has no guarantee and states no δ; no number that follows from
+"""The δ of a run without noise, which has no guarantee and states no δ. No number that follows from
 it is shown."""
 
 BOTH_WAYS = (

@@ -38,7 +38,7 @@ from pe.store.writer import read_journal
 
 Metrics = Mapping[str, Any]
 Table = list[tuple[str, ...]]
-"""Rows of cells; as a rule the first row is the head."""
+"""Rows of cells. As a rule the first row is the head."""
 
 REPORT = "report.html"
 INTERNAL_REPORT = f"{CONFIDENTIAL}/report.html"

@@ -30,8 +30,8 @@ PAIRS = 1000
 """Random pairs of samples, both of one label, whose median distance is the usual distance."""
 MOST = 1000
 WORK = 1e8
-"""The most samples of a label that are compared with each other; and the most bytes of the pairs of
-all labels."""
+"""The most samples of a label that are compared with each other, and the most bytes of all labels'
+pairs."""
 COLLAPSED = 0.2
 FEW = 10
 """A population has collapsed if less than the share COLLAPSED of the samples compared differ

@@ -38,7 +38,7 @@ _TYPES = {
     "date32": "sc:Date",
     "string": "sc:Text",
 }
-"""Type of a column in Hugging Face's data sets → its type in Croissant; a column of files is an
+"""Type of a column in Hugging Face's data sets → its type in Croissant. A column of files is an
 image."""
 
 

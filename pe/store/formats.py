@@ -45,7 +45,7 @@ _LABEL = "label"
 _OF_TEXTS = ("csv", "jsonl")
 _TEXT: dict[str, Any] = {"dtype": "string", "_type": "Value"}
 _DTYPES = {"integer": "int64", "real": "float64", "boolean": "bool", "date": "date32"}
-"""Kind of a column of rows → its type in Arrow and in Hugging Face's data sets; others are
+"""Kind of a column of rows → its type in Arrow and in Hugging Face's data sets. Others are
 strings."""
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 _ROWS_TOGETHER = 500

@@ -33,7 +33,7 @@ pe/store/machine.py."""
 FOUNDERS = "populations/founders"
 """Random samples of a run whose S_0 holds variations of them."""
 WAITING = f"{CONFIDENTIAL}/waiting.txt"
-"""Tells what a run waits for; there only while it waits."""
+"""Tells what a run waits for. The file exists only during the wait."""
 EXTENSION = f"{CONFIDENTIAL}/extension.json"
 """Describes the extension under way."""
 
