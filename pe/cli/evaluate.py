@@ -123,8 +123,9 @@ def _spec(text: str) -> PluginSpec:
 @json_option
 @quiet_option
 def evaluate(run_folder: Path, as_json: bool, quiet: bool, **settings: Any) -> None:
-    """Measure the data of RUN against real samples, to see whether the votes helped.
+    """Measure the data of RUN against real samples.
 
+    It shows whether the votes helped.
     The answer is internal: it is computed from real records without noise. It goes to
     confidential/metrics.json.
     """

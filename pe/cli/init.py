@@ -84,7 +84,7 @@ def init(
     out: Path,
     **options: Any,
 ) -> None:
-    """Write a commented starting recipe for images, texts or rows in WHERE.
+    """Write a commented starting recipe for the data in WHERE.
 
     Asks for every value that no option gives. Takes a value from the records only if you type it,
     or yes. If nobody answers, the key stays blank.
