@@ -27,8 +27,10 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     ValidationInfo,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -203,13 +205,16 @@ class Column(BaseModel):
             )
         return self
 
+    @model_serializer(mode="wrap")
+    def _with_unit(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the declaration. A real column states its `unit`, which has no default."""
+        values: dict[str, Any] = dump(self)
+        return values | ({"unit": self.unit} if self.kind == "real" else {})
+
     def __str__(self) -> str:
         """Return the declaration as YAML, in one line."""
-        values = self.model_dump(mode="json", exclude_defaults=True)
-        if self.kind == "real":
-            values["unit"] = self.unit  # which has no default
         return yaml.safe_dump(
-            values,
+            self.model_dump(mode="json", exclude_defaults=True),
             default_flow_style=True,
             sort_keys=False,
             allow_unicode=True,

@@ -7,6 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from pe.data.columns import Column
 from pe.errors import RecipeError
 from pe.private.memory import source_of
 from tests.private.records import arrow, read, refused
@@ -115,3 +116,9 @@ def test_a_frame_that_is_no_table_as_declared_is_refused(settings, sentence):
     with pytest.raises(RecipeError) as error:
         source_of(FRAME, settings | {"ledger_file": "l.json"}, "t", ())
     assert sentence in str(error.value)
+
+
+def test_a_real_column_with_a_unit_of_1_is_handed_on_with_it():
+    column = Column(kind="real", min=0, max=10, unit=1)
+    handed_on = column.model_dump(mode="json", exclude_defaults=True)
+    assert Column(**handed_on) == column
