@@ -1,8 +1,8 @@
-"""The choices of the rule of `evolution: auto` over declared sizes, labels and ε: `python
-benchmarks/choice.py`.
+"""Write down what `evolution: auto` chooses, by declared size, labels and ε.
 
-The trials on stand-in data by which it was chosen are in results/choice.md, of which this writes a
-part.
+    python benchmarks/choice.py
+
+Writes a part of results/choice.md. The other parts are the trials by which the rule was chosen.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How good `pe demo` is: five runs with fresh noise, median and spread.
+"""Measure how good `pe demo` is: five runs with fresh noise, median and spread.
 
     python benchmarks/demo.py [--api glyphs|diffusion] [--runs N] [--epsilon E …]
 

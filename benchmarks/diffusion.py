@@ -1,13 +1,12 @@
-"""What the diffusion adapters cost: images per second beside a bare loop over the same pipeline at
-the same batch.
+"""Compare the speed of the diffusion adapters with a bare loop over the same pipeline.
 
     python benchmarks/diffusion.py [--rounds N]
 
-The bare loop calls the very pipelines that the adapter has loaded, in the very thread: with a copy
-of them in another thread the same loop was up to 15 % faster or slower, by where its memory
-happened to lie. Both sides take turns, and the table holds medians over the rounds, so that what
-else runs on the machine meets both. Models are randomly initialised: on a CUDA device a pipeline of
-Stable Diffusion 1.5's size at 512×512 in fp16, on a processor a small one on one core. Writes
+The bare loop calls the same pipeline objects as the adapter, in the same thread and with the same
+batch. (A copy in another thread was up to 15 % faster or slower, depending on where its memory
+lay.) Both take turns, and the table has medians over the rounds, so other work on the machine slows
+both. Models have random weights. On a CUDA device the pipeline has the size of Stable Diffusion 1.5
+and makes images of 512×512 in fp16; on a processor it is small and has one core. Writes
 results/diffusion.md.
 """
 
@@ -315,7 +314,7 @@ def main() -> None:
     )
     keep(
         "diffusion.md",
-        "## The diffusion adapters beside a bare loop over the same pipeline\n\n"
+        "## The diffusion adapters, compared with a bare loop over the same pipeline\n\n"
         f"{where()}, torch {torch.__version__}, diffusers {diffusers.__version__}. Device: "
         f"{device}. Randomly "
         f"initialised models; {BATCHES} batches a turn, both sides in turns, medians of {rounds} "

@@ -1,7 +1,9 @@
-"""A private step beside an ordinary one: `OMP_NUM_THREADS=1 python benchmarks/dp_sgd.py`.
+"""Compare the time of a private training step with an ordinary one.
 
-The network, loss and draws of `dpdm`. Both kinds of step take turns, and seconds are those of the
-processor, so that other work on the machine counts little.
+    OMP_NUM_THREADS=1 python benchmarks/dp_sgd.py
+
+Network, loss and draws are those of `dpdm`. Both kinds of step take turns. Seconds are those of the
+processor, so other work on the machine counts little. Writes a part of results/speed.md.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""Side by side with DPSDA, the PE authors' library: the same data, generator, embedding, ε, N, T, k
-and selection.
+"""Compare with DPSDA, the PE authors' library, on digits: the same data, generator and settings.
 
     python benchmarks/dpsda.py CHECKOUT [--python PYTHON] [--seeds N]
 
-CHECKOUT is a checkout of github.com/microsoft/DPSDA; PYTHON an interpreter with its libraries
-(pandas, omegaconf, torch, faiss-cpu, scikit-learn, matplotlib), the present one by default. Each
-cell runs in a process of its own: ours is `pe run`, theirs is benchmarks/dpsda_worker.py, whose
-generator answers from this process, so that its memory does not count. The generator is ours in
-both (drawn text); the embedding is the bare pixels, which both have. Writes results/dpsda.md. DPSDA
-wants omegaconf below 2.4.
+CHECKOUT is a checkout of github.com/microsoft/DPSDA. PYTHON is an interpreter with its libraries
+(pandas, omegaconf below 2.4, torch, faiss-cpu, scikit-learn, matplotlib); the default is this one.
+Both draw text with our generator and embed by bare pixels. Each run has a process of its own: ours
+is `pe run`, theirs is benchmarks/dpsda_worker.py. DPSDA's generator answers from this process, so
+its memory does not count. Writes results/dpsda.md.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Listener
@@ -32,12 +29,12 @@ from threading import Thread
 from typing import Any
 
 import numpy as np
-from record import keep, where
+from record import keep, timed, where
 
 from adapters.glyphs import Glyphs
 from pe.data.images import Images
 from pe.data.samples import Conditions, Samples
-from pe.evaluation.utility import accuracies
+from pe.judgement.classifiers import CLASSIFIERS, accuracy
 from pe.plugins.protocols import Answer, RandomRequest, VariationRequest
 from pe.private.npz import MnistSample
 from pe.recipe.schema import Recipe
@@ -109,11 +106,11 @@ def main() -> None:
 
 
 def figures(runs: list[dict[str, float]]) -> list[str]:
-    """A column each: accuracies and images as mean ± standard deviation, seconds and gigabytes as
-    medians.
+    """Return the columns: accuracies as mean ± standard deviation, mean number of images, median
+    seconds and gigabytes.
     """
     found = []
-    for name in ("logistic_regression", "mlp"):
+    for name in CLASSIFIERS:
         values = [run[name] for run in runs]
         found.append(
             f"{statistics.mean(values):.3f} ± "
@@ -240,47 +237,30 @@ def rows_of(answer: Answer) -> list[dict[str, Any]]:
     ]
 
 
-def timed(command: list[str], environment: dict[str, str] | None = None) -> dict[str, float]:
-    """Seconds, those of a processor, and the most gigabytes of a process of its own.
-
-    Raises:
-        SystemExit: it failed.
-    """
-    started = time.monotonic()
-    with tempfile.TemporaryFile() as told:
-        process = subprocess.Popen(command, env=environment, stdout=told, stderr=told)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            told.seek(0)
-            raise SystemExit(told.read().decode(errors="replace")[-3000:])
-    spent = {"seconds": time.monotonic() - started, "gigabytes": usage.ru_maxrss / 2**20}
-    return spent | {"cpu": usage.ru_utime + usage.ru_stime}
-
-
 def scores(images: np.ndarray, labels: np.ndarray, seed: int) -> dict[str, float]:
-    """Accuracy on 1,000 held-out digits."""
+    """Return the accuracy of each classifier of `pe demo` on 1,000 held-out digits."""
     test = MnistSample(split="test").open()
     real, _ = next(test.blocks(len(test)))
-    return accuracies(Images(images), np.asarray(labels, np.int32), real, test.labels, seed)
+    own = (Images(images), np.asarray(labels, np.int32))
+    return {name: accuracy(name, *own, real, test.labels, seed) for name in CLASSIFIERS}
 
 
 def page(lines: list[str], commit: str, seeds: int) -> str:
     return "\n".join(
         [
-            "# Side by side with DPSDA",
+            "# Compared with DPSDA on digits",
             "",
             f"{where()}. DPSDA at commit {commit}. `python benchmarks/dpsda.py CHECKOUT`",
             "",
-            f"4,000 real digits, ε = {EPSILON:g}, δ = {DELTA:g}, T = {ITERATIONS}, {SELECTED:,} "
-            "selected in every",
-            f"iteration, q = {NEIGHBORS}, threshold {THRESHOLD:g} votes, bare pixels as the "
-            "embedding, drawn text as",
-            "the generator, which for DPSDA runs in another process whose memory does not count. "
-            "Accuracy on 1,000",
-            f"held-out digits and images asked for: mean ± standard deviation of {seeds} seeds; "
-            "seconds and memory of",
-            "the whole process: medians.",
+            f"4,000 real digits are private, ε = {EPSILON:g}, δ = {DELTA:g}. {ITERATIONS} "
+            f"iterations select {SELECTED:,} images each, with {NEIGHBORS} votes per record and a "
+            f"threshold of {THRESHOLD:g} votes. The embedding is the bare pixels, the generator "
+            "draws text. For DPSDA the generator runs in another process, whose memory does not "
+            "count.",
+            "",
+            "Accuracy on 1,000 held-out digits of the classifiers of `pe demo`, logistic "
+            f"regression (LR) and MLP: mean ± standard deviation of {seeds} seeds. Images that "
+            "were asked for: mean. Seconds and memory of the whole process: medians.",
             "",
             "| rule | | LR | MLP | images | s | GB |",
             "| --- | --- | --- | --- | --: | --: | --: |",

@@ -1,10 +1,10 @@
-"""Side by side with DPSDA over texts (Aug-PE): the same records, pool, embedding and ε; ours is
-examples/newswire.yaml.
+"""Compare with DPSDA's Aug-PE on texts: the same records, pool, embedding and ε.
 
     python benchmarks/dpsda_text.py CHECKOUT [--python PYTHON] [--seeds N] [--texts FOLDER]
 
-CHECKOUT and PYTHON are those of dpsda.py. DPSDA's pool and embedding are ours and answer from this
-process: they count in its seconds, and not in its memory. Writes results/dpsda_text.md.
+Ours is examples/newswire.yaml. CHECKOUT and PYTHON are those of dpsda.py. DPSDA's pool and
+embedding are ours and answer from this process: they count in its seconds, not in its memory.
+Writes results/dpsda_text.md.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any
 
 import numpy as np
 import yaml
-from dpsda import Generator, serve, timed
-from record import keep, where
-from sets import make_newswire, texts_recipe
+from dpsda import Generator, serve
+from record import keep, timed, where
+from sets import judged, macro_f1, make_newswire, texts_recipe
 
 from adapters.pools import PublicTexts
 from embeddings.wordllama import WordLlama
+from pe.data.samples import Samples
 from pe.data.texts import Texts
-from pe.evaluation.classifiers import fit_tfidf_regression
-from pe.evaluation.labelled import Labelled
-from pe.evaluation.utility import macro_f1
+from pe.judgement.judge import SYNTHETIC
+from pe.judgement.labelled import Labelled
 from pe.private.tables import TextTable
 from pe.store.run import Run
 
@@ -41,6 +41,8 @@ CELLS: dict[str, dict[str, Any] | None] = {
     "DPSDA, Aug-PE: rank, 3 variations, keep selected": AUG_PE,
     "DPSDA, sample, one vote, not varied": ONE_VOTE,
 }
+
+QUALITY = {"score": ".1f", "accuracy": ".3f", "macro_f1": ".3f"}
 
 
 def main() -> None:
@@ -68,11 +70,13 @@ def main() -> None:
 
 
 def figures(runs: list[dict[str, float]]) -> list[str]:
-    """Median (least–most) of accuracy and macro-F1; medians of the rest."""
+    """Return the columns: median (least–most) of the quality, medians of the rest."""
     columns = []
-    for name in ("accuracy", "macro_f1"):
+    for name, form in QUALITY.items():
         values = [run[name] for run in runs]
-        columns.append(f"{statistics.median(values):.3f} ({min(values):.3f}–{max(values):.3f})")
+        columns.append(
+            f"{statistics.median(values):{form}} ({min(values):{form}}–{max(values):{form}})"
+        )
     columns += [
         f"{statistics.median(run[name] for run in runs):.0f}" for name in ("seconds", "cpu")
     ]
@@ -80,7 +84,7 @@ def figures(runs: list[dict[str, float]]) -> list[str]:
 
 
 def ours(seed: int, texts: Path) -> dict[str, float]:
-    """`pe run` of the example's recipe."""
+    """Run the example's recipe by `pe run`."""
     with tempfile.TemporaryDirectory() as folder:
         recipe, out = Path(folder) / "recipe.yaml", Path(folder) / "run"
         content = texts_recipe(texts.resolve()) | {"seed": seed}
@@ -96,7 +100,7 @@ def ours(seed: int, texts: Path) -> dict[str, float]:
 def theirs(
     cell: dict[str, Any], seed: int, texts: Path, checkout: Path, python: str
 ) -> dict[str, float]:
-    """DPSDA's PE over the pool and the embedding of this process."""
+    """Run DPSDA's PE over the pool and the embedding of this process."""
     content = texts_recipe(texts.resolve())
     records, labels = read(texts / "private.csv", content)
     with tempfile.TemporaryDirectory() as folder:
@@ -124,7 +128,7 @@ def theirs(
 
 
 def read(table: Path, content: dict[str, Any]) -> tuple[Texts, np.ndarray]:
-    """Real texts and their labels, as the recipe reads them."""
+    """Return real texts and their labels, as the recipe reads them."""
     declared = {name: value for name, value in content["private"].items() if name != "kind"}
     source = TextTable(**declared | {"path": table})
     dataset = source.open()
@@ -132,33 +136,42 @@ def read(table: Path, content: dict[str, Any]) -> tuple[Texts, np.ndarray]:
     return records, dataset.labels
 
 
-def scores(samples: Any, labels: np.ndarray, texts: Path) -> dict[str, float]:
-    """Accuracy and macro-F1 on R8's test texts of the evaluation's classifier on words."""
-    real, truth = read(texts / "test.csv", texts_recipe(texts.resolve()))
-    training = Labelled(samples, labels.astype(np.int32))
-    guesses = fit_tfidf_regression(training, training, 8, 0)(Labelled(real, truth)).argmax(axis=1)
-    confusion = np.bincount(truth * 8 + guesses, minlength=64).reshape(8, 8)
-    return {"accuracy": float(np.mean(guesses == truth)), "macro_f1": macro_f1(confusion)}
+def scores(samples: Samples, labels: np.ndarray, texts: Path) -> dict[str, float]:
+    """Return what the judgement says of a set for training, tested on R8's test texts."""
+    content = texts_recipe(texts.resolve())
+    private, test = (
+        Labelled(*read(texts / f"{name}.csv", content)) for name in ("private", "test")
+    )
+    settings = {name: value for name, value in content["embedding"].items() if name != "kind"}
+    ours = Labelled(samples, labels.astype(np.int32))
+    classes = content["private"]["classes"]
+    found = judged({SYNTHETIC: ours}, private, test, WordLlama(**settings), classes)
+    trained = found.trained[SYNTHETIC]
+    return {
+        "score": trained.place.score,
+        "accuracy": trained.accuracy,
+        "macro_f1": macro_f1(trained.confusion),
+    }
 
 
 def page(lines: list[str], seeds: int) -> str:
     return "\n".join(
         [
-            "# Side by side with DPSDA's Aug-PE",
+            "# Compared with DPSDA's Aug-PE on texts",
             "",
             f"{where()}. DPSDA at commit 9078c67. `python benchmarks/dpsda_text.py CHECKOUT`",
             "",
             "R8's 5,485 training texts are private, ε = 1, δ = 1e-5. Both draw from the example's "
-            "pool, in windows",
-            "of 80 words, and compare by the same vectors (`wordllama`, centred on the pool). "
-            "DPSDA's pool and vectors",
-            "come from another process: they count in its seconds, and not in its memory. Accuracy "
-            "and macro-F1 on",
-            f"R8's test texts: median (least–most) of {seeds} runs; seconds, a processor's, and "
-            "memory: medians.",
+            "pool, in windows of 80 words, and compare by the same vectors (`wordllama`, centred "
+            "on the pool). DPSDA's pool and vectors come from another process: they count in its "
+            "seconds, not in its memory.",
             "",
-            "| rule | accuracy | macro-F1 | s | processor's s | GB |",
-            "| --- | --- | --- | --: | --: | --: |",
+            "The score for training is that of `pe evaluate`: 0 is a guess, 10 what the private "
+            "texts give. Score, accuracy and macro-F1 on R8's test texts: median (least–most) of "
+            f"{seeds} runs. Seconds, processor seconds and memory: medians.",
+            "",
+            "| rule | score | accuracy | macro-F1 | s | CPU s | GB |",
+            "| --- | --- | --- | --- | --: | --: | --: |",
             *lines,
         ]
     )

@@ -1,11 +1,10 @@
-"""DPSDA's side of dpsda.py and dpsda_text.py: its own loop, over a generator at the other end of a
-socket.
+"""Run DPSDA's loop for dpsda.py and dpsda_text.py. The generator is at the other end of a socket.
 
     PYTHONPATH=CHECKOUT python benchmarks/dpsda_worker.py SETTINGS
 
-SETTINGS is a .json file that one of these writes. Only DPSDA's code and its libraries run here.
-Libraries that it imports and does not use in this run, of which an index lacks some, are replaced
-by empty ones.
+SETTINGS is a .json file that one of these scripts writes. Only DPSDA's code and its libraries run
+here. Libraries that it imports but does not use in this run are replaced by empty ones, since not
+all of them can be installed everywhere.
 """
 
 from __future__ import annotations

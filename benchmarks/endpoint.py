@@ -1,10 +1,10 @@
-"""How near an endpoint's own rate a run comes, by the OpenAI-style adapter and the real dispatcher.
+"""Measure how near a run comes to an endpoint's own rate limit.
 
     python benchmarks/endpoint.py [--images N]
 
-A server in a process of its own answers every request after 200 ms. It lets 32 requests in at once;
-the client is told so (first part), or finds out by the 429s that it gets (second part). Writes
-results/endpoint.md.
+A server in a process of its own answers every request after 200 ms and lets 32 requests in at once.
+In the first part the recipe states that limit. In the second the client finds out from the 429s
+that it gets. Adapter and dispatcher are those of a run. Writes results/endpoint.md.
 """
 
 from __future__ import annotations

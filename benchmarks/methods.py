@@ -1,13 +1,13 @@
-"""Private Evolution and every method that trains, side by side: the same private and public images,
-the same (ε, δ).
+"""Judge Private Evolution and every method that trains, on the same images and (ε, δ).
 
     python benchmarks/methods.py [--methods NAME …] [--epsilon E …] [--runs N]
-    python benchmarks/methods.py --page                     # the page of what was measured
+    python benchmarks/methods.py --page        # only write the page of what was measured
 
 Private: the demo's 4,000 MNIST digits at 14×14. Public: drawn characters of 62 kinds in printed
 fonts. methods.yaml has the methods and their settings. Each cell is one `pe run` in a process of
-its own; a cell that is in results/methods.jsonl, with the same recipe, is not run again. At ε = 1e6
-there is hardly any noise: it shows what a method could be worth. Writes results/methods.md.
+its own, judged as `pe evaluate` does, with the same control for all methods: drawn digits. A cell
+that is in results/methods.jsonl with the same recipe is not run again. At ε = 1e6 there is hardly
+any noise: it shows what a method could be worth. Writes results/methods.md.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import NormalDist
 from threading import Event
 from typing import Any
 
 import numpy as np
 import yaml
 from record import RESULTS, keep, where
+from sets import judged
 
 from adapters.glyphs import Glyphs
 from embeddings.pixels import Pixels
-from pe.evaluation.classifiers import Classifier
 from pe.evaluation.controls import make_unevolved, one_vote_run
-from pe.evaluation.features import CachedEmbedding
-from pe.evaluation.fidelity import features, frechet_distance
-from pe.evaluation.labelled import Labelled, NetworkSettings, label_samples
-from pe.evaluation.sets import read_real
-from pe.evaluation.utility import ClassifierTrial, utility
+from pe.evaluation.sets import Notes, read_real
+from pe.judgement.judge import SYNTHETIC
+from pe.judgement.labelled import Labelled, label_samples
+from pe.judgement.scale import LEVEL
 from pe.planning.parts import build_embedding
 from pe.planning.releases import plan_of
 from pe.private.npz import MnistSample
-from pe.progress import Progress, Task
+from pe.progress import Progress
 from pe.recipe.schema import Recipe
 from pe.store.places import FULL_RECIPE
 from pe.store.run import Run
@@ -57,17 +57,30 @@ METHODS: dict[str, dict[str, Any]] = yaml.safe_load(
     Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
 )
 LABELS = {
-    "real": "as many of the private digits (not DP)",
-    "drawn": "as many drawn digits (no private data)",
+    "real": "2,000 of the private digits (not DP)",
+    "drawn": "2,000 drawn digits (no private data)",
 }
 LABELS |= {name: method["label"] for name, method in METHODS.items()}
-CLASSIFIERS = {"logistic_regression": "LR", "mlp": "MLP", "resnet9": "ResNet-9"}
-DIGITS, SIDE, SAMPLES, TESTED, EPOCHS = tuple("0123456789"), 14, 2000, 1000, 5
+DIGITS = tuple("0123456789")
+SIDE = 14
+SAMPLES = 2000
 HARDLY_ANY_NOISE = 1e6
+DRAWN = "drawn"
+COLUMNS = {
+    "score": ("training, of 10", ".1f"),
+    "brought": ("over drawn digits", "+.1f"),
+    "accuracy": ("accuracy", ".3f"),
+    "variety": ("variety, of 10", ".1f"),
+    "coverage": ("covered", ".0%"),
+    "fit_seconds": ("fit, s", ".0f"),
+    "sample_seconds": ("sample, s", ".0f"),
+    "peak_gb": ("peak, GB", ".1f"),
+}
+"""Value of a cell → heading and format of its column."""
 
 
 def recipe_of(method: str, epsilon: float, run: int) -> dict[str, Any]:
-    """The recipe of one cell."""
+    """Return the recipe of one cell."""
     api = METHODS[method].get("api") or METHODS[method][f"api at ε = {min(epsilon, 10):g}"]
     evolution: dict[str, Any] = {"iterations": 0, "population": SAMPLES}
     privacy: dict[str, Any] = {"epsilon": epsilon, "delta": 1e-5}
@@ -104,7 +117,7 @@ def recipe_of(method: str, epsilon: float, run: int) -> dict[str, Any]:
 
 
 def run_recipe(recipe: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Run `pe run`; its seconds to fit, seconds for the rest, and the process's peak memory."""
+    """Run `pe run`. Return its seconds to fit, seconds for the rest, and peak memory."""
     path, run = folder / "recipe.yaml", folder / "run"
     path.write_text(yaml.safe_dump(recipe), encoding="utf-8")
     start, peak, fit = time.time(), 0, 0.0
@@ -125,7 +138,7 @@ def run_recipe(recipe: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def peak_memory(pid: int) -> int:
-    """The most resident memory that a process had, kB; 0 once it is over."""
+    """Return the most resident memory that a process had, in kB. 0 once it is over."""
     try:
         line = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     except OSError:
@@ -134,56 +147,59 @@ def peak_memory(pid: int) -> int:
 
 
 def digits(split: Any) -> Labelled:
-    """The private or the test digits, with their labels."""
+    """Return the private or the test digits, with their labels."""
     source = MnistSample(split=split, size=SIDE, resize="stretch", channels=1, classes=DIGITS)
-    return read_real(source, split, DIGITS).content
+    return read_real(source, split, DIGITS, Notes(Progress())).content
 
 
-def worth(train: Labelled, seed: int) -> dict[str, Any]:
-    """A training set's accuracies on the test digits, and its Fréchet distance from the private
-    ones.
-    """
-    private, test = digits("private"), digits("test")
-    settings = NetworkSettings(epochs=EPOCHS)
-    trials = [
-        ClassifierTrial(name, Classifier(name, settings), {"set": train}, test)
-        for name in CLASSIFIERS
-    ]
-    scores = utility(trials, len(DIGITS), [seed], Progress())
-    pixels = CachedEmbedding("pixels", Pixels(size=SIDE, blur=0))
-    one, other = (
-        features(images, pixels, 0, Task()).moments for images in (train.images, private.images)
+def drawn_digits(seed: int) -> Labelled:
+    """Return drawn digits, as many of each label: public data, and PE's first population."""
+    labels = np.arange(SAMPLES, dtype=np.int32) % len(DIGITS)
+    return make_unevolved(Glyphs(size=SIDE), labels, DIGITS, seed)
+
+
+def worth(training: Labelled, seed: int) -> dict[str, float]:
+    """Return what the judgement says of a training set, beside drawn digits."""
+    found = judged(
+        {SYNTHETIC: training, DRAWN: drawn_digits(0)},
+        digits("private"),
+        digits("test"),
+        Pixels(size=SIDE, blur=0),
+        DIGITS,
+        seed,
     )
-    return {
-        "accuracy": {
-            name: round(float(scores[name]["set"].accuracy[0]), 4) for name in CLASSIFIERS
-        },
-        "frechet": round(frechet_distance(one, other), 3),
+    ours = found.trained[SYNTHETIC]
+    values = {
+        "score": ours.place.score,
+        "low": ours.place.low,
+        "high": ours.place.high,
+        "brought": found.brought[DRAWN].score,
+        "accuracy": ours.accuracy,
+        "variety": found.variety.score,
+        "coverage": found.shown.coverage,
     }
+    return {name: round(value, 4) for name, value in values.items()}
 
 
 def cell(method: str, epsilon: float, run: int) -> dict[str, Any]:
-    """One method at one ε, once; `drawn` and `real` cost no ε."""
+    """Return the values of one run of a method at one ε. `drawn` and `real` cost no ε."""
     if method == "real":
         private = digits("private")
-        rows = np.random.default_rng(run).permutation(len(private.labels))[:SAMPLES]
-        return worth(Labelled(private.images.take(rows), private.labels[rows]), run)
-    if method == "drawn":
-        labels = np.arange(SAMPLES, dtype=np.int32) % len(DIGITS)
-        return worth(
-            Labelled(make_unevolved(Glyphs(size=SIDE), labels, DIGITS, run).images, labels), run
-        )
+        rows = np.random.default_rng(run).permutation(len(private))[:SAMPLES]
+        return worth(private.take(rows), run)
+    if method == DRAWN:
+        # Other drawn digits than those of the control.
+        return worth(drawn_digits(run + 1), run)
     with tempfile.TemporaryDirectory() as folder:
         figures = run_recipe(recipe_of(method, epsilon, run), Path(folder))
         place = Path(folder) / "run"
         synthetic = one_vote(place) if method == "one_vote" else Run.open(place).synthetic
-    return figures | worth(
-        label_samples(synthetic.samples, synthetic.labels, synthetic.conditions), run
-    )
+        training = label_samples(synthetic.samples, synthetic.labels, synthetic.conditions)
+        return figures | worth(training, run)
 
 
 def one_vote(folder: Path) -> Any:
-    """The control of a PE run: as many samples, chosen by one vote and not varied."""
+    """Return as many samples as a PE run has, chosen by one vote and not varied."""
     run, recipe = Run.open(folder), Recipe.load(folder / FULL_RECIPE)
     dataset, embedding, plan = recipe.private.open(), build_embedding(recipe), plan_of(run, recipe)
     control = one_vote_run(
@@ -193,8 +209,8 @@ def one_vote(folder: Path) -> Any:
 
 
 def key_of(method: str, epsilon: float, run: int) -> str:
-    """A cell's name: another recipe is another cell."""
-    content = recipe_of(method, epsilon, run) if method in METHODS else [SAMPLES, EPOCHS]
+    """Return a cell's name. Another recipe is another cell."""
+    content = recipe_of(method, epsilon, run) if method in METHODS else [SAMPLES]
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
     return f"{method} {epsilon:g} {run} {digest}"
 
@@ -212,20 +228,25 @@ def write_page() -> None:
         groups.setdefault((each["epsilon"], list(LABELS).index(each["method"])), []).append(each)
     dates = sorted({each["where"].partition(";")[0] for each in cells().values()})
     last = next(reversed(cells().values()))["where"].partition(";")[2]
+    heads = [head for head, _ in COLUMNS.values()]
     lines = [
         "# PE and the methods that train, on the same digits",
         "",
-        f"Accuracy on {TESTED:,} held-out MNIST digits of classifiers trained on the samples "
-        "alone; Fréchet distance of pixels from the private digits; mean ± standard deviation over "
-        f"runs with fresh noise and over test sets. δ = 1e-5. Seconds are of one core. {dates[0]} "
-        f"to {dates[-1]};{last}. `python benchmarks/methods.py`",
+        "What `pe evaluate` says of the samples, on 1,000 held-out MNIST digits. The score for "
+        "training: 0 is a guess, 10 what the 4,000 private digits give; classifiers learn from "
+        "soft labels where a method has them. Beside it what the records brought over drawn "
+        "digits, the control of all methods. Accuracy of the learners that were chosen. Variety: "
+        "10 is that of the private digits. Covered: share of the private digits that have a sample "
+        "as near as other private ones. Means of all runs; the score ± its "
+        f"{100 * LEVEL:g} % interval for other noise and other test digits. δ = 1e-5. Seconds are "
+        "of one core. "
+        f"{dates[0]} to {dates[-1]};{last}. `python benchmarks/methods.py`",
         "",
         "At ε = 10⁶ there is hardly any noise, and all else is as at ε = 10: what the method could "
         "be worth.",
         "",
-        f"| ε | method | {' | '.join(CLASSIFIERS.values())} | Fréchet | fit, s | sample, s | peak, "
-        "GB | runs |",
-        f"| ---: | --- |{' ---: |' * (len(CLASSIFIERS) + 5)}",
+        f"| ε | method | {' | '.join(heads)} | runs |",
+        f"| ---: | --- |{' ---: |' * (len(heads) + 1)}",
         *(
             row(epsilon, list(LABELS.values())[i], runs)
             for (epsilon, i), runs in sorted(groups.items())
@@ -235,28 +256,22 @@ def write_page() -> None:
 
 
 def row(epsilon: float, label: str, runs: list[dict[str, Any]]) -> str:
-    """One line of the page."""
-    columns = [
-        interval([run["accuracy"][name] for run in runs if name in run["accuracy"]])
-        for name in CLASSIFIERS
-    ]
-    columns.append(f"{statistics.mean(run['frechet'] for run in runs):.2f}")
-    for name, places in (("fit_seconds", 0), ("sample_seconds", 0), ("peak_gb", 1)):
+    """Return one line of the page."""
+    columns = []
+    for name, (_, form) in COLUMNS.items():
         values = [run[name] for run in runs if name in run]
-        columns.append(f"{statistics.mean(values):.{places}f}" if values else "–")
+        columns.append(f"{statistics.mean(values):{form}}" if values else "–")
+    columns[0] += f" ± {reach(runs):.1f}"
     shown = "10⁶" if epsilon == HARDLY_ANY_NOISE else f"{epsilon:g}" if epsilon else "–"
     return f"| {shown} | {label} | {' | '.join(columns)} | {len(runs)} |"
 
 
-def interval(accuracies: list[float]) -> str:
-    """Mean ± the standard deviation over runs and over test sets of TESTED digits."""
-    if not accuracies:
-        return "–"
-    mean, between = (
-        statistics.mean(accuracies),
-        statistics.variance(accuracies) if len(accuracies) > 1 else 0.0,
-    )
-    return f"{mean:.3f} ± {math.sqrt(between + mean * (1 - mean) / TESTED):.3f}"
+def reach(runs: list[dict[str, Any]]) -> float:
+    """Return half the width of the score's interval: that of the test digits, and of other runs."""
+    of_test = statistics.mean(run["high"] - run["low"] for run in runs) / 2
+    scores = [run["score"] for run in runs]
+    between = statistics.stdev(scores) if len(scores) > 1 else 0.0
+    return math.hypot(of_test, NormalDist().inv_cdf((1 + LEVEL) / 2) * between)
 
 
 def main() -> None:

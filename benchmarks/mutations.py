@@ -1,12 +1,13 @@
-"""Find wrong lines that the tests do not notice: `python benchmarks/mutations.py [--count 200]
-[--seed 1] [--jobs 2]`.
+"""Find wrong lines that the tests do not notice.
+
+    python benchmarks/mutations.py [--count 200] [--seed 1] [--jobs 2]
 
 Draws single mutations at random, by a fixed seed, over the parts where a wrong line costs privacy,
-money or results: a comparison turned, an operator or a constant changed, a condition negated, a
-statement left out. Each is made in a copy of the checkout, and the tests that run its line run for
-some two minutes or until one fails, the quickest first; for a line that runs at import those of its
-room do. A mutation that no test notices either is harmless or shows a gap; the page names them.
-Writes results/mutations.md. Takes pytest-cov, and about an hour on two cores.
+money or results. A mutation turns a comparison, changes an operator or a constant, negates a
+condition, or leaves out a statement. Each is made in a copy of the checkout. Then the tests that
+run its line run, the quickest first, for about two minutes or until one fails. For a line that runs
+at import, the tests of its room run. A mutation that no test notices is harmless or shows a gap;
+the page names them. Writes results/mutations.md. Needs pytest-cov, and about an hour on two cores.
 """
 
 from __future__ import annotations
@@ -196,7 +197,10 @@ def main() -> None:
         f"{arguments.seed}`"
     )
     share = f"{sum(results)} of {len(results)} mutations noticed. Not noticed:"
-    keep("mutations.md", "\n".join(["# Mutations", "", head, "", share, "", *missed]))
+    keep(
+        "mutations.md",
+        "\n".join(["# Wrong lines that the tests do not notice", "", head, "", share, "", *missed]),
+    )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""Exact nearest neighbours beside a bare float32 matmul: python benchmarks/neighbors.py [PICTURES].
+"""Compare the exact search for nearest neighbours with a bare float32 matrix product.
 
-PICTURES is the folder of a picture set (examples/emoji.py); without it, only digits stand for real
+    python benchmarks/neighbors.py [PICTURES]
+
+PICTURES is the folder of a picture set (examples/emoji.py). Without it, digits are the only real
 rows.
 
-The matmul computes n×m×d multiply-adds in blocks and throws them away, so it bounds from below what
-any exhaustive search on this machine can take. Runs alternate and the best of each counts; cosine
-runs once. Writes benchmarks/results/neighbors.md; where torch sees a CUDA card,
-benchmarks/results/neighbors_gpu.md instead.
+The product computes n×m×d multiply-adds in blocks and throws them away. No exhaustive search on
+this machine can be faster. Both take turns and the best time of each counts; cosine runs once.
+Writes results/neighbors.md, or results/neighbors_gpu.md if torch sees a CUDA card.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def measure_real(name: str, queries: Vectors, candidates: Vectors, q: int, runs:
 def on_the_processor() -> None:
     rng = np.random.default_rng(0)
     lines = [
-        "# Exact nearest neighbours beside a bare matmul",
+        "# Exact nearest neighbours, compared with a bare matrix product",
         "",
         f"{where()}, faiss {version('faiss-cpu')}, torch {torch.__version__} on the CPU. q = 1; "
         "best of alternating runs, one run for cosine (by faiss); made by `python "

@@ -1,5 +1,8 @@
-"""The rate at which exact noise is drawn, beside OpenDP's exact samplers: `python
-benchmarks/noise.py`.
+"""Measure how fast exact noise is drawn, here and by OpenDP's exact samplers.
+
+    python benchmarks/noise.py
+
+Writes a part of results/speed.md.
 """
 
 from __future__ import annotations

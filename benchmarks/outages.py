@@ -1,11 +1,10 @@
-"""A run whose server goes away three times for two minutes each, with and without kill -9
-meanwhile.
+"""Measure a run whose server goes away three times for two minutes, with and without `kill -9`.
 
     python benchmarks/outages.py [--seconds 120]
 
-Four cases side by side: texts by `chat`, whose connections break off, and images by `sdapi`, which
-says 503. Each is compared with the same run over a server that stays. Takes about seven minutes.
-Writes results/endpoint.md.
+Four cases run side by side: texts by `chat`, whose connections break off, and images by `sdapi`,
+which answers 503. Each is compared with the same run over a server that stays. Takes about seven
+minutes. Writes a part of results/endpoint.md.
 """
 
 from __future__ import annotations

@@ -1,12 +1,17 @@
-"""Where and when a benchmark ran, and the file that keeps what it found."""
+"""Where and when a benchmark ran, what a command took, and the page that keeps the result."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +32,33 @@ def where() -> str:
     )
 
 
+def timed(
+    command: Sequence[str | Path], environment: Mapping[str, str] | None = None, **options: Any
+) -> dict[str, float]:
+    """Run a command, and return its `seconds`, `cpu` seconds and most `gigabytes` of memory.
+
+    Raises:
+        SystemExit: the command failed; the message is the end of what it printed.
+    """
+    started = time.monotonic()
+    with tempfile.TemporaryFile() as told:
+        process = subprocess.Popen(command, env=environment, stdout=told, stderr=told, **options)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            told.seek(0)
+            raise SystemExit(told.read().decode(errors="replace")[-3000:])
+    return {
+        "seconds": time.monotonic() - started,
+        "cpu": usage.ru_utime + usage.ru_stime,
+        "gigabytes": usage.ru_maxrss / 2**20,
+    }
+
+
 def keep(name: str, text: str) -> None:
-    """Print `text` and write it to results/`name`; a text that begins with `## ` replaces its part
-    of that page.
+    """Print `text` and write it to results/`name`.
+
+    A text that begins with `## ` replaces that part of the page.
     """
     print(text)
     page = RESULTS / name

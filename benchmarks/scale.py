@@ -1,10 +1,11 @@
-"""A million private and a million synthetic 32×32 images: time and memory of one whole iteration.
+"""Measure time and memory of one iteration over a million private and a million synthetic images.
 
     python benchmarks/scale.py [--records N] [--channels 1|3] [--dimension D]
 
-Random data, 10 labels, k = 1, T = 1, a 64-dimensional embedding (fixed random projection), an API
-that answers at once. Anonymous memory is what the process cannot give back; memory-mapped files are
-not in it. Needs about 15 GB of disk with three channels. Writes results/speed.md of a million.
+Images are random, 32×32, with 10 labels. k = 1, T = 1. The embedding is a fixed random projection
+to 64 dimensions, and the API answers at once. Anonymous memory is memory that the process cannot
+give back; memory-mapped files are not part of it. Needs about 15 GB of disk with three channels.
+Writes a part of results/speed.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""A chat model whose answers are a script, served on this machine, and a classifier of the texts
-that come of it.
-"""
+"""Serve a scripted chat model on this machine, and classify the texts that come of it."""
 
 from __future__ import annotations
 

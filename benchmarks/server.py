@@ -1,12 +1,11 @@
-"""What lies between a client and the engine: images per second by the batch route beside a bare
-loop.
+"""Compare the speed of the diffusion server with a bare loop over the same network.
 
     python benchmarks/server.py [--rounds N]
 
-The bare loop is DDIM over the shipped model's network, written out, at its best batch size; the
-server is `pe serve small` with that batch, asked by the client adapter over HTTP. Both take turns,
-the one idle while the other works, and the table holds medians over the rounds. On a processor each
-engine has one core. Writes results/diffusion.md.
+The bare loop is DDIM over the shipped model's network, written out, at its best batch size. The
+server is `pe serve small` with that batch, asked by the client adapter over HTTP. Both take turns:
+one is idle while the other works. The table has medians over the rounds. On a processor each engine
+has one core. Writes a part of results/diffusion.md.
 """
 
 from __future__ import annotations
@@ -321,7 +320,7 @@ def table(rounds: int, batch: int, one: Found, two: float, two_memory: float) ->
         f"{two_memory:.1f}",
     }
     return (
-        "## The diffusion server beside a bare loop over the same network\n\n"
+        "## The diffusion server, compared with a bare loop over the same network\n\n"
         f"{where()}, torch {torch.__version__}. Device: {device}. The shipped model (0.69M, "
         f"28×28), {STEPS} DDIM "
         f"steps, batches of {batch} (the bare loop's best of {', '.join(map(str, BATCHES))}), "

@@ -1,20 +1,19 @@
-"""The public sets and recipes of examples/, and a linear probe on them."""
+"""The public sets and recipes of examples/, and the judgement of sets of samples."""
 
 from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pe.evaluation.classifiers import fit_linear_probe
-from pe.evaluation.labelled import Labelled, hold_out
-from pe.evaluation.utility import HELD_OUT
-from pe.lookahead import embed
+from pe.evaluation.features import CachedEmbedding
+from pe.judgement.judge import Compared, Judgement, judge
+from pe.judgement.labelled import Labelled
+from pe.judgement.views import Viewed, views_of
 from pe.plugins.protocols import Embedding
 from pe.progress import Progress
 from pe.recipe.reading import read_yaml
@@ -36,18 +35,60 @@ __all__ = [
 ]
 
 
-def pictures_recipe(folder: Path) -> dict[str, Any]:
-    content: dict[str, Any] = read_yaml(emoji.RECIPE)
-    content["private"]["path"], content["api"]["path"] = (
-        str(folder / "private"),
-        str(folder / "public"),
+def judged(
+    generated: Mapping[str, Labelled],
+    private: Labelled,
+    test: Labelled,
+    embedding: Embedding,
+    classes: Sequence[str],
+    seed: int = 0,
+) -> Judgement:
+    """Judge images or texts as `pe evaluate` does, each learner trained once.
+
+    Args:
+        generated: SYNTHETIC, the set that is judged, then its controls by name.
+        private: the private records.
+        test: real records that no run has seen.
+        embedding: what the linear learners and the measures of nearness see.
+        classes: the label names.
+        seed: of the learners.
+    """
+    cached = CachedEmbedding(type(embedding).__name__, embedding)
+
+    def seen(whole: Labelled) -> Viewed:
+        return views_of(whole, cached.vectors, test, None)
+
+    sets = Compared(
+        modality=test.samples.kind,
+        noun=test.samples.noun,
+        classes=classes,
+        generated={name: seen(one) for name, one in generated.items()},
+        private=seen(private),
+        test=seen(test),
+        seeds=(seed,),
     )
+    return judge(sets, Progress())
+
+
+def macro_f1(confusion: Sequence[Sequence[int]]) -> float:
+    """Return the mean F1 of all classes. Rows of the matrix are true classes."""
+    matrix = np.array(confusion)
+    both = matrix.sum(axis=0) + matrix.sum(axis=1)
+    return float(np.mean(2 * np.diag(matrix) / np.maximum(both, 1)))
+
+
+def pictures_recipe(folder: Path) -> dict[str, Any]:
+    """Return the recipe of examples/emoji.py for a folder like its own."""
+    content: dict[str, Any] = read_yaml(emoji.RECIPE)
+    content["private"]["path"] = str(folder / "private")
+    content["api"]["path"] = str(folder / "public")
     return content
 
 
 def texts_recipe(folder: Path, embedding: str = "wordllama") -> dict[str, Any]:
-    """The recipe of examples/newswire.py for a folder like its own, with the labels of its
-    private.csv.
+    """Return the recipe of examples/newswire.py for a folder like its own.
+
+    The labels are those of its private.csv.
     """
     content: dict[str, Any] = read_yaml(newswire.RECIPE)
     labels = [label for _, label in read_texts(folder / "private.csv")]
@@ -63,31 +104,8 @@ def texts_recipe(folder: Path, embedding: str = "wordllama") -> dict[str, Any]:
     return content
 
 
-def probe_accuracies(
-    training_sets: Mapping[str, Labelled], test: Labelled, embedding: Embedding, progress: Progress
-) -> dict[str, float]:
-    """Accuracy of the evaluation's linear probe by training set, and `chance`, the share of the
-    largest class.
-    """
-    scores: dict[str, float] = {}
-    with progress.task("training classifiers", len(training_sets)) as task:
-        tested = replace(test, vectors=embed(embedding, test.images))
-        for name, training in training_sets.items():
-            whole = replace(training, vectors=embed(embedding, training.images))
-            predict = fit_linear_probe(
-                *hold_out(whole, HELD_OUT, 0),
-                int(max(test.labels.max(), whole.labels.max())) + 1,
-                0,
-            )
-            scores[name] = round(float(np.mean(predict(tested).argmax(axis=1) == test.labels)), 4)
-            task.advance(1)
-    return scores | {"chance": round(float(np.bincount(test.labels).max() / len(test)), 4)}
-
-
 def read_texts(path: Path) -> list[tuple[str, str]]:
-    """Return the texts of a CSV file with their labels; those of a pool, which has none,
-    are empty.
-    """
+    """Return the texts of a CSV file with their labels; "" for a file without labels."""
     csv.field_size_limit(2**31 - 1)
     with path.open(encoding="utf-8", newline="") as file:
         return [(row["text"], row.get("label", "")) for row in csv.DictReader(file)]

@@ -1,10 +1,11 @@
-"""Accuracy that tables give at ε = 1: `python benchmarks/tables.py FOLDER [--kinds
-max_entropy,independent]`.
+"""Measure what classifiers learn from synthetic tables at ε = 1.
+
+    python benchmarks/tables.py FOLDER [--kinds max_entropy,independent]
 
 FOLDER holds artificial-characters_{train,test}.csv and adult_{train,test}.csv. Each kind of
-generator makes three runs of each table; a random forest and boosted trees learn from the synthetic
-rows and are tested on real ones. The columns are declared from the files, which a real owner must
-not do: here they count as public. Results are in benchmarks/results/tables.md.
+generator makes three runs of each table. A random forest and boosted trees learn from the synthetic
+rows and are tested on real ones. The columns are declared from the files, as if these were public;
+a real owner must not do that. Results are in results/tables.md.
 """
 
 from __future__ import annotations

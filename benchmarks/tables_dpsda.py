@@ -1,12 +1,11 @@
-"""DPSDA's own Tab-PE on the tables of benchmarks/tables.py, with its examples' settings, at ε = 1.
+"""Run DPSDA's Tab-PE, with its examples' settings, on the tables of benchmarks/tables.py at ε = 1.
 
     PYTHONPATH=CHECKOUT python benchmarks/tables_dpsda.py FOLDER
 
-CHECKOUT is a checkout of github.com/microsoft/DPSDA; Python has pandas, omegaconf below 2.4, torch
-and scikit-learn. Only DPSDA's code runs, and its generator and embedding get the columns as
-benchmarks/tables.py declares them. The shares of the labels are, as in its examples, those of the
-private table, without noise. Scored are the 1,000 selected rows of the last iteration, as its
-examples do.
+CHECKOUT is a checkout of github.com/microsoft/DPSDA. Python needs pandas, omegaconf below 2.4,
+torch and scikit-learn. Only DPSDA's code runs. Its generator and embedding get the columns as
+benchmarks/tables.py declares them. As in its examples, the shares of the labels are those of the
+private table without noise, and the 1,000 selected rows of the last iteration are scored.
 """
 
 from __future__ import annotations

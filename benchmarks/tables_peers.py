@@ -1,9 +1,9 @@
-"""MST and AIM on the tables of benchmarks/tables.py, as their authors' code has them, at ε = 1 and
-16 ranges a number.
+"""Run MST and AIM, by their authors' code, on the tables of benchmarks/tables.py at ε = 1.
 
-In an environment with `pip install mbi pandas scikit-learn`, and a checkout of
-github.com/ryan112358/mbi: `python benchmarks/tables_peers.py FOLDER MECHANISMS --kinds mst,aim`.
-Neither is given a second more than --seconds.
+    python benchmarks/tables_peers.py FOLDER MECHANISMS --kinds mst,aim
+
+Needs `pip install mbi pandas scikit-learn`, and a checkout of github.com/ryan112358/mbi.
+Columns of numbers are cut into 16 ranges. Each mechanism is stopped after --seconds.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Worth of `pe extend --examples`: `python benchmarks/text_expansion.py [--texts FOLDER] [--runs
-3]`.
+"""Measure what `pe extend --examples` is worth, over a scripted model.
+
+    python benchmarks/text_expansion.py [--texts FOLDER] [--runs 3]
 
 The private texts are R8's, or those of FOLDER (see text.py). `chat` asks a scripted model on this
-machine, which knows the public pool and nothing else, in windows of 80 words. Shown no text, it
-answers with a window of a random text. Shown texts, it finds the NEAR windows that are nearest to
-them by TF-IDF, and answers with 40 words in a row of one of these and 40 of another. A vote at ε =
-1 takes 25 texts for each label from CANDIDATES first ones; then `pe extend` asks for 5,000 more,
-once with three examples, once as variations of one text. Results are in results/text_expansion.md.
+machine, which knows only the public pool, in windows of 80 words. Shown no text, it answers with a
+window of a random text. Shown texts, it finds the NEAR windows that are nearest to them by TF-IDF,
+and answers with 40 words in a row of one of these and 40 of another. A vote at ε = 1 takes 25 texts
+for each label from CANDIDATES first ones. Then `pe extend` asks for 5,000 more, once with three
+examples, once as variations of one text. Results are in results/text_expansion.md.
 """
 
 from __future__ import annotations

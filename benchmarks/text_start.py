@@ -1,13 +1,14 @@
-"""Worth of a start by votes for attributes: `python benchmarks/text_start.py [--wheel FILE] [--runs
-3] [--more 5000]`.
+"""Measure what a start by votes for attributes is worth, over a scripted model.
 
-Nine uneven topics of 20 Newsgroups are private. A scripted model on this machine, asked for "A post
-about {topic}.", answers with 80 words of a real post of that newsgroup, or of that topic of
-Reuters. Its 24 topics are the attribute's values; 11 of them are private. `chat` draws them evenly,
-`fitted_chat` as the private texts voted, with two fifths of ε = 1; then one vote chooses among the
-first samples. Results are in results/text_start.md.
+    python benchmarks/text_start.py [--wheel FILE] [--runs 3] [--more 5000]
 
-With `--more`, `pe extend --examples 3` asks for so many more texts. Shown texts, the model takes
+Nine uneven topics of 20 Newsgroups are private. Asked for "A post about {topic}.", a scripted model
+on this machine answers with 80 words of a real post of that newsgroup, or of that topic of Reuters.
+Its 24 topics are the attribute's values; 11 of them are private. `chat` draws them evenly.
+`fitted_chat` draws them as the private texts voted, with two fifths of ε = 1. Then one vote chooses
+among the first samples. Results are in results/text_start.md.
+
+With `--more`, `pe extend --examples 3` asks for that many more texts. Shown texts, the model takes
 the topic, of all 24, whose posts are nearest to them by TF-IDF, and writes on that. Results are in
 results/text_expansion.md.
 """

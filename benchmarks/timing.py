@@ -1,12 +1,13 @@
-"""What can whoever answers a run's requests, or lists its directory, tell by timing?
+"""Measure what timing tells of one record to whoever answers a run's requests or lists its directory.
 
     python benchmarks/timing.py
 
-Two made-up data sets that differ in one record are run again and again, in turn, with a generator
+Two made-up data sets differ in one record. They are run again and again, in turn, with a generator
 that is not trusted: it plants candidates and notes when it is asked. AUC is the chance that a run
-of the second data set took longer than one of the first; 0.5 is a guess. An hour, two attacks at a
-time. BEFORE is what the same attacks found in the engine before there was a clock, padding and
-publishing (commit 190b706), where the embedding came after the generator's first answer.
+of the second data set took longer than one of the first; 0.5 is a guess. Takes an hour, two attacks
+at a time. Writes a part of results/attacks.md. BEFORE is what the same attacks found in the engine
+of commit 190b706, before there was a clock, padding and publishing, when the embedding came after
+the generator's first answer.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Trains the small diffusion model that ships with the project, on drawn characters: public data,
-no download.
+"""Train the small diffusion model that comes with the package, on drawn characters.
 
     python benchmarks/train_glyph_diffusion.py --minutes 240 [--out FOLDER] [--from FOLDER]
-    [--threads N]
+                                               [--threads N]
 
-Class-conditional over 62 characters (0–9, A–Z, a–z), 28×28 grey, drawn anew for every step by
-adapters/glyphs.py in the fonts that matplotlib installs: no image comes twice. Half of them are
-digits, which the demo needs. v-prediction on a cosine schedule of 1,000 steps, AdamW, a learning
-rate that falls as a cosine of the time used, an exponential moving average of the weights. Writes
-the average as unet/ and scheduler/ in diffusers' format, and classes.json, every few minutes;
-`--from` goes on from there.
+The data are public, and nothing is downloaded. The model knows 62 classes (0–9, A–Z, a–z) of grey
+images of 28×28. adapters/glyphs.py draws them anew for every step, in the fonts that matplotlib
+installs, so no image comes twice. Half of them are digits, which the demo needs. Training:
+v-prediction on a cosine schedule of 1,000 steps, AdamW, a learning rate that falls as a cosine of
+the time used, an exponential moving average of the weights. Every few minutes the average is
+written as unet/ and scheduler/ in diffusers' format, with classes.json. `--from` continues from
+there.
 """
 
 from __future__ import annotations

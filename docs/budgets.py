@@ -21,7 +21,7 @@ LONG = 20
 """Lines of code above which a function needs a comment that says why."""
 
 LIMITS = {
-    "nodes": 234_500,
+    "nodes": 235_600,
     "characters of an average line of code": 36.2,
     "tuples assigned to tuples, per 1,000 lines": 3.0,
     "walruses, per 1,000 lines": 1.5,

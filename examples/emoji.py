@@ -179,9 +179,7 @@ def main() -> None:
         "--test",
         folder / "test",
         "--metrics",
-        "utility",
-        "--classifiers",
-        "linear_probe",
+        "judgement",
     )
 
 

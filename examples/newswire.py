@@ -136,9 +136,7 @@ def main() -> None:
         "--test",
         test,
         "--metrics",
-        "utility",
-        "--classifiers",
-        "tfidf_regression",
+        "judgement",
     )
 
 

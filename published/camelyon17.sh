@@ -15,9 +15,8 @@ tiny api.model="$(random improved)" api.size=8 private.size=8 api.device=cpu evo
   evolution.iterations=1 evolution.degree=0.8 evolution.lookahead=1 embedding='{kind: pixels}'
 
 evolve run examples/camelyon17.yaml 64
-judge run --test "$DATA/made/camelyon17/test" --metrics utility --classifiers resnet9 --flip \
-  --no-one-vote --no-random-selection
-row "accuracy at ε = 10" 0.803 - run metrics/utility/resnet9/synthetic/accuracy/mean
+train run "$DATA/made/camelyon17/test" --flip
+row "accuracy at ε = 10" 0.803 - run judged/resnet9
 table
 exit
 }

@@ -71,10 +71,15 @@ evolve() {
 
 # judge RUN [OPTION …]: `pe evaluate`, once.
 judge() {
+  [ "$MODE" = check ] || [ -f "$OUT/$1/confidential/metrics.json" ] || pe evaluate "$OUT/$1" --quiet "${@:2}"
+}
+
+# train RUN TEST [OPTION …]: ResNet-9 on the run's images, tested on real ones, once.
+train() {
   local quick=()
-  [ "$MODE" != tiny ] || quick=(--seeds 1 --epochs 1)
-  [ "$MODE" = check ] || [ -f "$OUT/$1/confidential/metrics.json" ] ||
-    pe evaluate "$OUT/$1" --quiet "${quick[@]}" "${@:2}"
+  [ "$MODE" != tiny ] || quick=(--epochs 1)
+  [ "$MODE" = check ] || [ -f "$OUT/$1/confidential/judged.json" ] ||
+    python -m published.judge "$OUT/$1" "$2" "${@:3}" "${quick[@]}"
 }
 
 # row MEASURE PAPER BENCH RUN KEY: a line of the table at the end; -: the paper, or the bench, has no such number.

@@ -5,7 +5,7 @@
 #        Qwen/Qwen3-4B-Instruct-2507 (8 GB) and stsb-roberta-base-v2 (0.5 GB), which are fetched; a GPU of 24 GB; 30 GB.
 # Takes  the embedding of 1.9 million reviews and 80,000 texts of the model: 3 hours of one A100, 5 USD at 1.50 an hour.
 # The noise is the paper's to 1 %; its accuracies are by a fine-tuned RoBERTa, so they are not in the table. Ours:
-# `pe evaluate RUN --test build/data/made/yelp/test.csv --classifiers tfidf_regression`, hours on 1.9 million reviews.
+# `pe evaluate RUN --test build/data/made/yelp/test.csv`, which embeds the 1.9 million reviews again.
 source "$(dirname "$0")/common.sh"
 
 { # bash reads all of it before it begins

@@ -112,7 +112,6 @@ def test_a_fit_and_its_variations_obey_though_the_private_rows_do_not(
         run,
         tmp_path / "test.jsonl",
         metrics=("fidelity",),
-        classifiers=None,
         api=None,
         embedding=None,
     )["table"]

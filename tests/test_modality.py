@@ -72,10 +72,10 @@ def test_it_is_planned_stopped_resumed_extended_reported_exported_and_evaluated(
     assert values["run"]["noun"] == "rows"
     assert values["fidelity"]["numbers"]["controls"].keys() >= {"unevolved", "real"}
     assert values["memorisation"]["copies"]["generated"] == 60
-    said = stopped("evaluate", run, "--test", tmp_path / "test.npy", "--classifiers", "mlp")
-    assert (
-        said == "The classifier 'mlp' is of images, and the run's data are rows: take linear_probe."
-    )
+    # Rows without labels train no classifier; how real and how different they are is judged.
+    judgement = values["judgement"]
+    assert (judgement["trained"], judgement["analyse"]) == ({}, None)
+    assert dict(judgement["lines"]).keys() == {"summary", "show", "variety"}
     shutil.rmtree(tmp_path / "site" / "somebody_s-1.dist-info")
     samples._modalities.clear()
     assert stopped("view", run, "--write").startswith("Unknown source 'row_file'")

@@ -18,7 +18,8 @@ from adapters.diffusion.items import tensors
 from adapters.public_files import SUFFIXES, images_at, read_arrays, read_folder
 from pe.data.arrays import ImageShape, Int64Array, UInt8Array
 from pe.data.decoding import Channels, Resize
-from pe.data.samples import Shape, generator, item_seeds, slices
+from pe.data.images import Images
+from pe.data.samples import Samples, Shape, generator, item_seeds, slices
 from pe.data.tables import files_below, folder_labels
 from pe.errors import RecipeError
 from pe.plugins.protocols import GenerationAPI, RandomRequest
@@ -337,3 +338,10 @@ class ReadsPublic:
         """See `ReadsPublicSamples`."""
         if isinstance(self.public, Placed):
             yield from images_at(self.public.path, shape, rule or self.public.resize)
+
+    def labelled_public(self, shape: Shape, seed: int) -> tuple[Samples, Sequence[str]] | None:
+        """See `Generator`."""
+        if self.public is None or not self.public.label_names():
+            return None
+        found = self.public.read(cast(ImageShape, shape), seed)
+        return Images(found.images), [found.names[label] for label in found.labels]

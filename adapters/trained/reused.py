@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from adapters.public_files import paths_of, samples_of
-from pe.data.samples import Array, Shape
+from pe.data.samples import Array, Samples, Shape
 from pe.errors import PluginError, RecipeError
 from pe.fit.trainer import MODEL, Fitted, FitTerms, Fitting, Trainer, is_own
 from pe.plugins.protocols import (
@@ -84,6 +84,10 @@ class Trained(Generator):
     ) -> Iterator[tuple[str, Array]]:
         """Yield the public samples of the fitted generator."""
         return samples_of([self._generator()], shape, rule)
+
+    def labelled_public(self, shape: Shape, seed: int) -> tuple[Samples, Sequence[str]] | None:
+        """Return the labelled public samples of the fitted generator: see `Generator`."""
+        return self._generator().labelled_public(shape, seed)
 
     def check_machine(self) -> None:
         """Raise PEError if the model cannot answer here.

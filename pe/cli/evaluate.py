@@ -1,4 +1,4 @@
-"""`pe evaluate`: how good a run's synthetic data is, against real samples."""
+"""`pe evaluate`: what a run's synthetic data are good for, measured against real samples."""
 
 from __future__ import annotations
 
@@ -20,11 +20,6 @@ from pe.cli.share import tell_if_purged
 
 if TYPE_CHECKING:
     from pe.plugins.specs import PluginSpec
-
-_CLASSIFIERS = (
-    "Of linear_probe, logistic_regression, mlp, resnet9; of texts linear_probe, tfidf_regression; "
-    "of rows linear_probe, logistic_regression, random_forest, boosted_trees."
-)
 
 
 def _names(
@@ -70,14 +65,14 @@ def _spec(text: str) -> PluginSpec:
 @click.option(
     "--metrics",
     callback=_names,
-    help="Of fidelity, utility, memorisation, with commas; default: all possible.",
+    help="Of judgement, fidelity, memorisation and installed ones, with commas; default: all.",
 )
 @click.option(
     "--seeds",
     type=click.IntRange(min=1),
-    default=3,
+    default=2,
     show_default=True,
-    help="Trainings per classifier.",
+    help="Trainings per classifier that learns by chance.",
 )
 @click.option(
     "--embedding",
@@ -85,20 +80,6 @@ def _spec(text: str) -> PluginSpec:
     multiple=True,
     callback=_specs,
     help="NAME or NAME:key=value,…; default: the run's. Repeat.",
-)
-@click.option("--classifiers", callback=_names, help=_CLASSIFIERS)
-@click.option(
-    "--epochs",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    help="Epochs of ResNet-9.",
-)
-@click.option(
-    "--flip", is_flag=True, help="Mirror images in ResNet-9's training; not for digits or text."
-)
-@click.option(
-    "--device", help="Device for ResNet-9: cpu, cuda, cuda:1; default: the GPU if there is one."
 )
 @click.option(
     "--reference",
@@ -110,14 +91,10 @@ def _spec(text: str) -> PluginSpec:
     help="A file with strings planted among the private texts, one in each line.",
 )
 @click.option(
-    "--random-selection/--no-random-selection",
-    default=None,
-    help="Make that control, which calls the generator; default: where it is free and quick.",
-)
-@click.option(
     "--one-vote/--no-one-vote",
     default=None,
-    help="Make the one-vote control, which reads the private records once more.",
+    help="Make the one-vote control, which asks the generator and reads the private records once "
+    "more; default: if it is free and quick.",
 )
 @machine_option
 @json_option
@@ -125,20 +102,18 @@ def _spec(text: str) -> PluginSpec:
 def evaluate(run_folder: Path, as_json: bool, quiet: bool, **settings: Any) -> None:
     """Measure the data of RUN against real samples.
 
-    It shows whether the votes helped.
+    It says what they are good for, and what the votes brought.
     The answer is internal: it is computed from real records without noise. It goes to
     confidential/metrics.json.
     """
     from pe.engine.loggers import Bars
     from pe.engine.process import logging_to
     from pe.evaluation.evaluate import METRICS_FILE, evaluate_run
-    from pe.evaluation.labelled import NetworkSettings
     from pe.evaluation.sets import Request
-    from pe.report.pages import constraint_rows, fidelity_rows, table_rows, utility_rows
+    from pe.report.pages import constraint_rows, fidelity_rows, table_rows, trained_rows
     from pe.store.run import Run
 
-    networks = NetworkSettings(settings.pop("epochs"), settings.pop("flip"), settings.pop("device"))
-    request = Request(networks=networks, **settings)
+    request = Request(**settings)
     run = Run.open_own(run_folder, "pe evaluate")
     run.confidential.mkdir(mode=0o700, exist_ok=True)
     with stop_on_interrupt() as stop, logging_to(run.confidential / "log.txt"):
@@ -147,14 +122,14 @@ def evaluate(run_folder: Path, as_json: bool, quiet: bool, **settings: Any) -> N
         "fidelity_rows": fidelity_rows,
         "table_rows": table_rows(values),
         "constraint_rows": constraint_rows(values),
-        "utility_rows": utility_rows(values),
+        "trained_rows": trained_rows(values),
     }
     print_result(values, "evaluation", as_json, path=run_folder / METRICS_FILE, **tables)
     for sentence in values["memorisation"]["warnings"] if "memorisation" in values else ():
         click.echo(f"warning: {sentence}", err=True)
     tell_if_purged(run_folder)
     if not (as_json or quiet):
-        has_remedies = values.get("verdict", {}).get("remedies")
+        has_remedies = values.get("judgement", {}).get("more")
         tell_next(
             ["view", run_folder, "--confidential"] if has_remedies else ["export", run_folder, "TO"]
         )

@@ -17,11 +17,10 @@ from pe.data.population import NO_PARENT, Population
 from pe.data.samples import Conditions
 from pe.engine.execution import RunContext, run_recipe, summary
 from pe.engine.health import DISTRIBUTION
-from pe.evaluation.classifiers import at_once, side_by_side
 from pe.evaluation.controls import make_unevolved, one_vote_run
 from pe.evaluation.sets import ONE_VOTE, REAL, SYNTHETIC_DATA, UNEVOLVED
-from pe.evaluation.utility import CLASSIFIERS, accuracy
 from pe.fit.trainer import load_model
+from pe.judgement.classifiers import CLASSIFIERS, accuracy, side_by_side
 from pe.planning.parts import build_embedding, build_generator
 from pe.planning.releases import plan_of
 from pe.plugins.registry import require_extras
@@ -135,14 +134,13 @@ def _accuracy(
     test, test_labels = _digits("test")
     scores: dict[str, dict[str, float]] = {name: {} for name in CLASSIFIERS}
     jobs = [(classifier, name) for name in sets for classifier in CLASSIFIERS]
-    threads = at_once(len(jobs), max(images.pixels.size for images, _ in sets.values()))
 
     def train(job: tuple[str, str]) -> float:
         return accuracy(job[0], *sets[job[1]], test, test_labels, seed)
 
     with (
         context.progress.task("training classifiers", len(jobs)) as task,
-        side_by_side(train, jobs, threads, "demo") as results,
+        side_by_side(train, jobs, "demo") as results,
     ):
         for (classifier, name), score in zip(jobs, results, strict=True):
             scores[classifier][name] = round(score, 4)

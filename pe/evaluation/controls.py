@@ -1,6 +1,6 @@
-"""Controls to compare synthetic data with: un-evolved samples, random selection, one vote.
+"""Controls to compare synthetic data with: un-evolved samples, public data, one vote.
 
-The latter two are stored in the confidential side as runs of their own, and can be resumed.
+One vote is stored in the confidential side as a run of its own, and can be resumed.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from pe.data.population import NO_PARENT, Members, Population
+from pe.data.population import NO_PARENT, Population
 from pe.data.samples import Conditions, generator
 from pe.dispatch.answers import ItemState
 from pe.dispatch.dispatcher import Dispatcher
 from pe.dispatch.work import Work
 from pe.errors import ContractError, PEError, RecipeError, RunError
-from pe.evaluation.labelled import Labelled, Labels, label_samples
 from pe.histogram import Voting, histogram_release, noisy_votes
+from pe.judgement.labelled import Labelled, Labels, label_samples
 from pe.lookahead import embed
 from pe.planning.calls import most_calls
 from pe.planning.choice import Numbers, choose_numbers
@@ -36,7 +36,7 @@ from pe.private.dataset import PrivateDataset
 from pe.private.embeddings import FILE, embed_private
 from pe.progress import Part, Progress
 from pe.recipe.schema import OBJECT, Recipe
-from pe.selection import Items, SelectionRule, descend, parent_weights, select_parents
+from pe.selection import Items, parent_weights, select_parents
 from pe.steps import Phase, Plan, by_label
 from pe.store.places import RECIPE, population_place
 from pe.store.run import Run
@@ -45,6 +45,9 @@ from pe.store.writer import RunWriter, read_journal
 QUICK = 20.0
 """Most seconds that a free control may take to be run by default, by the rate in the run's
 journal."""
+
+NAME = "one-vote"
+"""The folder of the one-vote control in the run's confidential side."""
 
 MANY = 10**9
 """Number of records assumed without a declared size: so many that they do not limit the number of
@@ -100,6 +103,46 @@ def label_pool(recipe: Recipe, labels: Labels) -> Labelled | None:
     return None
 
 
+def public_samples(recipe: Recipe, api: Generator, labels: Labels) -> Labelled | None:
+    """Return public samples as the generator was given them, of as many labels as `labels`.
+
+    None if they do not come with all of the run's labels.
+    """
+    found = api.labelled_public(recipe.private.shape, recipe.seed)
+    classes = recipe.private.labels
+    if found is None:
+        return None
+    samples, names = found
+    rng = generator(recipe.seed, "control/public")
+    chosen = []
+    for label, count in zip(*np.unique(labels, return_counts=True), strict=True):
+        members = np.flatnonzero(np.array(names) == classes[label])
+        if not len(members):
+            return None
+        chosen.append(rng.permutation(members)[:count])
+    rows = np.concatenate(chosen)
+    places = [classes.index(names[row]) for row in rows]
+    return Labelled(samples.take(rows), np.array(places, np.int32))
+
+
+def is_free(recipe: Recipe, api: Generator) -> bool:
+    """Return True if the generator costs nothing and uses no other host."""
+    return price_of(recipe).free and info_of(api).hosts == ()
+
+
+def is_quick(run: Run, images: int) -> bool:
+    """Return True if `images` samples take at most QUICK seconds, by the rate in the run's journal.
+
+    False without one.
+    """
+    try:
+        with read_journal(run) as journal:
+            rate = journal.samples_per_second()
+    except RunError:
+        return False
+    return rate is not None and images / rate <= QUICK
+
+
 @dataclass(frozen=True)
 class ControlRun:
     """A control that asks the generator.
@@ -110,16 +153,13 @@ class ControlRun:
     run: Run  # whose control it is
     recipe: Recipe
     api: Generator
-    name: str  # as folder and option: random-selection, one-vote
     images: int  # samples that it asks for, if none is refused
     calls: int  # at most, if none fails
     make: Callable[[Dispatcher], Population]  # earlier answers are reused by the dispatcher
-    embedding: Embedding | None = None  # receives samples and private records; None: there is none
+    embedding: Embedding  # receives samples and private records
 
     def describe(self) -> str:
         """Say what the control asks for and costs, in a sentence or two."""
-        if not self.calls:
-            return f"The {self.name} control asks the generator for nothing."
         price = price_of(self.recipe)
         noun = self.recipe.private.modality.noun
         usage = usage_of(price, self.api, self.calls, self.images)
@@ -133,31 +173,19 @@ class ControlRun:
             else ""
         )
         return (
-            f"The {self.name} control makes up to {self.calls:,} calls for {self.images:,} {noun}, "
+            f"The one-vote control makes up to {self.calls:,} calls for {self.images:,} {noun}, "
             f"{cost}.{more}"
         )
 
     @property
     def comes_of_itself(self) -> bool:
         """True if the control is run by default: it is free, uses no other host, and is quick."""
-        is_here = info_of(self.api).hosts == () and not self._embeds_elsewhere
-        return price_of(self.recipe).free and is_here and self.is_quick(self.images)
+        is_here = is_free(self.recipe, self.api) and not self._embeds_elsewhere
+        return is_here and is_quick(self.run, self.images)
 
     @property
     def _embeds_elsewhere(self) -> bool:
-        return self.embedding is not None and info_of(self.embedding).hosts != ()
-
-    def is_quick(self, images: int) -> bool:
-        """True if `images` samples take at most QUICK seconds, by the rate in the run's journal.
-
-        False without one.
-        """
-        try:
-            with read_journal(self.run) as journal:
-                rate = journal.samples_per_second()
-        except RunError:
-            return False
-        return rate is not None and images / rate <= QUICK
+        return info_of(self.embedding).hosts != ()
 
     def result(self, progress: Progress, stop: Event) -> Population:
         """Make or resume the control, and return its samples.
@@ -167,7 +195,7 @@ class ControlRun:
         Raises:
             LimitReached, Interrupted, APIError: it cannot be finished; what was answered is stored.
         """
-        folder = self.run.confidential / self.name
+        folder = self.run.confidential / NAME
         self.run.confidential.mkdir(mode=0o700, exist_ok=True)
         files = {RECIPE: self.recipe.dump_shareable().encode()}
         with (
@@ -179,7 +207,7 @@ class ControlRun:
                 self.recipe,
                 self.api,
                 run=writer,
-                progress=Part(progress, self.name.replace("-", " ")),
+                progress=Part(progress, "one vote"),
                 stop=stop,
                 command=lambda _: "pe evaluate",
             )
@@ -248,7 +276,7 @@ def one_vote_run(
         )
 
     calls = most_calls(Phase("population/0", 0, asks="random", samples=vote.sizes), plan, api)
-    return ControlRun(run, recipe, api, "one-vote", sum(vote.sizes), calls, make, embedding)
+    return ControlRun(run, recipe, api, sum(vote.sizes), calls, make, embedding)
 
 
 def images_asked_for(run: Run, t: int) -> int:
@@ -329,63 +357,3 @@ def _select(
         weights, _ = parent_weights(votes[members], threshold)
         chosen_rows[rows] = members[select_parents(weights, len(rows), "systematic", rng)]
     return chosen_rows
-
-
-def random_selection_run(
-    run: Run, recipe: Recipe, plan: Plan, api: Generator, populations: Sequence[Population]
-) -> ControlRun:
-    """Return the random-selection control of a run with this plan and S_0 … S_t.
-
-    The generator is not asked yet.
-
-    It begins from the run's S_0. In each step all candidates have equal votes; `keep` and
-    `offspring` are the run's. The offspring are asked for as in the run, the lookahead is not: it
-    only serves the votes.
-    """
-    calls = images = 0
-    steps: list[tuple[Members, float]] = []
-    for step, before, after in zip(plan.steps, populations, populations[1:], strict=False):
-        rng = generator(recipe.seed, f"control/random-selection/{step.t}")
-        members = choose_without_votes(before.labels, after.labels, step.selection_rule, rng)
-        steps.append((members, step.degree))
-        candidates, new = (
-            tuple(np.bincount(labels, minlength=len(plan.classes)).tolist())
-            for labels in (before.labels, before.labels[members.parents[~members.survives]])
-        )
-        if step.degree:  # else the chosen are copied
-            phase = Phase(
-                f"population/{step.t}", step.t, asks="variation", samples=new, parents=candidates
-            )
-            calls += most_calls(phase, plan, api)
-            images += phase.most
-
-    def make(dispatcher: Dispatcher) -> Population:
-        population = populations[0]
-        for t, (members, degree) in enumerate(steps, start=1):
-            population = dispatcher.variations(t, population, members, degree)
-        return population
-
-    return ControlRun(run, recipe, api, "random-selection", images, calls, make)
-
-
-def choose_without_votes(
-    candidates: Labels, labels: Labels, selection_rule: SelectionRule, rng: np.random.Generator
-) -> Members:
-    """Return the members of S_t as if all candidates of a label in S_{t-1} had equal votes."""
-    parts = []
-    for label, size in zip(*np.unique(labels, return_counts=True), strict=True):
-        rows = rng.permutation(np.flatnonzero(candidates == label))
-        nobody = np.zeros(len(rows), np.bool_)
-        one = descend(
-            np.ones(len(rows)),
-            nobody,
-            int(size),
-            0.0,
-            replace(selection_rule, selection="sample"),
-            rng,
-        )
-        parts.append(Members(rows[one.parents], one.survives))
-    return Members(
-        np.concatenate([one.parents for one in parts]),
-        np.concatenate([one.survives for one in parts]),
-    )

@@ -6,7 +6,6 @@ Every earlier evaluation is archived beside it.
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,31 +16,22 @@ from threading import Event
 import numpy as np
 
 from pe.data.bounded import read_bytes
-from pe.data.samples import Samples, distinct
 from pe.errors import Interrupted, PEError, RecipeError
-from pe.evaluation.advice import SHARE, Evidence, advise
 from pe.evaluation.features import CachedEmbedding, embedding_name
-from pe.evaluation.fidelity import fidelity
-from pe.evaluation.grade import (
-    Grade,
-    between_runs,
-    fidelity_of,
-    nearer_private,
-    usefulness,
-    variety_of,
-)
-from pe.evaluation.labelled import Values
-from pe.evaluation.memorisation import attack_model, memorisation
 from pe.evaluation.methods import File
-from pe.evaluation.sets import METRICS, REAL, SYNTHETIC_DATA, Notes, RealSet, Request, Sets, gather
-from pe.evaluation.utility import Results, choose_classifiers, trials_of, utility
-from pe.evaluation.verdict import find_lost_classes, first_named, judge_of, verdict
+from pe.evaluation.metrics import Measured, pairs_file
+from pe.evaluation.sets import (
+    Notes,
+    RealSet,
+    Request,
+    Sets,
+    gather,
+)
+from pe.judgement.labelled import Values
 from pe.planning.forecast import load_changed
 from pe.planning.named import check_named
-from pe.planning.releases import plan_of
 from pe.plugins.protocols import info_of
 from pe.plugins.specs import PluginSpec, construct
-from pe.privacy.accounting import epsilon
 from pe.privacy.certificate_text import NO_NOISE
 from pe.progress import Progress, Task
 from pe.recipe.schema import OBJECT
@@ -56,7 +46,7 @@ INTERNAL = (
     "Internal: computed from real records without noise, so no certificate covers it; do not share "
     "it outside the circle that may see the records."
 )
-VERSION = 1
+VERSION = 2
 
 
 def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) -> Values:
@@ -89,29 +79,13 @@ def evaluate_run(run: Run, request: Request, progress: Progress, stop: Event) ->
     # before any sample is read, so that none is sent to a host which the user has not allowed
     embeddings = _embeddings(run, request, notes)
     sets = gather(run, request, notes, stop, embeddings)
-    progress = _Stoppable(progress, stop)
-    pairs = None
-    values = _head(sets, request, [each.name for each in embeddings])
+    measured = Measured(sets, request, embeddings, _Stoppable(progress, stop))
     run.confidential.mkdir(mode=0o700, exist_ok=True)
-    if request.wants("fidelity"):
-        samples = {key: each.samples for key, each in sets.all.items()}
-        values["fidelity"] = {
-            each.name: _fidelity(sets, samples, each, progress) for each in embeddings
-        }
-        values |= sets.methods.contents(sets.all, sets.reference.content, sets.recipe.private)
-    results: Results = (
-        _train(sets, request, embeddings, progress) if request.wants("utility") else {}
-    )
-    lost: list[str] = []
-    if results:
-        more, lost = _utility(sets, results)
-        values |= more
-    if request.wants("memorisation"):
-        result, pairs = _memorisation(sets, request, embeddings[0], progress)
-        values |= result
-    values |= _grade(sets, results, values, lost, embeddings[0])
+    values = _head(sets, request, [each.name for each in embeddings])
+    for name in request.chosen:
+        values |= measured.of(name)
     values["notes"] = sets.notes.sentences
-    message = store_evaluation(run.folder, values, pairs)
+    message = store_evaluation(run.folder, values, measured.pairs)
     if message:
         notes.progress.warn(message)
     return values
@@ -138,12 +112,10 @@ def _head(sets: Sets, request: Request, embeddings: list[str]) -> Values:
             "per_class": dict(zip(sets.classes, counts, strict=True)),
         },
         "settings": {
-            "metrics": [name for name in METRICS if request.wants(name)],
+            "metrics": [*request.chosen],
             "seeds": request.seeds,
             "seed": sets.recipe.seed,
             "embeddings": embeddings,
-            "classifiers": [each.name for each in request.for_training(sets.methods.classifiers)],
-            "flip": request.networks.flip,
         },
     }
     return (
@@ -200,155 +172,6 @@ def _embeddings(run: Run, request: Request, notes: Notes) -> list[CachedEmbeddin
     return embeddings
 
 
-def _fidelity(
-    sets: Sets, samples: dict[str, Samples], embedding: CachedEmbedding, progress: Progress
-) -> Values:
-    reference = sets.reference.content.samples
-    values, notes = fidelity(embedding, samples, reference, sets.recipe.seed, progress)
-    for note in notes:
-        sets.notes.add(note)
-    return values
-
-
-def _train(
-    sets: Sets, request: Request, embeddings: list[CachedEmbedding], progress: Progress
-) -> Results:
-    """Train the classifiers.
-
-    Return no results if the synthetic data have fewer than two classes.
-    """
-    trials = trials_of(sets, request, embeddings)
-    noun = sets.modality.noun
-    if not trials or SYNTHETIC_DATA not in trials[0].training_sets:
-        if request.metrics is not None:
-            raise RecipeError(
-                f"utility needs two classes or more, each of two {noun}: {sets.run.folder} has not."
-            )
-        return {}
-    seeds = [sets.recipe.seed + i for i in range(request.seeds)]
-    return utility(trials, len(sets.classes), seeds, progress)
-
-
-def _utility(sets: Sets, results: Results) -> tuple[Values, list[str]]:
-    """Judge the votes by the classifiers.
-
-    Return the values, and the names of collapsed classes, the worst first.
-    """
-    best = choose_classifiers(results)
-    labels = sets.test.content.labels
-    noun = sets.modality.noun
-    values: Values = {
-        "utility": {
-            classifier: {name: each.to_dict(sets.classes) for name, each in by_set.items()}
-            for classifier, by_set in results.items()
-        },
-        "chosen_classifier": best,
-    }
-    judgement = verdict(results, best, labels)
-    if judgement is None:
-        return values, []
-    lost = find_lost_classes(results[judgement.classifier], labels, noun, sets.classes)
-    sentence = {"sentence": f"{judgement.sentence} {NO_NOISE}"} if sets.run.noiseless else {}
-    return {
-        "verdict": judgement.to_dict() | sentence | {"collapsed": first_named([*lost.values()])}
-    } | values, [*lost]
-
-
-def _grade(
-    sets: Sets, results: Results, values: Values, lost: list[str], embedding: CachedEmbedding
-) -> Values:
-    """Grade what was measured and say what to do next.
-
-    Return the grade, and the verdict with its remedies.
-    """
-    recipe = sets.recipe
-    plan = plan_of(sets.run, sets.recipe)
-    seed = sets.recipe.seed
-    useful = None
-    judge = ""
-    variety = None
-    privacy = None
-    if results:
-        judge = judge_of(results, values["chosen_classifier"])
-        records = recipe.private.declared_size or (0 if sets.private is None else len(sets.private))
-        # without noise the votes are the same in every run, as at an infinite ε
-        spent = (
-            math.inf
-            if sets.run.noiseless
-            else epsilon(plan.releases, recipe.privacy.delta, quick=True)
-        )
-        spread = between_runs(records, len(sets.classes), spent)
-        useful = usefulness(results[judge], sets.test.content.labels, spread)
-    if "memorisation" in values and sets.private is not None:
-        synthetic = sets.by_name[SYNTHETIC_DATA].samples
-        each = (synthetic, sets.private.samples, sets.test.content.samples)
-        ours, private, heldout = (embedding.vectors(samples) for samples in each)
-        variety = variety_of(ours, private, seed)
-        privacy = nearer_private(ours[distinct(synthetic)[0]], private, heldout, seed)
-    fidelity = fidelity_of(values["fidelity"][embedding.name]) if "fidelity" in values else None
-    grade = Grade(sets.modality.noun, judge, useful, fidelity, variety, privacy)
-    warnings = values.get("memorisation", {}).get("warnings", ())
-    judgement = values.get("verdict", {})
-    evidence = Evidence(
-        sets,
-        plan,
-        grade,
-        warnings,
-        lost,
-        outcome=judgement.get("outcome"),
-        evolving=judgement.get("evolving"),
-    )
-    # without a classifier, a verdict or a warning there is nothing to advise about
-    advice = advise(evidence) if useful is not None or judgement or warnings else []
-    following = next(iter(advice), "" if useful is None else SHARE)
-    graded = {"grade": grade.to_dict(following)}
-    return graded | ({"verdict": judgement | {"remedies": advice}} if judgement else {})
-
-
-def _memorisation(
-    sets: Sets, request: Request, embedding: CachedEmbedding, progress: Progress
-) -> tuple[Values, File | None]:
-    """Return the values of memorisation and the file of the nearest pairs.
-
-    They are {} and None without the private records.
-    """
-    if sets.private is None:
-        if request.metrics is not None:
-            raise RecipeError(
-                "memorisation needs the private records, which are not there (a note says why): "
-                "take other --metrics."
-            )
-        return {}, None
-    synthetic = sets.by_name[SYNTHETIC_DATA].samples
-    private = sets.private.samples
-    methods = sets.methods
-    noun = sets.modality.noun
-    heldout = sets.test.content
-    if not methods.comparable(synthetic, private):
-        ours, theirs = ("×".join(map(str, each.shape)) for each in (synthetic, private))
-        sets.notes.add(
-            f"No exact copy is looked for: generated {noun} are {ours}, and private ones {theirs}."
-        )
-    with progress.task(f"comparing with {REAL} records", None):
-        result = memorisation(synthetic, private, heldout.samples, embedding)
-        traces = methods.traces(synthetic, private, heldout.samples, request.with_canaries)
-        rows, records = result.pairs.T
-        suffix, content = methods.pairs(
-            synthetic.take(rows), private.take(records), result.pair_distances
-        )
-        by_loss, why = attack_model(sets.run, sets.recipe, sets.private, heldout, request.changes)
-    if why:
-        sets.notes.add(why)
-    values = {"embedding": embedding.name, **result.to_dict()}
-    values["nearest_pairs"]["files"] = [pairs_file(suffix)]
-    warnings = [*values["copies"]["warnings"]]
-    if by_loss is not None:
-        values["membership_by_loss"] = by_loss
-        warnings += by_loss["warnings"]
-    warnings += traces.pop("warnings", ())
-    return {"memorisation": values | traces | {"warnings": warnings}}, (suffix, content)
-
-
 def store_evaluation(folder: Path, values: Values, pairs: File | None) -> str:
     """Write METRICS_FILE, whole or not at all.
 
@@ -370,11 +193,6 @@ def store_evaluation(folder: Path, values: Values, pairs: File | None) -> str:
         path.unlink()  # of the earlier evaluation, which has its copy
     level_confidential(folder)
     return message
-
-
-def pairs_file(suffix: str) -> str:
-    """Return the path of the file of nearest pairs, relative to the run's directory."""
-    return f"{CONFIDENTIAL}/nearest_pairs.{suffix}"
 
 
 def _pairs(folder: Path) -> list[Path]:

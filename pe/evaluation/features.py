@@ -8,7 +8,7 @@ import numpy as np
 
 from pe.data.samples import Samples, slices
 from pe.errors import ContractError
-from pe.evaluation.labelled import KEPT
+from pe.judgement.labelled import KEPT
 from pe.lookahead import embed_batches
 from pe.plugins.embed import embed_block
 from pe.plugins.protocols import Embedding, PluginInfo, Vectors, info_of

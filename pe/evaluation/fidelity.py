@@ -6,16 +6,17 @@ Fréchet and kernel distance; precision, recall, density and coverage.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from pe.data.arrays import Float64Array, FloatArray, Int64Array
-from pe.data.samples import Samples, generator, slices
+from pe.data.arrays import Float64Array, FloatArray
+from pe.data.samples import Samples, generator
 from pe.errors import RecipeError
 from pe.evaluation.features import CachedEmbedding
-from pe.evaluation.labelled import KEPT, Values
+from pe.judgement.labelled import KEPT, Values
+from pe.judgement.manifold import NEIGHBORS, manifold
 from pe.plugins.protocols import info_of
 from pe.progress import Progress, Task
 
@@ -26,12 +27,10 @@ FEWEST = 10
 """For the kernel distance: the most vectors of a subset, and the fewest subsets if each can have
 two vectors."""
 
-NEIGHBORS = 5
 REPORTED = 50_000
 """Images of each set in published FIDs."""
 
 _COMPARED = 5000  # vectors of each set, at most, that are compared in pairs
-_ROWS = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,66 +40,38 @@ class Moments:
     count: int  # n, vectors seen, ≥ 2
     mean: Float64Array  # float64 (d,)
     covariance: Float64Array  # float64 (d, d), with the divisor n − 1; of rank n − 1 at most
-    # for n ≤ d, A with AAᵀ = covariance, float64 (d, n): the centred vectors over √(n − 1); else
-    # None
+    # A with AAᵀ = covariance, float64 (d, n), for n ≤ d: the centred vectors over √(n − 1)
     factor: Float64Array | None = None
 
 
-class StreamedMoments:
-    """Moments of vectors that come in blocks.
+def moments_of(blocks: Iterable[FloatArray]) -> Moments:
+    """Return the moments of vectors that come in blocks, each (n, d), finite.
 
-    Memory is of order d², however many vectors there are.
+    Memory is of order d², however many vectors there are. Vectors are shifted by the first block's
+    mean before they are squared, so that a mean that is large beside the spread costs no digits.
 
-    Vectors are shifted by the first block's mean before they are squared, so that a mean that is
-    large beside the spread costs no digits. Vectors are stored while there are at most d, and
-    summed as squares from then on.
+    Raises:
+        ValueError: there are fewer than two vectors.
     """
-
-    def __init__(self, dimensions: int) -> None:
-        self._dimensions = dimensions
-        self._count = 0
-        self._centre: Float64Array | None = None
-        self._sum = np.zeros(dimensions)
-        self._few: list[Float64Array] = []  # shifted vectors, until there are more than d
-        self._squares: Float64Array | None = (
-            None  # after that the upper triangle of Σ (x − c)(x − c)ᵀ, in Fortran's order
-        )
-
-    def add(self, vectors: FloatArray) -> None:
-        """Add a block of finite vectors, (n, d) with n ≥ 1."""
-        rows = np.ascontiguousarray(vectors, dtype=np.float64)
-        if self._centre is None:
-            self._centre = rows.mean(axis=0)
-        rows = rows - self._centre
-        self._count += len(rows)
-        self._sum += rows.sum(axis=0)
-        if self._squares is not None:
-            self._square(rows)
-            return
-        self._few.append(rows)
-        if self._count > self._dimensions:
-            self._squares = np.zeros((self._dimensions, self._dimensions), order="F")
-            self._square(np.concatenate(self._few))
-            self._few.clear()
-
-    def _square(self, rows: Float64Array) -> None:
-        from scipy.linalg.blas import dsyrk
-
-        self._squares = dsyrk(1.0, rows.T, beta=1.0, c=self._squares, overwrite_c=1)
-
-    def moments(self) -> Moments:
-        """Return the moments of all vectors added. Raise ValueError if they are fewer than two."""
-        if self._count < 2 or self._centre is None:
-            raise ValueError("A covariance needs two vectors or more.")
-        shift = self._sum / self._count
-        mean = self._centre + shift
-        if self._squares is None:
-            rows = (np.concatenate(self._few) - shift) / np.sqrt(self._count - 1)
-            return Moments(self._count, mean, rows.T @ rows, rows.T)
-        covariance = np.triu(self._squares) + np.triu(self._squares, 1).T
-        covariance -= self._count * np.outer(shift, shift)
-        covariance /= self._count - 1
-        return Moments(self._count, mean, covariance)
+    count = 0
+    few: list[Float64Array] = []
+    for block in blocks:
+        rows = block.astype(np.float64)
+        if not count:
+            centre = rows.mean(axis=0)
+            total = np.zeros(len(centre))
+            squares = np.zeros((len(centre), len(centre)))
+        rows -= centre
+        count += len(rows)
+        total += rows.sum(axis=0)
+        squares += rows.T @ rows
+        few = [*few, rows] if count <= len(centre) else []
+    if count < 2:
+        raise ValueError("A covariance needs two vectors or more.")
+    shift = total / count
+    covariance = (squares - count * np.outer(shift, shift)) / (count - 1)
+    factor = ((np.concatenate(few) - shift) / np.sqrt(count - 1)).T if few else None
+    return Moments(count, centre + shift, covariance, factor)
 
 
 def frechet_distance(first: Moments, second: Moments) -> float:
@@ -111,9 +82,7 @@ def frechet_distance(first: Moments, second: Moments) -> float:
     With Σᵢ = AᵢAᵢᵀ the last trace is the sum of the singular values of A₁ᵀA₂: the eigenvalues of
     Σ₁Σ₂ are their squares. So no square root of a matrix is taken, and rounding errors stay of the
     order of d·2⁻⁵² of the largest eigenvalue, where the eigenvalues of the product Σ₁Σ₂ would lose
-    half of the digits. Aᵢ is the Cholesky factor of Σᵢ. For no more vectors than dimensions Aᵢ
-    holds the centred vectors instead; for a covariance that is singular although there are more,
-    the scaled eigenvectors whose eigenvalues exceed those rounding errors.
+    half of the digits. Aᵢ holds the scaled eigenvectors whose eigenvalues exceed those errors.
     """
     if first.mean.shape != second.mean.shape:
         raise ValueError(
@@ -129,18 +98,14 @@ def frechet_distance(first: Moments, second: Moments) -> float:
 
 def _factor(moments: Moments) -> Float64Array:
     """Return A with AAᵀ = Σ, float64 (d, r)."""
-    if moments.factor is not None:
+    if moments.factor is not None:  # far quicker than eigenvectors, where vectors are few
         return moments.factor
-    covariance = moments.covariance
-    dimensions = len(moments.mean)
-    try:
-        return np.linalg.cholesky(covariance).astype(np.float64, copy=False)
-    except np.linalg.LinAlgError:
-        pass  # some dimension is constant, or a sum of others
-    values, vectors = np.linalg.eigh(covariance)
-    positive = values > dimensions * np.finfo(np.float64).eps * max(values[-1], 0.0)
-    factor: Float64Array = vectors[:, positive] * np.sqrt(values[positive])
-    return factor if positive.any() else np.zeros((dimensions, 1))
+    values, vectors = np.linalg.eigh(moments.covariance)
+    # A dimension may be constant or a sum of others, so not all eigenvalues are positive.
+    least = len(values) * np.finfo(np.float64).eps * max(values[-1], 0.0)
+    kept = values > least
+    factor: Float64Array = vectors[:, kept] * np.sqrt(values[kept])
+    return factor if kept.any() else np.zeros((len(values), 1))
 
 
 @dataclass(frozen=True)
@@ -192,73 +157,6 @@ def _kernel(x: Float64Array, y: Float64Array) -> Float64Array:
     return values
 
 
-@dataclass(frozen=True)
-class Manifold:
-    """Precision, recall, density and coverage of real and generated vectors.
-
-    They tell how the vectors lie in each other's balls.
-
-    A vector's ball reaches to its k-th neighbour in its own set. Precision and recall: Kynkäänniemi
-    et al. (2019); density and coverage: Naeem et al. (2020).
-    """
-
-    precision: (
-        float  # share of generated vectors inside some real vector's ball: are they realistic?
-    )
-    # share of real vectors inside some generated vector's ball: is everything real there?
-    recall: float
-    density: (
-        float  # mean number of real balls that a generated vector lies in, over k; may exceed 1
-    )
-    coverage: float  # share of real vectors whose ball holds a generated one
-
-
-def manifold(real: Vectors, synthetic: Vectors, k: int = NEIGHBORS) -> Manifold:
-    """Compare `synthetic` (m, d) with `real` (n, d) in float64.
-
-    A ball excludes its rim, as in the authors' `prdc`.
-    """
-    if min(len(real), len(synthetic)) <= k:
-        raise ValueError(f"{k} neighbours need {k + 1} vectors or more of each set.")
-    # near the origin, squared distances computed by products lose the fewest digits
-    centre = real.mean(axis=0, dtype=np.float64)
-    both = (vectors.astype(np.float64) - centre for vectors in (real, synthetic))
-    r, g = ((vectors, np.square(vectors).sum(axis=1)) for vectors in both)
-    real_radii = _radii(r, k)
-    generated_radii = _radii(g, k)
-    inside = np.zeros(len(synthetic), np.int64)
-    recalls = covers = 0
-    for rows, distances in _blocks(r, g):
-        within = distances < real_radii[rows, None]
-        inside += within.sum(axis=0)
-        covers += int(within.any(axis=1).sum())
-        recalls += int((distances < generated_radii).any(axis=1).sum())
-    return Manifold(
-        float((inside > 0).mean()),
-        recalls / len(real),
-        float(inside.mean()) / k,
-        covers / len(real),
-    )
-
-
-def _radii(vectors: tuple[Float64Array, Float64Array], k: int) -> Float64Array:
-    """Return the squared distance of each vector to its k-th nearest other vector of the set."""
-    radii = np.empty(len(vectors[0]))
-    for rows, distances in _blocks(vectors, vectors):
-        distances[np.arange(len(distances)), rows] = np.inf
-        radii[rows] = np.partition(distances, k - 1, axis=1)[:, k - 1]
-    return radii
-
-
-def _blocks(
-    x: tuple[Float64Array, Float64Array], y: tuple[Float64Array, Float64Array]
-) -> Iterator[tuple[Int64Array, Float64Array]]:
-    """Yield blocks of rows of x, as indices, with their squared distances to all rows of y."""
-    for part in slices(len(x[0]), _ROWS):
-        distances = x[1][part, None] + y[1] - 2 * (x[0][part] @ y[0].T)
-        yield np.arange(len(x[0]))[part], np.maximum(distances, 0)
-
-
 @dataclass(frozen=True, eq=False)
 class Features:
     """A set of samples under an embedding."""
@@ -277,21 +175,22 @@ def features(samples: Samples, embedding: CachedEmbedding, seed: int, task: Task
     order = generator(seed, "evaluation/kept").permutation(len(samples))[:KEPT]
     is_chosen = np.zeros(len(samples), bool)
     is_chosen[order] = True
-    moments: StreamedMoments | None = None
     chosen: list[Vectors] = []
-    start = 0
-    for vectors in embedding.blocks(samples):
-        moments = moments or StreamedMoments(vectors.shape[1])
-        moments.add(vectors)
-        chosen.append(vectors[is_chosen[start : start + len(vectors)]])
-        start += len(vectors)
-        task.advance(len(vectors))
-    assert moments is not None
+
+    def blocks() -> Iterator[Vectors]:
+        start = 0
+        for vectors in embedding.blocks(samples):
+            chosen.append(vectors[is_chosen[start : start + len(vectors)]])
+            start += len(vectors)
+            task.advance(len(vectors))
+            yield vectors
+
+    moments = moments_of(blocks())
     ranks = np.searchsorted(np.sort(order), order)
-    return Features(moments.moments(), np.concatenate(chosen)[ranks])
+    return Features(moments, np.concatenate(chosen)[ranks])
 
 
-def fidelity(
+def distances(
     embedding: CachedEmbedding,
     sets: Mapping[str, Samples],
     reference: Samples,

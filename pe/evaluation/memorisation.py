@@ -17,9 +17,9 @@ from pe.data.samples import Samples, distinct, generator, slices
 from pe.errors import PEError
 from pe.evaluation.audit import lower, upper
 from pe.evaluation.features import CachedEmbedding
-from pe.evaluation.labelled import Labelled, Values
 from pe.evaluation.methods import are_among, beyond_chance, methods_of
 from pe.fit.trainer import MODEL, Fitted, HasRecordLoss
+from pe.judgement.labelled import Labelled, Values
 from pe.nearest import nearest
 from pe.planning.named import check_named
 from pe.planning.parts import set_up
@@ -39,6 +39,8 @@ NEAR = 0.25
 NEIGHBOURS."""
 PAIRS = 24
 """Nearest pairs that are shown."""
+SURE = 0.99
+"""Level of the interval of the share of samples that lie nearer to private records."""
 LEVELS = np.linspace(0, 1, 101)
 
 ALARMS = 0.1
@@ -84,14 +86,14 @@ class Copies:
         warnings = []
         if self.exact_beyond_chance:
             warnings.append(
-                f"{self.exact:,} of {count} are private records, {self.equality}: find out why "
+                f"{self.exact:,} of {count} are private records, {self.equality}. Find out why "
                 "before you share them."
             )
         if self.beyond_chance:
             warnings.append(
                 f"{self.near:,} of {count} are near copies of private records, more than chance "
-                f"brings ({self.heldout_near:,} of {self.heldout:,} held-out {self.noun} are as "
-                "near): look at the nearest pairs before you share them."
+                f"explains ({self.heldout_near:,} of {self.heldout:,} held-out {self.noun} are as "
+                "near). Look at the nearest pairs before you share them."
             )
         return warnings
 
@@ -128,6 +130,10 @@ def count_copies(
     first, _ = distinct(synthetic)
     # equal samples count once, else one record copied often would look like many trials
     others = first[~exact[first]]
+    beyond = _beyond(near[others], unseen)
+    if methods.equal_by_chance:
+        # Held-out samples may equal records too, so these are as near as near copies.
+        beyond = beyond and _beyond((near | exact)[first], unseen | unseen_exact)
     return Copies(
         noun=synthetic.noun,
         equality=methods.equality,
@@ -138,7 +144,7 @@ def count_copies(
         near=int(near.sum()),
         heldout=len(heldout),
         heldout_near=int(unseen.sum()),
-        beyond_chance=_beyond(near[others], unseen),
+        beyond_chance=beyond,
     )
 
 
@@ -297,6 +303,54 @@ def _closest_pairs(records: Indices, distances: Float64Array) -> Indices:
     _, first = np.unique(records[order], return_index=True)
     rows = order[np.sort(first)[:PAIRS]]
     return np.stack([rows, records[rows]], axis=1)
+
+
+@dataclass(frozen=True)
+class Nearer:
+    """The share of different synthetic samples that are nearest to a private record.
+
+    They are nearer to it than to any of as many held-out samples.
+    """
+
+    share: float  # in [0, 1]; a half tells nothing
+    low: float  # lower end of the interval at SURE
+    high: float  # upper end
+    records: int  # private records, and as many held-out samples
+
+    def sentence(self, noun: str) -> str:
+        """Return it as a sentence on samples that people call `noun`."""
+        return (
+            f"{self.share:.0%} of the different synthetic {noun} lie nearer to a private record "
+            f"than to any of as many held-out {noun} ({SURE:.0%} interval {self.low:.0%} to "
+            f"{self.high:.0%}; chance gives 50%)."
+        )
+
+
+def nearer_private(synthetic: Vectors, private: Vectors, heldout: Vectors, seed: int) -> Nearer:
+    """Compare synthetic vectors (n, d) with as many private (r, d) and held-out ones (m, d).
+
+    They are drawn at random.
+
+    The interval is Wilson's, with as many trials as there are records that are nearest to a sample,
+    weighed by how many they are nearest to (Kish's effective number): samples near one record are
+    no independent trials.
+
+    Guarantee: none. The result is confidential.
+    """
+    rng = generator(seed, "evaluation/nearer")
+    count = min(len(private), len(heldout))
+    rows = np.concatenate([each[rng.permutation(len(each))[:count]] for each in (private, heldout)])
+    order = rng.permutation(2 * count)  # so that a tie between the two has no favourite
+    records = order[nearest(synthetic, rows[order])[:, 0]]
+    share = float((records < count).mean())
+    weights = np.bincount(records).astype(np.float64)
+    trials = weights.sum() ** 2 / np.square(weights).sum()
+    z = NormalDist().inv_cdf((1 + SURE) / 2)
+    middle = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
+    half = (
+        z * math.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2)) / (1 + z**2 / trials)
+    )
+    return Nearer(share, float(max(middle - half, 0.0)), float(min(middle + half, 1.0)), count)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from hashlib import blake2b
 from itertools import chain
 from math import ceil
@@ -17,10 +17,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from pe.data.arrays import BoolArray, Float64Array, ImageShape, UInt64Array
+from pe.data.arrays import BoolArray, Float64Array, UInt64Array
 from pe.data.columns import Codes, Column, Columns
 from pe.data.constraints import Constraints
-from pe.data.decoding import Channels, decode_image
 from pe.data.display import png
 from pe.data.images import Images
 from pe.data.rows import Rows
@@ -28,9 +27,9 @@ from pe.data.samples import Samples, distinct
 from pe.data.structure import Structure
 from pe.data.texts import RUN, plain
 from pe.errors import RecipeError
-from pe.evaluation.classifiers import LINEAR_PROBE, ON_PIXELS, ON_ROWS, ON_WORDS, strings_of, words
-from pe.evaluation.labelled import Labelled, Labels, Values
-from pe.evaluation.tables import compare_tables, one_hot, ordinals
+from pe.evaluation.tables import compare_tables
+from pe.judgement.classifiers import strings_of, words
+from pe.judgement.labelled import Labelled, Labels, Values
 from pe.private.dataset import sample_digest
 from pe.private.look import kind_at, text_kind_at
 from pe.private.modalities import RowSource, TextSource
@@ -42,18 +41,9 @@ from pe.private.webdataset import WebDataset
 Hashes = UInt64Array
 File = tuple[str, bytes]
 """A file: its suffix and its content."""
-Training = dict[str, Labelled]
-View = tuple[Training, Labelled]
-"""The training sets and the test set."""
-Views = dict[str, View]
-"""Classifier → the sets in the form in which that classifier gets them."""
-
 MNIST = "mnist"
 LEVEL = 0.01
 """Rate of false alarms of `beyond_chance`."""
-LONGEST = 32
-"""Longer side, in pixels, to which images are shrunk for classifiers on pixels: training time grows
-with the pixels."""
 LEAST_WORDS = 3
 """A text of fewer words shows nothing of a record: too many texts equal it."""
 _FORM = "not of the declared form"
@@ -77,7 +67,6 @@ _RED = (170, 0, 0)
 class Methods:
     """Evaluate samples of any modality. Results are confidential."""
 
-    classifiers: tuple[str, ...] = (LINEAR_PROBE,)  # trained by default
     equality: str = "value by value"  # what makes two samples equal, as words within a sentence
     equal_by_chance: bool = False  # whether samples of two people may well be equal
     # where real samples may lie, in words; empty: wherever the run's own kind of source reads them
@@ -85,15 +74,6 @@ class Methods:
     common: tuple[
         str, ...
     ] = ()  # settings of the run's source that a source of another kind has, too
-
-    def views(
-        self, names: Sequence[str], sets: View, private: PrivateSource, note: Callable[[str], None]
-    ) -> Views:
-        """Return the sets in the form for each classifier.
-
-        `note` is called with a sentence on each change.
-        """
-        return dict.fromkeys(names, sets)
 
     def shows(self, samples: Samples) -> BoolArray:
         """Mark the samples that show something of a record, bool (n,).
@@ -193,36 +173,9 @@ def _classes(private: PrivateSource, has_labels: bool) -> tuple[str, ...]:
 class ImageMethods(Methods):
     """Evaluate images, also by classifiers on their pixels."""
 
-    classifiers = (LINEAR_PROBE, "mlp")
     equality = "pixel by pixel"
     places = f"a folder, an .npz, .parquet, .arrow or .tar file, or {MNIST}"
     common = ("size", "resize", "channels")
-
-    def views(
-        self, names: Sequence[str], sets: View, private: PrivateSource, note: Callable[[str], None]
-    ) -> Views:
-        """Return all images in the test images' shape.
-
-        For classifiers on pixels their sides have at most LONGEST.
-        """
-        large, (training, test) = {}, sets
-        for name, whole in training.items():
-            if whole.images.shape != test.images.shape:
-                sizes = f"from {_size(whole)} to the test set's {_size(test)}"
-                note(f"For classifiers, images of '{name}' are brought {sizes}.")
-            large[name] = _in_shape(whole, test.images.shape)
-        small = large
-        small_test = test
-        if any(name in ON_PIXELS for name in names):
-            shape = shrink(test.images.shape)
-            small_test = _in_shape(test, shape)
-            if shape != test.images.shape:
-                note(
-                    f"Logistic regression and MLP see images of {_size(small_test)}, shrunk from "
-                    f"{_size(test)}."
-                )
-            small = {name: _in_shape(each, shape) for name, each in large.items()}
-        return {name: (small, small_test) if name in ON_PIXELS else (large, test) for name in names}
 
     def shows(self, samples: Samples) -> BoolArray:
         """Mark images of more than one colour."""
@@ -243,37 +196,9 @@ class ImageMethods(Methods):
         return private.kind if (kind, private.kind) == ("folder", "dicom") else kind
 
 
-def shrink(shape: ImageShape) -> ImageShape:
-    """Return height, width and channels with a longer side of at most LONGEST.
-
-    The proportions stay about the same.
-    """
-    height, width, channels = shape
-    factor = min(1.0, LONGEST / max(height, width))
-    return max(1, round(height * factor)), max(1, round(width * factor)), channels
-
-
-def _in_shape(whole: Labelled, shape: ImageShape) -> Labelled:
-    """Stretch images (antialiased) to height and width, and make them grey or coloured."""
-    if whole.images.shape == shape:
-        return whole
-    height, width, channels = shape
-    shades: Channels = 1 if channels == 1 else 3
-    pixels = [
-        decode_image(each, size=(height, width), resize="stretch", channels=shades, name="A sample")
-        for each in whole.images.pixels
-    ]
-    return replace(whole, samples=Images(np.stack(pixels)))
-
-
-def _size(whole: Labelled) -> str:
-    return "×".join(map(str, whole.images.shape))
-
-
 class TextMethods(Methods):
     """Evaluate texts, also by their words, lengths, and the parts of private records in them."""
 
-    classifiers = (LINEAR_PROBE, *ON_WORDS)
     equality = "character by character"
     places = "a folder of .txt files, a table, or a folder of tables"
     common = ("longest", "cut", "encoding")
@@ -498,27 +423,9 @@ def _join(tokens: Sequence[str]) -> str:
 class TableMethods(Methods):
     """Evaluate rows of tables by trees, and by shares of values in one or several columns."""
 
-    classifiers = tuple(ON_ROWS)
     places = "a table, or a folder of tables"
     common = ("columns",)
     equal_by_chance = True
-
-    def views(
-        self, names: Sequence[str], sets: View, private: PrivateSource, note: Callable[[str], None]
-    ) -> Views:
-        """Return the rows with vectors: for logistic regression `one_hot`, for trees the codes."""
-        columns, (training, test) = _columns(private), sets
-        codes = {name: columns.codes(_rows(one.samples)) for name, one in training.items()}
-        of_test = columns.codes(_rows(test.samples))
-        views = {}
-        for name in names:
-            features = one_hot if name == "logistic_regression" else ordinals
-            vectors = {
-                key: replace(one, vectors=features(codes[key], columns))
-                for key, one in training.items()
-            }
-            views[name] = vectors, replace(test, vectors=features(of_test, columns))
-        return views
 
     def pairs(self, synthetic: Samples, private: Samples, distances: Float64Array) -> File:
         """As `TextMethods.pairs`, each row with spaces between its columns."""

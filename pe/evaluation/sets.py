@@ -28,23 +28,24 @@ from pe.errors import (
     check_list,
     nearest_name,
 )
-from pe.evaluation.classifiers import Classifier
 from pe.evaluation.controls import (
-    ControlRun,
+    is_free,
+    is_quick,
     label_pool,
     make_unevolved,
     one_vote_run,
-    random_selection_run,
+    public_samples,
 )
 from pe.evaluation.features import CachedEmbedding, embedding_name
-from pe.evaluation.labelled import Labelled, Labels, NetworkSettings, label_samples
 from pe.evaluation.methods import Methods, are_repeated, methods_of
 from pe.fit.trainer import PrivateRecords, load_model
+from pe.judgement.labelled import Labelled, Labels, label_samples
 from pe.planning.forecast import load_changed
 from pe.planning.named import check_named
 from pe.planning.parts import build_embedding, set_up_generator
 from pe.planning.releases import plan_of
 from pe.plugins.protocols import Embedding, GenerationAPI, Generator, as_generator
+from pe.plugins.registry import plugins
 from pe.plugins.specs import PluginSpec
 from pe.private.dataset import sample_digest
 from pe.private.source import PrivateSource
@@ -53,20 +54,15 @@ from pe.recipe.schema import OBJECT, Recipe
 from pe.store.places import FULL_RECIPE, RECIPE
 from pe.store.run import Run
 
-METRICS = ("fidelity", "utility", "memorisation")
 SYNTHETIC_DATA = "synthetic"
 UNEVOLVED = "unevolved"
-RANDOM_SELECTION = "random_selection"
 REAL = "real"
 ONE_VOTE = "one_vote"
-POOL_LABELS = "pool_labels"
-CHANCE = "chance"
+PUBLIC = "public"
 WORDS = {
-    UNEVOLVED: "un-evolved samples",
-    RANDOM_SELECTION: "random selection",
-    POOL_LABELS: "the pool's own labels",
-    CHANCE: "guessing the largest class",
-    ONE_VOTE: "one vote",
+    UNEVOLVED: "the generator's own samples",
+    PUBLIC: "the public data",
+    ONE_VOTE: "a single vote",
     REAL: "the private records",
 }
 """Words, within a sentence, for what classifiers are trained on besides the synthetic data."""
@@ -89,27 +85,22 @@ class Request:
     """Settings of an evaluation. `api` and `embedding` are objects of the user's own.
 
     Raises:
-        RecipeError: an unknown metric or classifier, a text in place of a list, or fewer than one
+        RecipeError: an unknown metric, a text in place of a list, or fewer than one
             seed.
     """
 
     # place of real samples that no run has seen; see `source_at` of pe/evaluation/methods.py
     test: str
-    metrics: tuple[str, ...] | None = None  # of METRICS; None: all that are possible
-    seeds: int = 3  # trainings of each classifier on each set, ≥ 1
-    # samples are compared under these; the first serves memorisation and the verdict too; empty:
-    # the run's own
+    metrics: tuple[str, ...] | None = None  # by name; None: all that are possible
+    seeds: int = 2  # trainings of each classifier that learns by chance, on each set, ≥ 1
+    # samples are compared under these; the first serves memorisation and the judgement too;
+    # empty: the run's own
     embeddings: tuple[PluginSpec, ...] = ()
-    classifiers: tuple[str, ...] | None = (
-        None  # names, see `Classifier`; None: those of the modality
-    )
-    networks: NetworkSettings = field(default_factory=NetworkSettings)
     reference: str | None = None  # place of samples that fidelity compares with; None: the test set
     canaries: Path | None = (
         None  # a UTF-8 file of strings planted among the private texts, one in each line
     )
-    random_selection: bool | None = None  # make that control; None: if it is free and quick
-    one_vote: bool | None = None  # as `random_selection`, for the control by one vote
+    one_vote: bool | None = None  # make that control; None: if it is free and quick
     changes: tuple[
         str, ...
     ] = ()  # of the machine's settings in the run's recipe, of the form `a.b=value`
@@ -117,19 +108,14 @@ class Request:
     embedding: Embedding | None = None
 
     def __post_init__(self) -> None:
-        for name in ("metrics", "embeddings", "classifiers", "changes"):
+        for name in ("metrics", "embeddings", "changes"):
             check_list(name, getattr(self, name))
         for name in self.metrics or ():
-            if name not in METRICS:
-                raise RecipeError(f"Unknown metric '{name}': {nearest_name(name, METRICS)}")
+            if name not in plugins("pe.metrics"):
+                known = nearest_name(name, plugins("pe.metrics"))
+                raise RecipeError(f"Unknown metric '{name}': {known}")
         if self.seeds < 1:
             raise RecipeError(f"An evaluation needs one seed or more, not {self.seeds}.")
-        _ = self.for_training(())
-
-    def for_training(self, by_default: tuple[str, ...]) -> tuple[Classifier, ...]:
-        """Return the classifiers that the request names, or those `by_default` if it names none."""
-        names = by_default if self.classifiers is None else self.classifiers
-        return tuple(Classifier(name, self.networks) for name in names)
 
     @property
     def with_canaries(self) -> tuple[str, ...]:
@@ -147,9 +133,10 @@ class Request:
             raise RecipeError(f"{self.canaries} holds no canary: write one in each line.")
         return canaries
 
-    def wants(self, metric: str) -> bool:
-        """Return True if a metric is asked for."""
-        return self.metrics is None or metric in self.metrics
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The names of the metrics to measure."""
+        return tuple(plugins("pe.metrics")) if self.metrics is None else self.metrics
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,11 +254,10 @@ def gather(
     # before the controls are made, which may cost calls: too small a test set ends here
     test = leave_out(test, others, notes)
     sets = {SYNTHETIC_DATA: synthetic}
-    api = None if request.api is None else as_generator(request.api)
-    if iteration:
-        controls, api = _controls(
-            run, recipe, populations, private_source, request, notes, stop, embeddings
-        )
+    controls, api = _controls(
+        run, recipe, populations, private_source, request, notes, stop, embeddings
+    )
+    if controls:
         test = leave_out(
             test, {f"{noun} of '{name}'": one for name, one in controls.items()}, notes
         )
@@ -308,100 +294,117 @@ def _controls(
     """
     founders = _label(run.founders() or populations[0])
     last = _label(populations[-1])
-    enough = _as_many(founders, last.labels)
-    api = None if request.api is None else as_generator(request.api)
-    unknown = ""
-    try:
-        check_named(run.folder, recipe, request.changes, "api")
-    except RecipeError as error:
-        unknown = str(error)
-    is_usable = not unknown
-    choices = {RANDOM_SELECTION: request.random_selection, ONE_VOTE: request.one_vote}
-    if len(populations) == 2 and request.one_vote is not False:
-        aloud = choices.pop(ONE_VOTE) is not None
-        notes.add(
-            "The one-vote control is left out: the run has voted once, as this control would.",
-            aloud,
+    votes = len(populations) - 1
+    api, why = _generator(run, recipe, request)
+    controls = {}
+    if votes:
+        enough = _as_many(founders, last.labels)
+        controls[UNEVOLVED] = enough or _make_unevolved(run, recipe, founders, last, api, notes)
+    if not why or request.api is not None:
+        public = label_pool(recipe, last.labels) if votes else None
+        if public is None and api is not None:
+            public = public_samples(recipe, api, last.labels)
+        if public is not None:
+            controls[PUBLIC] = public
+    if votes and request.one_vote is not False and source is not None:
+        one_vote = _one_vote(
+            run, recipe, populations, source, api, why, request, notes, stop, embeddings
         )
-    choices = {name: choice for name, choice in choices.items() if choice is not False}
-    if api is None and is_usable and (enough is None or choices):
-        api, unknown = set_up_generator(recipe.api)
-        load_model(api, run.folder)
-    if api is None and recipe.api.kind.startswith(OBJECT):
-        kind = recipe.api.kind.removeprefix(OBJECT)
-        unknown = (
-            f"The generator is an object of your own, {kind}, so pass it from Python: "
-            "pe.evaluate(…, api=…)."
-        )
-    plan = plan_of(run, recipe)
-    random = None if api is None else random_selection_run(run, recipe, plan, api, populations)
-    controls = {UNEVOLVED: enough or _make_unevolved(founders, last, random, notes)}
-    if is_usable and (pool := label_pool(recipe, last.labels)) is not None:
-        controls[POOL_LABELS] = pool
-    for name, choice in choices.items():
-        control = random
-        why = unknown
-        if name == ONE_VOTE and api is not None:
-            if source is None:
-                continue  # a note says so already
-            try:
-                check_named(run.folder, recipe, request.changes, "embedding")
-                own = build_embedding(recipe, request.embedding)
-                own_name = embedding_name(recipe.embedding) if request.embedding is None else None
-                same = (
-                    each for each in embeddings if each.embedding is own or each.name == own_name
-                )
-                embedding = next(same, own)  # the cached one, if it is the run's
-                control = one_vote_run(
-                    run, recipe, plan, api, populations, source.open(), embedding
-                )
-            except PEError as error:
-                control = None
-                why = str(error)
-        if control is None:
-            notes.add(f"The {name.replace('_', '-')} control is left out. {why}")
-        elif (samples := _make_control(name, control, choice, notes, stop)) is not None:
-            controls[name] = samples
+        if one_vote is not None:
+            controls[ONE_VOTE] = one_vote
     return controls, api
 
 
-def _make_control(
-    name: str, control: ControlRun, choice: bool | None, notes: Notes, stop: Event
+def _generator(run: Run, recipe: Recipe, request: Request) -> tuple[Generator | None, str]:
+    """Return the run's generator, or None and a sentence that says why it is not at hand."""
+    if request.api is not None:
+        return as_generator(request.api), ""
+    kind = recipe.api.kind
+    if kind.startswith(OBJECT):
+        return None, (
+            f"The generator is an object of your own, {kind.removeprefix(OBJECT)}, so pass it from "
+            "Python: pe.evaluate(…, api=…)."
+        )
+    try:
+        check_named(run.folder, recipe, request.changes, "api")
+    except RecipeError as error:
+        return None, str(error)
+    api, why = set_up_generator(recipe.api)
+    load_model(api, run.folder)
+    return api, why
+
+
+def _one_vote(
+    run: Run,
+    recipe: Recipe,
+    populations: list[Population],
+    source: PrivateSource,
+    api: Generator | None,
+    why: str,
+    request: Request,
+    notes: Notes,
+    stop: Event,
+    embeddings: Sequence[CachedEmbedding],
 ) -> Labelled | None:
-    """Make a control that was asked for (`choice`) or runs by default (None).
+    """Make the one-vote control if it was asked for, or is free and quick.
 
     Return None, with a note, otherwise.
     """
-    if choice is None and not control.comes_of_itself:
+    is_asked_for = bool(request.one_vote)
+    if len(populations) == 2:
         notes.add(
-            f"The {control.name} control is left out; --{control.name} runs it, or {name}=True "
-            f"from Python. {control.describe()}"
+            "The one-vote control is left out: the run has voted once, as this control would.",
+            is_asked_for,
         )
         return None
-    notes.add(control.describe(), aloud=bool(choice))
+    if api is None:
+        notes.add(f"The one-vote control is left out. {why}")
+        return None
+    try:
+        check_named(run.folder, recipe, request.changes, "embedding")
+        own = build_embedding(recipe, request.embedding)
+        own_name = embedding_name(recipe.embedding) if request.embedding is None else None
+        same = (each for each in embeddings if each.embedding is own or each.name == own_name)
+        embedding = next(same, own)  # the cached one, if it is the run's
+        plan = plan_of(run, recipe)
+        control = one_vote_run(run, recipe, plan, api, populations, source.open(), embedding)
+    except PEError as error:
+        notes.add(f"The one-vote control is left out. {error}")
+        return None
+    if not is_asked_for and not control.comes_of_itself:
+        notes.add(
+            "The one-vote control is left out; --one-vote runs it, or one_vote=True from Python. "
+            + control.describe()
+        )
+        return None
+    notes.add(control.describe(), aloud=is_asked_for)
     try:
         return _label(control.result(notes.progress, stop))
     except (APIError, PluginError) as error:
-        if choice or isinstance(error, Interrupted):
+        if is_asked_for or isinstance(error, Interrupted):
             raise
-        notes.add(f"The {control.name} control is left out: {error}")
+        notes.add(f"The one-vote control is left out: {error}")
         return None
 
 
 def _make_unevolved(
-    founders: Labelled, last: Labelled, control: ControlRun | None, notes: Notes
+    run: Run,
+    recipe: Recipe,
+    founders: Labelled,
+    last: Labelled,
+    api: Generator | None,
+    notes: Notes,
 ) -> Labelled:
     """Return as many new RANDOM_API samples as are evaluated, if they are free and quick.
 
     Otherwise `founders`.
     """
-    if control is not None and control.comes_of_itself and control.is_quick(len(last)):
+    if api is not None and is_free(recipe, api) and is_quick(run, len(last)):
         with (
             notes.progress.task("drawing un-evolved samples", None),
             suppress(APIError, PluginError),
         ):
-            recipe = control.recipe
-            return make_unevolved(control.api, last.labels, recipe.private.labels, recipe.seed)
+            return make_unevolved(api, last.labels, recipe.private.labels, recipe.seed)
     sizes = f"{len(founders):,} {founders.samples.noun}, where {len(last):,} are evaluated"
     notes.add(f"The un-evolved control is S_0 with its {sizes}.")
     return founders
@@ -443,8 +446,8 @@ def _private(
         raise
     except PEError as error:
         notes.add(
-            "The real-data control, the one-vote control and memorisation are left out, and the "
-            f"test set is not compared with the private records: {str(error).rstrip('.')}."
+            "Judgement, memorisation and the one-vote control are left out, and the test set is "
+            f"not compared with the private records: {str(error).rstrip('.')}."
         )
         return None, None
 

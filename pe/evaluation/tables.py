@@ -1,7 +1,4 @@
-"""Tables in numbers: features for classifiers, and how far two tables lie apart.
-
-All of it is confidential.
-"""
+"""How far two tables lie apart. All of it is confidential."""
 
 from __future__ import annotations
 
@@ -11,32 +8,16 @@ from itertools import combinations
 
 import numpy as np
 
-from pe.data.arrays import Float32Array
-from pe.data.columns import BINS, Codes, Columns, cramers_v
+from pe.data.columns import BINS, Codes, cramers_v
 from pe.data.samples import generator
-from pe.evaluation.labelled import Values
+from pe.judgement.labelled import Values
 
 PAIRS = 1000
 TRIPLES = 100
 """Most pairs and triples of columns that are compared. If there are more, this many are drawn at
 random."""
-ONE_HOT = 64
-"""Most dimensions of a category. If it has more values, neighbouring values share a dimension."""
 
 _CELLS = BINS + 1
-
-
-def one_hot(codes: Codes, columns: Columns) -> Float32Array:
-    """Return features for a regression, float32 (n, ·).
-
-    What has an order goes from 0 to 1, and categories are one-hot.
-    """
-    return columns.vectors(codes, 1.0, 1.0, ONE_HOT).astype(np.float32)
-
-
-def ordinals(codes: Codes, columns: Columns) -> Float32Array:
-    """Return features for trees, float32 (n, d): the codes, a missing value after all others."""
-    return codes.astype(np.float32)
 
 
 def compare_tables(sets: Mapping[str, Codes], reference: Codes, names: Sequence[str]) -> Values:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import groupby, product, zip_longest
 from math import inf
@@ -17,21 +17,21 @@ from typing import Any
 from pe.data.display import Page
 from pe.errors import RecipeError
 from pe.fit.trainer import DryRun
+from pe.judgement.forecast import POOL, Interval, expected_share, measured
 from pe.planning import checks
 from pe.planning.calls import PARENTS, Trial, disk_of, most_calls
-from pe.planning.choice import Choice, Signal, choose_evolution, signal_of
+from pe.planning.choice import Choice, Signal, choose_evolution, signal_of, votes_cast
 from pe.planning.deadlines import EMBEDDING, ClockPlan, held_back
 from pe.planning.notices import notices, sentences
 from pe.planning.other_runs import check_other_runs
 from pe.planning.parts import class_of, declared, price_of, set_up, usage_of, without_price
-from pe.planning.releases import fit_dry_runs, is_fitted, lay_out
-from pe.planning.usefulness import expect
-from pe.plugins.protocols import Generator, info_of
+from pe.planning.releases import fit_dry_runs, is_fitted, lay_out, noise_multiplier_for
+from pe.plugins.protocols import Generator, PluginInfo, info_of
 from pe.plugins.reach import leaves
 from pe.plugins.specs import members_of
 from pe.privacy.accounting import epsilon
 from pe.privacy.certificate_text import finite, guarantee, round_up
-from pe.privacy.ledger import kind_of
+from pe.privacy.ledger import Budget, kind_of
 from pe.privacy.release import Poisson, Release
 from pe.recipe.page import page
 from pe.recipe.schema import OBJECT, Recipe
@@ -116,8 +116,7 @@ class Forecast:
         dry_runs: of each part of the fit, where it was tried here.
         precision: of the generator's arithmetic on this machine; empty: it computes elsewhere, or
             that is not known.
-        expected: what usefulness runs like this one had, in words; empty: nothing like it was
-            measured.
+        expected: what other data sets reached; None: nothing like this run was measured.
         warnings: one sentence each.
     """
 
@@ -135,7 +134,7 @@ class Forecast:
     precision: str
     cost: float | None = None
     seconds: float | None = None
-    expected: str = ""
+    expected: Interval | None = None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -227,7 +226,7 @@ class Forecast:
             "chosen": self.choice.values,
             "why_chosen": list(self.choice.reasons),
             "per_iteration": [one.to_dict() for one in self.iterations],
-            "expected": self.expected or None,
+            "expected": None if self.expected is None else asdict(self.expected),
             "warnings": list(self.warnings),
         }
 
@@ -362,7 +361,7 @@ def _judge(
     here: Sequence[str],
     samples_per_second: float | None,
 ) -> Forecast:
-    """Add what follows from the calls and images: cost, time, usefulness, and warnings."""
+    """Add what follows from the calls and images: cost, time, possible gain, and warnings."""
     recipe = counted.choice.recipe
     plan = counted.plan
     price = price_of(recipe)
@@ -387,16 +386,31 @@ def _judge(
             partial(check_other_runs, recipe, plan.releases),
         ),
     ]
-    expected = ""
-    if api is not None:
-        expected = expect(recipe, plan, counted.signals, info_of(api), counted.epsilon)
     return replace(
         counted,
         cost=cost,
         seconds=seconds,
-        expected=expected,
+        expected=None if api is None else _expected(recipe, plan, info_of(api), counted.epsilon),
         warnings=tuple(warnings),
     )
+
+
+def _expected(recipe: Recipe, plan: Plan, info: PluginInfo, spent: float) -> Interval | None:
+    """Return what runs of this kind reached on other data sets.
+
+    None: nothing like it was measured, or the number of records is not declared.
+    """
+    private = recipe.private
+    labels = len(plan.classes)
+    is_both = bool(plan.fit and plan.steps)
+    if private.declared_size is None or labels < 2 or is_both or not 0 < spent < inf:
+        return None
+    is_pool = info.distinct is not None and not info.by_label
+    kind = POOL if is_pool else recipe.api.kind
+    cast = votes_cast(private.declared_size, private.declared_units, 1)
+    noise = noise_multiplier_for(Budget(spent, recipe.privacy.delta), 1)
+    measure = "AUC" if labels == 2 else "mean recall"
+    return expected_share(measured(), kind, measure, cast / labels / noise)
 
 
 def _iterations(recipe: Recipe, plan: Plan, api: Generator | None) -> tuple[Iteration, ...]:

@@ -496,6 +496,13 @@ class Generator:
         """See `ReadsPublicSamples`."""
         return iter(())
 
+    def labelled_public(self, shape: Shape, seed: int) -> tuple[Samples, Sequence[str]] | None:
+        """Return the public samples that it was given, in the records' shape, and their labels.
+
+        They are a control for an evaluation. None: it was given none, or none with labels.
+        """
+        return None
+
     # How work is cut into requests.
 
     def draw_conditions(self, labels: tuple[str, ...], seeds: Seeds) -> Conditions:

@@ -15,7 +15,9 @@ from typing import Any, Literal
 
 from pe.errors import MissingDependency, PluginError, nearest_name
 
-Group = Literal["pe.adapters", "pe.embeddings", "pe.sources", "pe.commands", "pe.loggers"]
+Group = Literal[
+    "pe.adapters", "pe.embeddings", "pe.sources", "pe.commands", "pe.loggers", "pe.metrics"
+]
 
 NOUN = {
     "pe.adapters": "adapter",
@@ -23,6 +25,7 @@ NOUN = {
     "pe.sources": "source",
     "pe.commands": "command",
     "pe.loggers": "logger",
+    "pe.metrics": "metric",
 }
 _REQUIREMENT = re.compile(
     r"""([\w.-]+)\s*(?:\[([^]]*)])?[^;]*;\s*extra\s*==\s*["']([\w.-]+)["']\s*"""

@@ -9,7 +9,14 @@ from typing import Any
 from pe.errors import RunError
 from pe.privacy.certificate_text import NO_EPSILON, round_up
 from pe.recipe.reading import read_yaml
-from pe.report.pages import Metrics, certificate_of, headline_numbers, public_plan, read_metrics
+from pe.report.pages import (
+    Metrics,
+    certificate_of,
+    headline_numbers,
+    public_plan,
+    read_metrics,
+    trained_sets,
+)
 from pe.report.pictures import Strip, sample_cell
 from pe.report.render import render
 from pe.store.places import RECIPE
@@ -73,13 +80,13 @@ def compare(runs: Sequence[Run]) -> Comparison:
         if key not in _SHOWN and any(value != values[0] for value in values)
     }
     public = _rows([_public(run) for run in runs], "–")
-    return Comparison(
-        runs,
-        public,
-        settings,
-        _rows([_internal(each) for each in metrics], "–"),
-        _warnings(metrics),
-    )
+    warnings = _warnings(metrics)
+    internal = [_real_sets(each) for each in metrics]
+    if not warnings:
+        others = _controls(runs, metrics)
+        for rows, each in zip(internal, metrics, strict=True):
+            rows |= headline_numbers(each, others)
+    return Comparison(runs, public, settings, _rows(internal, "–"), warnings)
 
 
 def comparison_page(comparison: Comparison, confidential: bool = True) -> str:
@@ -128,18 +135,28 @@ def _rows(columns: Sequence[Mapping[str, Any]], missing: object) -> Rows:
     return {name: tuple(column.get(name, missing) for column in columns) for name in names}
 
 
-def _internal(metrics: Metrics) -> dict[str, str]:
-    """Return internal rows, name → value.
+def _controls(runs: Sequence[Run], all_metrics: Sequence[Metrics]) -> dict[str, tuple[str, float]]:
+    """Return the controls of all runs: the name of each, its run, and its score.
 
-    First come the real samples, then the numbers measured with them.
+    Every run lies on one scale, so a control of one is a control of all.
     """
+    found: dict[str, tuple[str, float]] = {}
+    for run, metrics in zip(runs, all_metrics, strict=True):
+        for name, one in trained_sets(metrics).items():
+            if name not in ("synthetic", "real"):
+                found.setdefault(name, (run.name, float(one["place"]["score"])))
+    return found
+
+
+def _real_sets(metrics: Metrics) -> dict[str, str]:
+    """Return rows on the real samples that a run was measured with, name → value."""
     rows = {}
     for name in ("test", "reference"):
         if name in metrics:
             real = metrics[name]
             left_out = f" ({real['left_out']:,} left out)" if real.get("left_out") else ""
             rows[f"{name} set"] = f"{real['images']:,} {_noun(metrics)} of {real['path']}{left_out}"
-    return rows | headline_numbers(metrics)
+    return rows
 
 
 def _noun(metrics: Metrics) -> str:
@@ -153,9 +170,15 @@ def _warnings(all_metrics: Sequence[Metrics]) -> list[str]:
         if len({real.get("sha256") for real in sets}) > 1:
             return [
                 f"The {name} {_noun(all_metrics[0])} differ, so the {numbers} of these runs cannot "
-                f"be compared: evaluate all of them with the same {name} set, read at the same "
-                "size."
+                f"be compared and are left out: evaluate all of them with the same {name} set, "
+                "read at the same size."
             ]
+    sizes = {trained_sets(each).get("real", {}).get("samples") for each in all_metrics}
+    if len(sizes - {None}) > 1:
+        return [
+            "The runs have different numbers of private records, so their scales end at different "
+            "points, and the internal numbers are left out."
+        ]
     return []
 
 

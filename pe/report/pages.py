@@ -51,20 +51,18 @@ _SETS = {
     "synthetic": ("synthetic", "the run's data."),
     "unevolved": (
         "un-evolved",
-        "samples straight from the generator, what it knows without any private record.",
-    ),
-    "random_selection": (
-        "random selection",
-        "the run again with parents chosen at random: what the votes have brought is the "
-        "difference to it.",
+        "samples straight from the generator, before any vote.",
     ),
     "one_vote": (
         "one vote",
-        "as many samples straight from the generator, chosen by one vote with the budget of all "
-        "the run's, and not varied: what evolving has brought is the difference to it.",
+        "samples straight from the generator, chosen by a single vote with the whole budget and "
+        "not varied. The difference from it is what evolving brought.",
     ),
-    "pool_labels": ("pool's labels", "samples of the public pool, with the pool's own labels."),
-    "real": ("real", "the private records themselves: the ceiling."),
+    "public": (
+        "public data",
+        "the public samples that the generator was given, with their labels.",
+    ),
+    "real": ("real", "the private records: 10 on the scale."),
 }
 
 
@@ -354,8 +352,8 @@ def read_metrics(run: Run) -> dict[str, Any] | None:
     except ValueError as error:
         raise RunError(f"{path} is not JSON: run `pe evaluate` again.") from error
     version = metrics.get("version") if isinstance(metrics, dict) else None
-    if version != 1:
-        raise RunError(f"{path} has version {version!r}, not 1: run `pe evaluate` again.")
+    if version != 2:
+        raise RunError(f"{path} has version {version!r}, not 2: run `pe evaluate` again.")
     return metrics
 
 
@@ -364,25 +362,20 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
 
     docs/evaluation.md has the names.
     """
-    utility = metrics.get("utility") or {}
     fidelity = metrics.get("fidelity") or {}
     memorisation = metrics.get("memorisation") or {}
+    trained = trained_sets(metrics)
     controls = [each.get("controls") or {} for each in fidelity.values()]
-    names = {"synthetic"}.union(*utility.values(), *controls)
-    judge = (metrics.get("verdict") or {}).get("classifier")
-    # without a verdict, the page shows the classifier that was chosen for the synthetic data
-    judge = judge or (metrics.get("chosen_classifier") or {}).get("synthetic")
-    by_judge = utility.get(judge, {})
+    names = {"synthetic"}.union(trained, *controls)
     return {
         "metrics": metrics,
-        "utility_rows": utility_rows(metrics),
+        "trained": trained,
+        "trained_rows": trained_rows(metrics),
         "fidelity_rows": fidelity_rows,
         "table_rows": table_rows(metrics),
         "constraint_rows": constraint_rows(metrics),
         "sets": [words for name, words in _SETS.items() if name in names],
-        "judge": judge,
-        "judged": by_judge,
-        "judged_sets": [_title(name) for name in by_judge],
+        "trained_sets": [_title(name) for name in trained],
         "title": _title,
         "certificate": certificate_of(run),
         "nearest": _nearest,
@@ -397,24 +390,39 @@ def quality(run: Run, metrics: Metrics) -> dict[str, object]:
     }
 
 
-def headline_numbers(metrics: Metrics) -> dict[str, str]:
+def trained_sets(metrics: Metrics) -> Metrics:
+    """Return what a classifier reached after each set, by the set's name. Empty: not measured."""
+    trained: Metrics = (metrics.get("judgement") or {}).get("trained") or {}
+    return trained
+
+
+def headline_numbers(
+    metrics: Metrics, others: Mapping[str, tuple[str, float]] | None = None
+) -> dict[str, str]:
     """Return the synthetic data's results, name → value.
 
-    They are the verdict, and a number for each classifier, embedding and test.
+    They are the places for each purpose, and a number for each embedding and test.
+
+    Args:
+        metrics: what `pe evaluate` wrote.
+        others: controls of other runs on the same scale: the name of each, its run, and its score.
     """
     numbers = {}
-    usefulness = (metrics.get("grade") or {}).get("usefulness") or {}
-    if usefulness.get("value") is not None:
-        numbers["usefulness of 10"] = show(usefulness["value"], ".1f")
-    verdict = metrics.get("verdict") or {}
-    questions = {"outcome": "did the votes help", "evolving": "did evolving beat one vote"}
-    for key, question in questions.items():
-        if verdict.get(key):
-            numbers[question] = verdict[key].replace("_", " ")
-    for name, sets in (metrics.get("utility") or {}).items():
-        # a classifier may have been trained on the private records alone
-        if "synthetic" in sets:
-            numbers[f"accuracy, {name}"] = spread_of(sets["synthetic"]["accuracy"])
+    judgement = metrics.get("judgement") or {}
+    place = (trained_sets(metrics).get("synthetic") or {}).get("place")
+    brought = judgement.get("brought") or {}
+    if place:
+        low, high = (show(place[end], ".1f") for end in ("low", "high"))
+        numbers["for training, of 10"] = f"{show(place['score'], '.1f')} ({low} to {high})"
+    if judgement.get("analyse") is not None:
+        numbers["for statistics, of 10"] = show(judgement["analyse"], ".1f")
+    for name, one in brought.items():
+        low, high = (show(one[end], "+.1f") for end in ("low", "high"))
+        numbers[f"gained over {_title(name)}"] = f"{show(one['score'], '+.1f')} ({low} to {high})"
+    for name, (run, score) in (others or {}).items():
+        if place and name not in brought:
+            difference = show(place["score"] - score, "+.1f")
+            numbers[f"gained over {_title(name)}"] = f"{difference} (that of {run})"
     for name, each in (metrics.get("fidelity") or {}).items():
         numbers[f"{distance_names(each)[0]}, {name}"] = show(each.get("frechet"), ",.4g")
     if "membership" in metrics.get("memorisation", {}):
@@ -436,24 +444,18 @@ def spread_of(values: Metrics, error: str = "std", forms: tuple[str, str] = (".1
     return show(values.get("mean"), forms[0]) + around
 
 
-def utility_rows(metrics: Metrics) -> Table:
-    """Return a table of accuracy, macro-F1 and AUC: a head, then a row for each set.
-
-    * marks `chosen_classifier`. A part of the metrics may be missing.
-    """
-    utility = metrics.get("utility") or {}
-    best = metrics.get("chosen_classifier") or {}
-    rows: Table = [("trained on", *utility, "size")]
-    for name in dict.fromkeys(name for by_set in utility.values() for name in by_set):
-        cells = []
-        size = None
-        for classifier, by_set in utility.items():
-            one = by_set.get(name, {})
-            mark = " *" if best.get(name) == classifier else ""
-            more = "".join(f"; {one[key]['mean']:.3f}" for key in ("macro_f1", "auc") if key in one)
-            cells.append(f"{spread_of(one.get('accuracy', {}))}{mark}{more}")
-            size = one.get("images", size)
-        rows.append((_title(name), *cells, show(size)))
+def trained_rows(metrics: Metrics) -> Table:
+    """Return a table of what a classifier learns from each set: a head, then a row for each set."""
+    judgement = metrics.get("judgement") or {}
+    head = ("trained on", "of 10", judgement.get("measure", ""), "accuracy", "log-loss")
+    rows: Table = [(*head, "learner", "size")]
+    for name, one in trained_sets(metrics).items():
+        place = one["place"]
+        low, high = (show(place[end], ".1f") for end in ("low", "high"))
+        score = f"{show(place['score'], '.1f')} ({low} to {high})"
+        numbers = (show(place["value"], ".3f"), show(one["accuracy"], ".1%"))
+        loss = show(one["log_loss"], ".3f")
+        rows.append((_title(name), score, *numbers, loss, place["learner"], show(one["samples"])))
     return rows
 
 

@@ -84,7 +84,7 @@ def test_every_text_has_the_form_and_an_evaluation_counts_those_that_have_not(tm
     for text in run.synthetic.samples.strings:
         value = json.loads(text)
         assert (value.keys(), 18 <= value["age"] <= 99) == ({"age", "ward", "note"}, True)
-    options = {"metrics": ("fidelity",), "classifiers": None, "api": None, "embedding": None}
+    options = {"metrics": ("fidelity",), "api": None, "embedding": None}
     table = evaluate(run, tmp_path / "test.jsonl", **options)["table"]
     assert table["breaks"]["synthetic"] == {"not of the declared form": 0.0}
     assert table["sets"]["synthetic"]["columns"].keys() == {"age", "ward"}

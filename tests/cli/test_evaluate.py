@@ -24,41 +24,29 @@ def place(finished, tmp_path_factory):
 
 
 def test_the_page_says_that_it_is_internal_and_json_is_the_file(place):
-    options = (
-        "--test",
-        "test",
-        "--seeds",
-        1,
-        "--classifiers",
-        "linear_probe",
-        "--embedding",
-        "pixels:size=8,blur=0",
-    )
-    result = pe("evaluate", "out", *options, "--embedding", "pixels", cwd=place)
+    options = ("--test", "test", "--seeds", 1, "--embedding", "pixels:size=8,blur=0")
+    result = pe("evaluate", "out", *options, "--embedding", "pixels:size=4,blur=0", cwd=place)
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("INTERNAL. out: 8 images, against 24 of test\n")
     assert (
         "Not covered by the certificate. Written to out/confidential/metrics.json" in result.stdout
     )
-    for row in ("synthetic", "un-evolved", "random selection", "real"):
+    for row in ("synthetic", "un-evolved", "real"):
         assert (
             len(re.findall(rf"^{row}  ", result.stdout, re.M)) == 3
-        )  # two of fidelity, one of accuracy
+        )  # two of fidelity, one of training
     assert "Fréchet" in result.stdout
     stored = json.loads((place / "out/confidential/metrics.json").read_text())
-    assert [found["dimensions"] for found in stored["fidelity"].values()] == [192, 2352]
-    options = (
-        "--test",
-        "test",
-        "--metrics",
-        "fidelity",
-        "--no-random-selection",
-        "--no-one-vote",
-        "--json",
-    )
+    said = " ".join(result.stdout.split())
+    for purpose, sentences in stored["judgement"]["lines"]:
+        assert f"{purpose} {sentences}" in said
+    assert f"next {stored['judgement']['next']}" in said
+    assert stored["memorisation"]["nearer"]["sentence"] in said
+    assert [found["dimensions"] for found in stored["fidelity"].values()] == [192, 48]
+    options = ("--test", "test", "--metrics", "fidelity", "--no-one-vote", "--json")
     answer = json.loads(pe("evaluate", "out", *options, cwd=place).stdout)
     assert answer == json.loads((place / "out/confidential/metrics.json").read_text())
-    assert "utility" not in answer
+    assert not {"judgement", "memorisation"} & answer.keys()
 
 
 def test_a_violation_is_exit_status_1(monkeypatch):

@@ -42,7 +42,7 @@ def test_every_command_says_that_there_is_no_guarantee_and_json_has_null_for_a_n
         assert result.returncode == 0, result.stderr
         return result.stdout + result.stderr
 
-    flags = ["--test", "test", "--metrics", "fidelity", "--no-random-selection", "--no-one-vote"]
+    flags = ["--test", "test", "--metrics", "fidelity", "--no-one-vote"]
     shown = ""
     for words, *parts in (
         (["plan", without], f"Guarantee   {NONE}", "warning: No noise is added to the votes"),

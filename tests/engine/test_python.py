@@ -103,7 +103,7 @@ def test_a_run_is_resumed_extended_evaluated_and_reported_from_python(
         run, test, metrics=("fidelity",), embeddings=("pixels",), progress=pe.Progress()
     )
     assert list(values["fidelity"]) == ["pixels"]
-    (control,) = (note for note in values["notes"] if "random-selection" in note)
+    (control,) = (note for note in values["notes"] if "one-vote" in note)
     assert control.endswith("Shades, so pass it from Python: pe.evaluate(…, api=…).")
     assert json.loads((run.confidential / "metrics.json").read_text()) == values
     with pytest.raises(

@@ -3,34 +3,36 @@ confidential/.
 """
 
 import json
+import re
 import shutil
 from dataclasses import replace
+from threading import Event
 from types import SimpleNamespace
 
+import jsonschema
 import numpy as np
 import pytest
 
 import pe
 from pe.errors import APIError, LimitReached, RecipeError, RunError
-from pe.evaluation.controls import (
-    choose_without_votes,
-    images_asked_for,
-    plan_vote,
-    random_selection_run,
-)
-from pe.evaluation.evaluate import EARLIER, METRICS_FILE, pairs_file, store_evaluation
+from pe.evaluation.controls import images_asked_for, one_vote_run, plan_vote
+from pe.evaluation.evaluate import EARLIER, METRICS_FILE, evaluate_run, store_evaluation
+from pe.evaluation.metrics import pairs_file
+from pe.evaluation.sets import Request
+from pe.judgement.learners import panel
 from pe.planning.releases import plan_of
 from pe.plugins.protocols import PluginInfo, as_generator
 from pe.privacy.accounting import epsilon
+from pe.progress import Progress
 from pe.recipe.schema import Recipe
-from pe.selection import SelectionRule
+from pe.store.places import FULL_RECIPE
 from pe.store.run import Run, purge
-from tests.evaluation.conftest import Near, evaluate, evolve, npz, shareable
-from tests.generators import Moody, Shades
+from tests.evaluation.conftest import SCHEMA, Near, evaluate, evolve, npz, shareable
+from tests.generators import Moody, Shades, images_of
+from tests.rows import site
 
 PAIRS_FILE = pairs_file("png")
-ALL = {"metrics": None, "seeds": 2, "classifiers": ("linear_probe", "logistic_regression")}
-ALL |= {"random_selection": None, "one_vote": None}
+ALL = {"metrics": None, "seeds": 2, "one_vote": None}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def whole(made, test, tmp_path_factory):
 
 def test_a_run_is_measured_beside_its_controls(whole):
     values = whole.values
-    assert values["version"] == 1
+    assert values["version"] == 2
     told = {
         "name": "run",
         "finished": True,
@@ -58,16 +60,19 @@ def test_a_run_is_measured_beside_its_controls(whole):
     assert values["run"] == told | {"classes": ["no", "yes"]}
     assert values["test"]["per_class"] == {"no": 20, "yes": 20}
     fidelity = values["fidelity"]["Near"]
-    controls = {"unevolved", "random_selection", "one_vote", "real"}
+    controls = {"unevolved", "one_vote", "real"}
     assert fidelity["controls"].keys() == controls
     assert fidelity["frechet"] < fidelity["controls"]["unevolved"]["frechet"] / 2
     assert (
         fidelity["controls"]["real"]["frechet"] < fidelity["controls"]["unevolved"]["frechet"] / 2
     )
-    for by_set in values["utility"].values():
-        assert by_set.keys() == controls | {"synthetic"} == values["chosen_classifier"].keys()
-        assert by_set["real"]["accuracy"]["mean"] > 0.9 > by_set["unevolved"]["accuracy"]["mean"]
-        assert by_set["synthetic"]["accuracy"]["mean"] > by_set["unevolved"]["accuracy"]["mean"]
+    judgement = values["judgement"]
+    places = {name: one["place"] for name, one in judgement["trained"].items()}
+    assert places.keys() == controls | {"synthetic"}
+    assert places["real"]["score"] == 10
+    assert places["synthetic"]["score"] > 9 > 5 > places["unevolved"]["score"]
+    assert judgement["brought"].keys() == {"unevolved", "one_vote"}
+    assert judgement["brought"]["unevolved"]["low"] > 0
     assert values["memorisation"]["samples"] == {"generated": 40, "private": 60, "heldout": 40}
     assert sum(whole.embedding.new) > 40  # of 256 shades
     assert 0 not in whole.embedding.new  # an image is embedded once, whichever set it is in
@@ -150,20 +155,73 @@ def test_a_run_that_is_not_finished_is_evaluated_as_far_as_it_is(tmp_path, test)
 def test_a_purge_takes_all_of_it_and_a_purged_run_is_evaluated_without_its_private_records(
     run, test
 ):
-    evaluate(run, test, random_selection=True)
-    assert (run.confidential / "random-selection").is_dir()
+    evaluate(run, test, one_vote=True)
+    assert (run.confidential / "one-vote").is_dir()
     purge(run)
     assert not run.confidential.exists()
     values = evaluate(run, test, metrics=None)
-    assert "memorisation" not in values
+    assert not {"judgement", "memorisation"} & values.keys()
     assert "real" not in values["fidelity"]["Near"]["controls"]
-    assert any("the run's confidential side was purged" in note for note in values["notes"])
+    notes = " ".join(values["notes"])
+    assert "the run's confidential side was purged" in notes
+    assert "The judgement is left out: its scale ends at the private records." in notes
     assert (run.folder / METRICS_FILE).is_file()
     assert run.confidential.stat().st_mode & 0o777 == 0o700
-    with pytest.raises(RecipeError, match="memorisation needs the private records"):
-        evaluate(run, test, metrics=("memorisation",))
+    for metric in ("judgement", "memorisation"):
+        with pytest.raises(RecipeError, match=f"`{metric}` needs the private records"):
+            evaluate(run, test, metrics=(metric,))
     purge(run)  # what came after is purged like the rest
     assert not run.confidential.exists()
+
+
+def test_of_test_records_from_elsewhere_only_the_difference_is_told(run, tmp_path):
+    labels = np.arange(40) % 2
+    shades = 100 + 40 * labels + np.random.default_rng(1).integers(0, 10, 40)
+    names = np.array(["no", "yes"])[labels]
+    np.savez(tmp_path / "grey.npz", images=images_of(shades).pixels, labels=names)
+    values = evaluate(run, tmp_path / "grey.npz", metrics=("memorisation", "fidelity"))
+    assert "memorisation" not in values
+    (told,) = (note for note in values["notes"] if "not measured" in note)
+    assert "the test records differ from the private records in 'brightness'" in told
+
+
+@pytest.mark.parametrize(
+    ("dark", "metrics", "advice"),
+    [
+        (0, None, "The data may be shared if"),
+        (0, ("judgement",), "Measure memorisation, too, .*: leave out `--metrics`"),
+        (60, None, "Measure memorisation, too, .*: name test images .* differ in 'brightness'"),
+    ],
+)
+def test_data_are_to_be_shared_only_after_memorisation_was_measured(
+    tmp_path, monkeypatch, dark, metrics, advice
+):
+    monkeypatch.setattr("pe.judgement.judge.panel", lambda _: panel("somebody's"))  # the quickest
+    run = evolve(tmp_path, epsilon=9.0)
+    labels = np.arange(40) % 2
+    shades = np.random.default_rng(1).integers(0, 40, 40) + dark + (215 - 2 * dark) * labels
+    names = np.array(["no", "yes"])[labels]
+    np.savez(tmp_path / "test.npz", images=images_of(shades).pixels, labels=names)
+    judgement = evaluate(run, tmp_path / "test.npz", metrics=metrics)["judgement"]
+    assert re.match(advice, judgement["next"])
+
+
+def test_another_package_brings_a_metric_by_its_name(run, test, tmp_path, monkeypatch):
+    folder = site(tmp_path, "[pe.metrics]\nsizes = sizes_of_somebody:sizes")
+    (tmp_path / "site" / "sizes_of_somebody.py").write_text(
+        "def sizes(measured):\n"
+        "    found = {name: len(one) for name, one in measured.sets.all.items()}\n"
+        "    return {'sizes': found}\n"
+    )
+    monkeypatch.syspath_prepend(folder)
+    request = Request(str(test), metrics=("sizes",), one_vote=False, api=Shades(), embedding=Near())
+    values = evaluate_run(run, request, Progress(), Event())
+    jsonschema.validate(values, SCHEMA)
+    assert values["sizes"] == {"synthetic": 40, "unevolved": 40, "real": 60}
+    assert values["settings"]["metrics"] == ["sizes"]
+    assert not {"judgement", "fidelity", "memorisation"} & values.keys()
+    with pytest.raises(RecipeError, match="Unknown metric 'size': did you mean 'sizes'"):
+        Request(str(test), metrics=("size",))
 
 
 ASKED = (
@@ -173,29 +231,6 @@ ASKED = (
 
 def recipe_of(run, *changes):
     return Recipe.load(run.folder / "recipe.yaml", changes)
-
-
-def test_without_votes_any_candidate_may_stay():
-    candidates, wanted = (
-        np.repeat(np.arange(2, dtype=np.int32), 30),
-        np.repeat(np.arange(2, dtype=np.int32), 40),
-    )
-    rng = np.random.default_rng(0)
-
-    def stay(keep):
-        members = choose_without_votes(candidates, wanted, SelectionRule(keep=keep), rng)
-        np.testing.assert_array_equal(candidates[members.parents], wanted)
-        return members, members.parents[members.survives]
-
-    assert not len(stay("none")[1])
-    drawn = np.bincount(np.concatenate([stay("none")[0].parents for _ in range(200)]), minlength=60)
-    assert 200 < drawn.min() <= drawn.max() < 335  # 267 ± 16
-    np.testing.assert_array_equal(np.sort(stay("all")[1]), np.arange(60))
-    members, kept = stay("selected")
-    np.testing.assert_array_equal(np.sort(kept), np.unique(members.parents))
-    often = np.bincount(np.concatenate([stay("winners")[1] for _ in range(200)]), minlength=60)
-    assert often.sum() == 200 * 40  # half of what is wanted, each at most once
-    assert 100 < often.min() <= often.max() < 167  # 133 ± 7
 
 
 def test_one_vote_chooses_as_many_as_the_run_came_to_from_as_many_as_it_paid_for_whatever_the_records_are(
@@ -229,13 +264,7 @@ def test_the_noise_of_one_vote_costs_what_all_votes_of_the_run_cost(run):
     assert epsilon([half], 1e-3) == pytest.approx(epsilon(plan.releases[:1], 1e-3), rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("control", "calls", "limits"),
-    [("random_selection", 100, (60, 200)), ("one_vote", 280, (100, 600))],
-)
-def test_what_costs_is_asked_for_and_goes_on_where_a_limit_stopped_it(
-    run, test, control, calls, limits
-):
+def test_what_costs_is_asked_for_and_goes_on_where_a_limit_stopped_it(run, test):
     recipe = run.folder / "recipe.yaml"
 
     def evaluate_within(images, **changes):
@@ -243,22 +272,29 @@ def test_what_costs_is_asked_for_and_goes_on_where_a_limit_stopped_it(
         recipe.write_text(content.dump_shareable())
         return " ".join(evaluate(run, test, **changes)["notes"])
 
-    few, more, option = Shades(), Shades(), control.replace("_", "-")
-    told = evaluate_within(limits[0], api=few, **{control: None})
+    few, more = Shades(), Shades()
+    told = evaluate_within(100, api=few, one_vote=None)
     assert few.asked == 0
-    assert f"--{option} runs it, or {control}=True from Python." in told
+    assert "--one-vote runs it, or one_vote=True from Python." in told
     with pytest.raises(LimitReached, match=r"`pe evaluate` goes on"):
-        evaluate_within(limits[0], api=few, **{control: True})
-    assert limits[0] - 10 < few.asked <= limits[0]
-    told = evaluate_within(limits[1], api=more, **{control: True})
-    assert few.asked + more.asked == calls
-    assert f"about {calls / 2:.2f} USD" in told
+        evaluate_within(100, api=few, one_vote=True)
+    assert 90 < few.asked <= 100
+    told = evaluate_within(600, api=more, one_vote=True)
+    assert few.asked + more.asked == ASKED
+    assert f"about {ASKED / 2:.2f} USD" in told
 
 
 def test_what_may_ask_others_does_not_come_of_itself(run, test):
     recipe, api = recipe_of(run), Shades()
-    control = random_selection_run(
-        run, recipe, plan_of(run, recipe), as_generator(api), run.populations()
+    private = Recipe.load(run.folder / FULL_RECIPE).private.open()
+    control = one_vote_run(
+        run,
+        recipe,
+        plan_of(run, recipe),
+        as_generator(api),
+        run.populations(),
+        private,
+        Near(),
     )
     assert control.comes_of_itself
     for hosts in (("images.example",), None):
@@ -272,17 +308,14 @@ def test_what_may_ask_others_does_not_come_of_itself(run, test):
     assert not (run.confidential / "one-vote").exists()
 
 
-def test_a_generator_that_refuses_or_fails_leaves_a_control_smaller_or_out_unless_it_is_asked_for(
-    run, test
-):
+def test_a_generator_that_fails_leaves_a_control_out_unless_it_is_asked_for(run, test):
     broken = Moody(fail=3, retryable=False)
-    values = evaluate(run, test, api=broken, random_selection=None)
-    assert "random_selection" not in values["fidelity"]["Near"]["controls"]
-    left_out = "The random-selection control is left out: Moody cannot make a sample"
+    values = evaluate(run, test, api=broken, one_vote=None)
+    assert "one_vote" not in values["fidelity"]["Near"]["controls"]
+    left_out = "The one-vote control is left out: Moody cannot make a sample"
     assert any(left_out in note for note in values["notes"])
     with pytest.raises(APIError, match="Moody cannot make a sample"):
-        evaluate(run, test, api=broken, random_selection=True)
-    values = evaluate(
-        run, test, api=Moody(refuse=5), random_selection=True
-    )  # refused ones are their parents again
-    assert values["fidelity"]["Near"]["controls"]["random_selection"]["samples"] == 40
+        evaluate(run, test, api=broken, one_vote=True)
+    # What is refused is drawn again.
+    values = evaluate(run, test, api=Moody(refuse=5), one_vote=True)
+    assert values["fidelity"]["Near"]["controls"]["one_vote"]["samples"] == 40

@@ -12,7 +12,8 @@ from prdc import compute_prdc
 from torch_fidelity.metric_fid import fid_features_to_statistics, fid_statistics_to_metric
 from torch_fidelity.metric_kid import kid_features_to_metric
 
-from pe.evaluation.fidelity import StreamedMoments, frechet_distance, kernel_distance, manifold
+from pe.evaluation.fidelity import frechet_distance, kernel_distance, moments_of
+from pe.judgement.manifold import manifold
 
 
 def two_sets(n, m, d):
@@ -27,10 +28,7 @@ def two_sets(n, m, d):
 
 
 def moments(vectors, block=37):
-    streamed = StreamedMoments(vectors.shape[1])
-    for start in range(0, len(vectors), block):
-        streamed.add(vectors[start : start + block])
-    return streamed.moments()
+    return moments_of(vectors[start : start + block] for start in range(0, len(vectors), block))
 
 
 def torch_fidelity_fid(first, second):
@@ -116,5 +114,5 @@ def test_precision_recall_density_and_coverage_equal_prdcs_in_whatever_blocks(mo
     found = manifold(real, fake, k)
     assert vars(found) == pytest.approx(theirs, rel=1e-5)
     assert 0 < found.coverage < 1
-    monkeypatch.setattr("pe.evaluation.fidelity._ROWS", 7)
+    monkeypatch.setattr("pe.judgement.manifold._ROWS", 7)
     assert manifold(real, fake, k) == found

@@ -19,7 +19,6 @@ from pe.cli.evaluate import evaluate
 from pe.data.images import Images
 from pe.engine.execution import RunContext, run_recipe
 from pe.evaluation.features import CachedEmbedding
-from pe.evaluation.labelled import Labelled
 from pe.evaluation.memorisation import (
     LEAST,
     MOST,
@@ -28,8 +27,10 @@ from pe.evaluation.memorisation import (
     loss_attack,
     membership,
     memorisation,
+    nearer_private,
 )
 from pe.fit.trainer import FITTED
+from pe.judgement.labelled import Labelled
 from pe.privacy.release import Release
 from pe.recipe.schema import Recipe
 from pe.report.pages import internal_report
@@ -206,7 +207,6 @@ def test_the_owner_alone_is_told_on_the_console_in_the_metrics_and_in_the_report
         "test.npz",
         "--metrics",
         "memorisation",
-        "--no-random-selection",
         "--no-one-vote",
     ]
     result = CliRunner().invoke(evaluate, asked, catch_exceptions=False)
@@ -327,3 +327,18 @@ def test_members_and_held_out_samples_are_as_many_of_each_label():
     )
     assert one == other == [MOST * 600 // 630, MOST * 30 // 630, 0]
     assert all(len(set(row)) == len(row) for row in rows)
+
+
+def test_fresh_samples_lie_as_near_to_held_out_ones_and_copies_nearer_to_the_records():
+    rng = np.random.default_rng(0)
+    fresh, private, heldout = (rng.normal(size=(300, 4)).astype(np.float32) for _ in range(3))
+    found = nearer_private(fresh, private, heldout, 0)
+    assert found.low < 0.5 < found.high
+    assert found.records == 300
+    assert "chance gives 50%" in found.sentence("rows")
+    copies = nearer_private(private, private, heldout, 0)
+    assert (copies.share, copies.high) == (1, 1)
+    assert copies.low > 0.95
+    # Many samples beside one record are no more than one sign of it.
+    one = nearer_private(np.repeat(private[:1], 300, axis=0), private, heldout, 0)
+    assert one.low < 0.5

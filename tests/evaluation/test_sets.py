@@ -15,9 +15,9 @@ from PIL import Image
 import pe
 from pe.errors import RecipeError
 from pe.evaluation.features import embedding_name
-from pe.evaluation.labelled import Labelled
 from pe.evaluation.methods import ImageMethods
 from pe.evaluation.sets import Notes, RealSet, leave_out, read_real
+from pe.judgement.labelled import Labelled
 from pe.plugins.specs import PluginSpec
 from pe.private.npz import ImageNpz
 from pe.progress import Progress

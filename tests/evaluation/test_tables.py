@@ -1,6 +1,4 @@
-"""Tables are evaluated by trees and by the shares of their values; truths that are known
-come out.
-"""
+"""Tables are evaluated by the shares of their values; truths that are known come out."""
 
 import json
 
@@ -10,11 +8,10 @@ import pytest
 import pe
 from pe.data.columns import Columns, cramers_v
 from pe.errors import RecipeError
-from pe.evaluation.evaluate import pairs_file
 from pe.evaluation.methods import are_repeated
+from pe.evaluation.metrics import pairs_file
 from pe.evaluation.sets import Notes, read_real
 from pe.evaluation.tables import compare_tables, total_variation
-from pe.evaluation.utility import areas
 from pe.private.tables import RowTable
 from tests.evaluation.conftest import evaluate
 
@@ -52,19 +49,6 @@ def test_measures_are_those_of_their_definitions():
     assert cramers_v(*np.tile(ours, (5000, 1)).T) == pytest.approx(1 / np.sqrt(3), abs=1e-3)
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-def test_the_area_is_the_mean_of_each_class_against_the_others(classes):
-    from sklearn.metrics import roc_auc_score
-
-    rng = np.random.default_rng(classes)
-    labels, logits = rng.integers(0, classes, 200), rng.normal(size=(200, classes))
-    logits[np.arange(200), labels] += 0.5
-    odds = np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
-    expected = roc_auc_score(labels, odds[:, 1] if classes == 2 else odds, multi_class="ovr")
-    assert areas(logits, labels) == (pytest.approx(expected),)
-    assert areas(logits, np.zeros(200, int)) == ()
-
-
 def table(path, seed, count, values=101):
     """Rows whose label, is, says whether `a` is above the middle."""
     a, b = np.random.default_rng(seed).integers(0, values, (2, count))
@@ -78,9 +62,7 @@ def table(path, seed, count, values=101):
 
 
 @pytest.mark.parametrize("values", [101, 3])
-def test_a_run_over_a_table_is_measured_by_trees_whatever_rows_are_equal_by_chance(
-    tmp_path, values
-):
+def test_a_run_over_a_table_is_measured_whatever_rows_are_equal_by_chance(tmp_path, values):
     one = {"kind": "integer", "min": 0, "max": values - 1}
     private = RowTable(
         table(tmp_path / "private.csv", 0, 200, values),
@@ -91,17 +73,16 @@ def test_a_run_over_a_table_is_measured_by_trees_whatever_rows_are_equal_by_chan
     terms = {"epsilon": 50.0, "delta": 1e-3, "population": 100, "iterations": 2, "degree": 0.2}
     run = pe.evolve(private, pe.api("mutate"), out=tmp_path / "run", **terms)
     test = table(tmp_path / "test.csv", 1, 100, values)
-    values_of = {"metrics": None, "classifiers": None, "api": None, "embedding": None}
-    result = evaluate(run, test, **values_of, random_selection=True)
-    assert result["utility"].keys() == {"logistic_regression", "random_forest", "boosted_trees"}
-    for by_set in result["utility"].values():
-        assert by_set["real"]["auc"]["mean"] > 0.9
-        assert by_set["synthetic"]["auc"]["mean"] >= by_set["unevolved"]["auc"]["mean"]
-    best = max(
-        result["utility"], key=lambda name: result["utility"][name]["real"]["validation"]["mean"]
-    )
-    assert f"{best} labels" in result["grade"]["lines"][0][1]
-    assert result["table"]["sets"].keys() == {"synthetic", "unevolved", "random_selection", "real"}
+    given = {"metrics": None, "api": None, "embedding": None}
+    result = evaluate(run, test, **given)
+    judgement = result["judgement"]
+    places = {name: one["place"] for name, one in judgement["trained"].items()}
+    assert judgement["measure"] == "AUC"
+    assert places["real"]["value"] > 0.9
+    assert places["synthetic"]["value"] >= places["unevolved"]["value"]
+    assert {one["column"] for one in judgement["columns"]} == {"a", "b"}
+    assert "of 10" in dict(judgement["lines"])["analyse"]
+    assert result["table"]["sets"].keys() == {"synthetic", "unevolved", "real"}
     assert result["table"]["sets"]["real"]["columns"].keys() == {"a", "b", "(label)"}
     assert result["memorisation"]["warnings"] == []
     assert result["test"]["images"] > 90
@@ -117,7 +98,7 @@ def test_a_run_over_a_table_is_measured_by_trees_whatever_rows_are_equal_by_chan
         RecipeError,
         match=r"test set .* does not fit the run: Column 'a': 100 cells cannot be read\.",
     ):
-        evaluate(run, test, **values_of)
+        evaluate(run, test, **given)
 
 
 @pytest.mark.parametrize("odd", [["7.5", "x"], ["NA", "1,5"]])
@@ -152,25 +133,3 @@ def test_rows_that_more_than_chance_has_put_into_both_sets_are_left_out():
     both = type(one)(np.concatenate([one.array[:30], other.array]))
     assert not are_repeated(other, one).any()
     assert are_repeated(both, one)[:30].all()
-
-
-def test_a_classifier_of_another_modality_is_refused(tmp_path):
-    private = RowTable(
-        table(tmp_path / "private.csv", 0, 60),
-        columns={"a": {"kind": "integer", "min": 0, "max": 100}},
-        label_column="is",
-        classes=["lo", "hi"],
-    )
-    terms = {"epsilon": 50.0, "delta": 1e-3, "population": 20, "iterations": 1, "degree": 0.2}
-    run = pe.evolve(private, pe.api("mutate"), out=tmp_path / "run", **terms)
-    with pytest.raises(
-        RecipeError,
-        match=r"'mlp' is of images, .* are rows: take logistic_regression or random_forest",
-    ):
-        evaluate(
-            run,
-            table(tmp_path / "test.csv", 1, 60),
-            metrics=("utility",),
-            classifiers=("mlp",),
-            api=None,
-        )

@@ -1,5 +1,5 @@
-"""Texts are evaluated by their words: classifiers, lengths, what of private records stands
-in them.
+"""Texts are evaluated by their words: lengths, divergence, what of private records stands in
+them.
 """
 
 import json
@@ -10,10 +10,9 @@ import pytest
 import pe
 from embeddings.tfidf import TfIdf
 from pe.data.texts import Texts
-from pe.errors import RecipeError
-from pe.evaluation.classifiers import words
-from pe.evaluation.evaluate import pairs_file
 from pe.evaluation.methods import TextMethods, are_among, runs
+from pe.evaluation.metrics import pairs_file
+from pe.judgement.classifiers import words
 from pe.private.tables import TextTable
 from tests.evaluation.conftest import evaluate
 
@@ -50,26 +49,24 @@ def test_a_run_over_texts_is_measured_beside_its_controls(tmp_path):
     run = pe.evolve(private, pool, embedding=TfIdf(), out=tmp_path / "run", **terms)
     test, canaries = table(tmp_path / "test.csv", written(2, 40)), tmp_path / "canaries.txt"
     canaries.write_text("the code of ward 7 is 4711\n\nnobody wrote this\n")
-    given = {"api": None, "embedding": TfIdf()}
-    controls = {"random_selection": True, "one_vote": True}
     values = evaluate(
-        run, test, metrics=None, classifiers=None, canaries=canaries, **given, **controls
+        run,
+        test,
+        metrics=None,
+        canaries=canaries,
+        api=None,
+        embedding=TfIdf(),
+        one_vote=True,
     )
     assert values["run"]["noun"] == "texts"
-    assert values["utility"].keys() == {"linear_probe on TfIdf", "tfidf_regression"}
-    for by_set in values["utility"].values():
-        assert by_set.keys() == {
-            "synthetic",
-            "unevolved",
-            "random_selection",
-            "one_vote",
-            "pool_labels",
-            "real",
-        }
-        assert by_set["real"]["accuracy"]["mean"] > 0.9
-        assert by_set["real"]["macro_f1"]["mean"] > 0.9
-        assert by_set["synthetic"]["macro_f1"]["mean"] > by_set["unevolved"]["macro_f1"]["mean"]
-    assert "of the test texts rightly" in values["grade"]["lines"][0][1]
+    trained = values["judgement"]["trained"]
+    assert trained.keys() == {"synthetic", "unevolved", "one_vote", "public", "real"}
+    assert trained["real"]["accuracy"] > 0.9
+    assert min(trained["real"]["recalls"].values()) > 0.9
+    assert trained["synthetic"]["place"]["score"] > trained["unevolved"]["place"]["score"]
+    said = dict(values["judgement"]["lines"])
+    assert "real texts" in said["show"]
+    assert "over the public data" in said["brought"]
     assert values["texts"]["sets"]["synthetic"]["words"] == [8.0] * 7
     assert values["texts"]["sets"]["reference"]["divergence"] == 0
     assert [one["private"] for one in values["memorisation"]["canaries"]] == [1, 0]
@@ -77,11 +74,6 @@ def test_a_run_over_texts_is_measured_beside_its_controls(tmp_path):
     assert values["memorisation"]["nearest_pairs"]["files"] == [pairs_file("json")]
     pairs = json.loads((run.folder / pairs_file("json")).read_text())
     assert pairs[0].keys() == {"generated", "private", "distance"}
-    with pytest.raises(
-        RecipeError,
-        match=r"'mlp' is of images, .* are texts: take linear_probe or tfidf_regression",
-    ):
-        evaluate(run, test, metrics=("utility",), classifiers=("mlp",), **given)
 
 
 def test_texts_that_hold_runs_of_private_words_and_canaries_are_told_of_if_they_are_beyond_chance():

@@ -7,8 +7,6 @@ import torch
 
 from embeddings.networks import EfficientNetLite
 from pe.errors import RecipeError
-from pe.evaluation.labelled import NetworkSettings
-from pe.evaluation.resnet9 import fit_network
 from pe.plugins import devices
 from pe.plugins.devices import (
     choose_devices,
@@ -41,7 +39,6 @@ def driver(tmp_path, monkeypatch):
         (lambda: find_device("auto"), "device: cpu"),
         (lambda: choose_devices("auto"), "device: cpu"),
         (lambda: EfficientNetLite().batch_size, "device: cpu"),
-        (lambda: fit_network(None, None, 3, 0, NetworkSettings(epochs=1)), "--device cpu"),
     ],
 )
 def test_auto_refuses_to_leave_them_idle(choose, instead):

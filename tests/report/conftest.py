@@ -44,6 +44,39 @@ def make_run(folder, api=None, **settings):
     )
 
 
+def metrics_of(**scores):
+    """Metrics by which a classifier reaches these scores after learning from each set."""
+    trained = {
+        name: {
+            "place": {
+                "value": 0.5 + score / 20,
+                "score": score,
+                "low": score - 1,
+                "high": min(score + 1, 10),
+                "learner": "network",
+            },
+            "samples": 40,
+            "accuracy": 0.8,
+            "log_loss": 0.5,
+            "recalls": {"a": 0.9, "b": None},
+            "confusion": [[9, 1], [0, 0]],
+        }
+        for name, score in (scores | {"real": 10.0}).items()
+    }
+    brought = {
+        name: {
+            "score": scores["synthetic"] - score,
+            "low": scores["synthetic"] - score - 0.5,
+            "high": scores["synthetic"] - score + 0.5,
+        }
+        for name, score in scores.items()
+        if name != "synthetic"
+    }
+    judgement = {"measure": "AUC", "trained": trained, "brought": brought}
+    words = {"lines": [["summary", "Fair for training."]], "next": "Wait.", "more": ["Ask."]}
+    return {"version": 2, "judgement": judgement | words}
+
+
 @pytest.fixture(scope="session")
 def made(tmp_path_factory):
     return make_run(tmp_path_factory.mktemp("made")).folder

@@ -12,18 +12,9 @@ from pe.engine.report import write_report
 from pe.engine.viewing import ViewServer
 from pe.report.compare import compare, comparison_page
 from pe.store.run import Run
-from tests.report.conftest import check_readable, findings, show
+from tests.report.conftest import check_readable, findings, metrics_of, show
 
-ACCURACY = {"accuracy": {"mean": 0.8, "std": 0.01, "values": [0.79, 0.81]}}
-METRICS = {
-    "version": 1,
-    "utility": {
-        "mlp": {
-            "synthetic": ACCURACY
-            | {"per_class": {"a": 0.9, "b": None}, "confusion": [[9, 1], [0, 0]]}
-        }
-    },
-    "chosen_classifier": {"synthetic": "mlp"},
+METRICS = metrics_of(synthetic=6.0, unevolved=4.0) | {
     "fidelity": {
         "pixels": {
             "frechet": 12.5,

@@ -73,7 +73,7 @@ ODD = {
     "the recipe is large": lambda run: os.truncate(run / "recipe.yaml", LARGE),
     "the certificate is large": lambda run: os.truncate(run / "certificate.json", LARGE),
     "the evaluation is another thing": replaced(
-        "confidential/metrics.json", text(json.dumps({"version": 1, "test": 3, "utility": {"a": 1}, "grade": 0}))
+        "confidential/metrics.json", text(json.dumps({"version": 2, "test": 3, "fidelity": {"a": 1}, "judgement": 0}))
     ),
     "the evaluation is deep": replaced("confidential/metrics.json", text("[" * 100_000)),
     "its name is no text": lambda run: os.rename(os.fsencode(run), os.fsencode(run.parent) + b"/odd\xff"),  # noqa: PTH104

@@ -15,7 +15,7 @@ from pe.report.pages import headline_numbers, quality
 from pe.report.render import render
 from pe.store.run import Run
 from tests.evaluation.conftest import evaluate
-from tests.generators import Mean, images_of
+from tests.generators import Mean
 
 NOWHERE = Run(Path("nowhere"))
 
@@ -31,30 +31,23 @@ def page_of(**metrics):
 def test_every_part_of_a_real_evaluation_is_on_the_page_and_its_numbers_in_a_comparison(
     run, tmp_path
 ):
-    labels = np.arange(40) % 2
-    np.savez(
-        tmp_path / "test.npz",
-        images=images_of(5 * labels + 200).pixels,
-        labels=np.array(["a", "b"])[labels],
-    )
-    given = {
-        "embedding": Mean(),
-        "metrics": None,
-        "seeds": 2,
-        "random_selection": True,
-        "one_vote": True,
-    }
+    pixels = np.random.default_rng(1).integers(0, 255, (40, 4, 4, 1)).astype(np.uint8)
+    np.savez(tmp_path / "test.npz", images=pixels, labels=np.array(["a", "b"] * 20))
+    given = {"embedding": Mean(), "metrics": None, "seeds": 2, "one_vote": True}
     metrics = evaluate(Run.open(run), tmp_path / "test.npz", **given)
     page = write_report(run, confidential=True).read_text(encoding="utf-8")
     text, auc = words(page), f"{metrics['memorisation']['membership']['auc']:.3f}"
-    for name in ("synthetic", "un-evolved", "random selection", "one vote", "real"):
-        assert len(re.findall(rf"<td>{name}</td>", page)) >= 2  # a row of utility, one of fidelity
-    assert unescape(text).index(metrics["verdict"]["sentence"]) < text.index(
-        "Utility: train on synthetic"
-    )
-    (by_set,) = metrics["utility"].values()
-    accuracy = by_set["synthetic"]["accuracy"]
-    assert f"{accuracy['mean']:.1%} ± {accuracy['std']:.1%}" in text
+    for name in ("synthetic", "un-evolved", "one vote", "real"):
+        assert len(re.findall(rf"<td>{name}</td>", page)) == 2  # of training and of fidelity
+    judgement = metrics["judgement"]
+    shown = unescape(text)
+    for name, sentences in judgement["lines"]:
+        assert f"{name} {sentences}" in shown
+    assert shown.index(judgement["next"]) < shown.index("Training: classifiers trained on")
+    one = judgement["trained"]["synthetic"]
+    place = "{score:.1f} ({low:.1f} to {high:.1f})".format(**one["place"])
+    assert f"{place} {one['place']['value']:.3f} {one['accuracy']:.1%}" in text
+    assert metrics["memorisation"]["nearer"]["sentence"] in shown
     assert f"{metrics['fidelity']['Mean']['frechet']:,.4g}" in text
     assert f"AUC of {auc}" in text
     assert page.count('<figure class="chart">') == 2
@@ -62,8 +55,9 @@ def test_every_part_of_a_real_evaluation_is_on_the_page_and_its_numbers_in_a_com
     assert all(note in unescape(page) for note in metrics["notes"])
     rows = dict(compare([Run.open(run), Run.open(run)]).rows)
     assert rows["internal, not for sharing: membership AUC"] == (auc, auc)
-    evolving = metrics["verdict"]["evolving"].replace("_", " ")
-    assert rows["internal, not for sharing: did evolving beat one vote"] == (evolving, evolving)
+    assert rows["internal, not for sharing: for training, of 10"] == (place, place)
+    brought = "{score:+.1f} ({low:+.1f} to {high:+.1f})".format(**judgement["brought"]["one_vote"])
+    assert rows["internal, not for sharing: gained over one vote"] == (brought, brought)
 
 
 @pytest.mark.parametrize("standard", [True, False])
@@ -107,16 +101,15 @@ def test_the_attack_on_a_fitted_model_is_put_into_words(allowed):
     }
     text = words(page_of(memorisation={"membership_by_loss": by_loss}))
     assert (
-        "(dpdm) has a small loss on finds 12.3% of 400 private records (95% interval 9.0% to 16.0%)"
+        "(dpdm) for private ones finds 12.3% of 400 private records (95% interval 9.0% to 16.0%)"
         in text
     )
     assert ("ε = 1, allows 16.0%" in text) == (allowed is not None)
 
 
 def test_no_page_holds_a_control_character():
-    page = page_of(
-        verdict={"sentence": "a\x1b[31m \x00\x9b\x7f <b>\n", "collapsed": [], "remedies": []}
-    )
+    odd = "a\x1b[31m \x00\x9b\x7f <b>\n"
+    page = page_of(judgement={"lines": [["summary", odd]], "next": odd, "more": [odd]})
     assert "a\\x1b[31m \\x00\\x9b\\x7f &lt;b&gt;\n" in page
     assert not {"\x1b", "\x00", "\x9b", "\x7f"} & set(page)
 
@@ -128,11 +121,12 @@ def test_metrics_are_read_whole_or_refused_and_name_pictures_of_the_confidential
 
     for damaged, sentence in (
         ("{", r"is not JSON: run `pe evaluate` again"),
+        ('{"version": 1, "grade": {}}', "has version 1, not 2: run `pe evaluate` again"),
         ('{"version": 9}', "has version 9"),
     ):
         with pytest.raises(RunError, match=sentence):
             told(damaged)
-    assert "Nothing fits." in told(json.dumps({"version": 1, "notes": ["Nothing fits."]}))
+    assert "Nothing fits." in told(json.dumps({"version": 2, "notes": ["Nothing fits."]}))
     (run.parent / "secret.png").write_bytes((run / "evolution.png").read_bytes())
     memorisation = {"embedding": "pixels", "nearest_pairs": {"files": ["../secret.png"]}}
-    assert "Nearest pairs" not in told(json.dumps({"version": 1, "memorisation": memorisation}))
+    assert "Nearest pairs" not in told(json.dumps({"version": 2, "memorisation": memorisation}))

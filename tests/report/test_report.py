@@ -21,7 +21,7 @@ from pe.report.pages import generations, public_plan
 from pe.report.render import environment, prose, render
 from pe.store.run import Run
 from tests.generators import Mean, Shades
-from tests.report.conftest import make_run
+from tests.report.conftest import make_run, metrics_of
 
 
 def test_it_is_made_without_the_confidential_side_and_is_the_same_and_holds_no_time(run, page):
@@ -175,12 +175,9 @@ def test_runs_are_compared_in_a_table_and_on_a_page(run, tmp_path):
     recipe["evolution"]["degree"] = 0.25
     recipe["api"] |= {"max_chunk": 3, "prompts": many}
     (other / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    accurate = {
-        "version": 1,
-        "utility": {"mlp": {"synthetic": {"accuracy": {"mean": 0.75, "std": 0.0}}}},
-    }
+    judged = metrics_of(synthetic=6.0)
     test = {"source": "npz", "path": "a.npz", "images": 1998, "sha256": "1a", "left_out": 2}
-    (run / "confidential" / "metrics.json").write_text(json.dumps(accurate | {"test": test}))
+    (run / "confidential" / "metrics.json").write_text(json.dumps(judged | {"test": test}))
 
     def compared(*options):
         return CliRunner().invoke(view, [str(run), str(other), *options], catch_exceptions=False)
@@ -194,16 +191,41 @@ def test_runs_are_compared_in_a_table_and_on_a_page(run, tmp_path):
     }
     assert (printed["settings"], printed["warnings"]) == (settings, [])
     here = "1,998 images of a.npz (2 left out)"
-    assert printed["internal"] == {"test set": [here, "–"], "accuracy, mlp": ["75.0% ± 0.0%", "–"]}
+    assert printed["internal"] == {
+        "test set": [here, "–"],
+        "for training, of 10": ["6.0 (5.0 to 7.0)", "–"],
+    }
     for sets, told in (
         ({"test": test | {"path": "elsewhere.npz"}}, ""),
         (
             {"test": test | {"sha256": "2b"}},
-            "The test images differ, so the internal numbers of these runs cannot be",
+            "The test images differ, so the internal numbers of these runs cannot be compared",
         ),
     ):
-        (other / "confidential" / "metrics.json").write_text(json.dumps(accurate | sets))
+        (other / "confidential" / "metrics.json").write_text(json.dumps(judged | sets))
         result = compared("--html", str(page))
         assert ("warning: " in result.stderr) == bool(told)
         assert told in result.stderr
         assert told in page.read_text()
+        assert ("for training, of 10" in page.read_text()) == (not told)
+
+
+def test_a_control_of_one_run_is_a_control_of_all_on_the_same_scale(run, tmp_path):
+    other = shutil.copytree(run, tmp_path / "other")
+
+    def compared(**samples):
+        first, second = metrics_of(synthetic=6.0, unevolved=4.0), metrics_of(synthetic=7.5)
+        second["judgement"]["trained"]["real"] |= samples
+        for folder, metrics in ((run, first), (other, second)):
+            (folder / "confidential" / "metrics.json").write_text(json.dumps(metrics))
+        return side_by_side([Run.open(run), Run.open(other)])
+
+    found = compared()
+    rows = dict(found.rows)
+    name = "internal, not for sharing: gained over un-evolved"
+    assert rows[name] == ("+2.0 (+1.5 to +2.5)", "+3.5 (that of run)")
+    assert found.warnings == []
+    # With other private records the scale ends elsewhere.
+    found = compared(samples=50)
+    assert name not in dict(found.rows)
+    assert "their scales end at different points" in found.warnings[0]

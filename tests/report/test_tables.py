@@ -58,7 +58,7 @@ def test_the_owner_s_page_has_what_an_evaluation_counted_in_real_rows(run):
     shares = {name: [[f"of {name}", 0.5]] for name in COLUMNS}
     matrix = [[*COLUMNS], [[1.0, 0.25, 0.25, 0.25]] * 4]
     metrics = {
-        "version": 1,
+        "version": 2,
         "table": {"sets": {}, "reference": {"shares": shares, "associations": matrix}},
     }
     (run.confidential / "metrics.json").write_text(json.dumps(metrics))

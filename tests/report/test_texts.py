@@ -33,7 +33,7 @@ LENGTHS = {
     "divergence": 0.25,
 }
 METRICS = {
-    "version": 1,
+    "version": 2,
     "run": {"noun": "texts", "images": 20, "finished": True, "iteration": 2},
     "test": {"images": 9, "path": "t.csv"},
     "texts": {"levels": [0.05, 0.5, 0.95], "sets": {"synthetic": LENGTHS}},

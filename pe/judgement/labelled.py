@@ -1,8 +1,7 @@
-"""Samples with their classes, and a part of them held out."""
+"""Samples with their classes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from pe.data.arrays import Float32Array, Float64Array, Int32Array
 from pe.data.images import Images
-from pe.data.samples import SOFT_LABEL, Conditions, Indices, Samples, distinct, generator
+from pe.data.samples import SOFT_LABEL, Conditions, Indices, Samples, generator
 from pe.plugins.protocols import Vectors
 
 Labels = Int32Array
@@ -28,8 +27,8 @@ class Labelled:
 
     samples: Samples  # of one modality and shape
     labels: Labels  # int32 (n,), index into the class list
-    # class probabilities from a generator that gives them, float32 (n, classes); ResNet-9 then
-    # learns from these, and `labels` are the most probable ones
+    # class probabilities from a generator that gives them, float32 (n, classes); learners use
+    # these, and `labels` are the most probable ones
     soft: Float32Array | None = None
     vectors: Vectors | None = (
         None  # the samples under an embedding, float32 (n, d), for classifiers that need it
@@ -63,31 +62,6 @@ def label_samples(samples: Samples, labels: Labels, conditions: Conditions) -> L
     return Labelled(samples, soft.argmax(axis=1).astype(np.int32), soft)
 
 
-def hold_out(whole: Labelled, share: float, seed: int) -> tuple[Labelled, Labelled]:
-    """Split the samples at random into (rest, held-out part), class by class.
-
-    Copies of a sample stay together.
-
-    Both parts have at least one sample of each class that has two or more; only where all samples
-    of a class are copies of one are they parted. `share` is of a class's different samples.
-    """
-    rng, (_, place) = generator(seed, "evaluation/hold-out"), distinct(whole.samples)
-    rest = []
-    held_out = []
-    for label in np.unique(whole.labels):
-        members = np.flatnonzero(whole.labels == label)
-        different = np.unique(place[members])
-        groups = place[members] if len(different) > 1 else np.arange(len(members))
-        order = rng.permutation(np.unique(groups))
-        count = min(max(round(share * len(order)), 1), len(order) - 1)
-        is_held_out = np.isin(groups, order[:count])
-        held_out.append(members[is_held_out])
-        rest.append(members[~is_held_out])
-    return whole.take(rng.permutation(np.concatenate(rest))), whole.take(
-        rng.permutation(np.concatenate(held_out))
-    )
-
-
 def few(whole: Labelled, seed: int) -> Labelled:
     """Return at most KEPT of the samples, drawn at random, in their order."""
     if len(whole) <= KEPT:
@@ -96,15 +70,3 @@ def few(whole: Labelled, seed: int) -> Labelled:
 
 
 Logits = Float64Array
-Predict = Callable[[Labelled], Logits]
-"""Samples → log-probabilities up to a constant per sample, float64 (n, classes). Labels of samples
-are not read."""
-
-
-@dataclass(frozen=True)
-class NetworkSettings:
-    """Settings of ResNet-9's training."""
-
-    epochs: int = 20  # passes over the training part, ≥ 1; the best by validation is kept
-    flip: bool = False  # mirror half of the images; wrong for digits and text
-    device: str | None = None  # of torch; None: the GPU if there is one
