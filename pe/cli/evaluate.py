@@ -70,7 +70,7 @@ def _spec(text: str) -> PluginSpec:
 @click.option(
     "--seeds",
     type=click.IntRange(min=1),
-    default=2,
+    default=1,
     show_default=True,
     help="Trainings per classifier that learns by chance.",
 )

@@ -92,7 +92,7 @@ class Request:
     # place of real samples that no run has seen; see `source_at` of pe/evaluation/methods.py
     test: str
     metrics: tuple[str, ...] | None = None  # by name; None: all that are possible
-    seeds: int = 2  # trainings of each classifier that learns by chance, on each set, ≥ 1
+    seeds: int = 1  # trainings of each classifier that learns by chance, on each set, ≥ 1
     # samples are compared under these; the first serves memorisation and the judgement too;
     # empty: the run's own
     embeddings: tuple[PluginSpec, ...] = ()

@@ -15,7 +15,7 @@ Feature = Callable[[Images], Float64Array]
 
 
 def _grey(images: Images) -> Float64Array:
-    return np.asarray(images.pixels.mean(axis=3, dtype=np.float64))
+    return np.asarray(images.pixels.mean(axis=3, dtype=np.float32))
 
 
 def _mean(values: Float64Array) -> Float64Array:
@@ -30,7 +30,7 @@ def _edges(images: Images) -> Float64Array:
 
 
 def _saturation(images: Images) -> Float64Array:
-    pixels = images.pixels.astype(np.float64)
+    pixels = images.pixels
     return np.asarray((pixels.max(axis=3) - pixels.min(axis=3)).mean(axis=(1, 2)))
 
 

@@ -21,7 +21,7 @@ from pe.progress import Progress
 View = Any
 """Samples as a learner sees them: an array or a sparse matrix with a row for each."""
 
-MOST_IMAGES = 2000
+MOST_IMAGES = 1500
 """Most images that the network learns from, drawn at random: its time grows with them."""
 LEAST_LIKELY = 0.02
 """Labels that are less probable are left out: they would multiply the rows."""

@@ -39,7 +39,7 @@ class Viewed:
         return len(self.lesson)
 
 
-LONGEST = 32
+LONGEST = 24
 """Longer side, in pixels, to which images are shrunk for classifiers on pixels: training time grows
 with the pixels."""
 MOST_DIMENSIONS = 1280

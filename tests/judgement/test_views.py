@@ -54,9 +54,9 @@ def test_images_of_another_size_are_seen_in_the_test_images_shape():
     ("shape", "small"),
     [
         ((8, 8, 1), (8, 8, 1)),
-        ((64, 64, 3), (32, 32, 3)),
-        ((64, 16, 1), (32, 8, 1)),
-        ((1000, 4, 3), (32, 1, 3)),
+        ((64, 64, 3), (24, 24, 3)),
+        ((64, 16, 1), (24, 6, 1)),
+        ((1000, 4, 3), (24, 1, 3)),
     ],
 )
 def test_classifiers_see_small_images_of_the_same_proportions(shape, small):
