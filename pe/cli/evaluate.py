@@ -65,7 +65,7 @@ def _spec(text: str) -> PluginSpec:
 @click.option(
     "--metrics",
     callback=_names,
-    help="Of judgement, fidelity, memorisation and installed ones, with commas; default: all.",
+    help="Of judgement, fidelity, memorisation (default: these), and of other packages.",
 )
 @click.option(
     "--seeds",

@@ -91,7 +91,7 @@ class Request:
 
     # place of real samples that no run has seen; see `source_at` of pe/evaluation/methods.py
     test: str
-    metrics: tuple[str, ...] | None = None  # by name; None: all that are possible
+    metrics: tuple[str, ...] | None = None  # by name; None: all of our own that are possible
     seeds: int = 1  # trainings of each classifier that learns by chance, on each set, ≥ 1
     # samples are compared under these; the first serves memorisation and the judgement too;
     # empty: the run's own
@@ -112,8 +112,8 @@ class Request:
             check_list(name, getattr(self, name))
         for name in self.metrics or ():
             if name not in plugins("pe.metrics"):
-                known = nearest_name(name, plugins("pe.metrics"))
-                raise RecipeError(f"Unknown metric '{name}': {known}")
+                hint = nearest_name(name, plugins("pe.metrics"))
+                raise RecipeError(f"Unknown metric '{name}': {hint}")
         if self.seeds < 1:
             raise RecipeError(f"An evaluation needs one seed or more, not {self.seeds}.")
 
@@ -135,8 +135,14 @@ class Request:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """The names of the metrics to measure."""
-        return tuple(plugins("pe.metrics")) if self.metrics is None else self.metrics
+        """The names of the metrics to measure.
+
+        A metric of another package sees the private records, so it must be asked for by name.
+        """
+        if self.metrics is not None:
+            return self.metrics
+        points = plugins("pe.metrics").items()
+        return tuple(name for name, point in points if point.module.startswith("pe."))
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,12 +304,12 @@ def _controls(
     api, why = _generator(run, recipe, request)
     controls = {}
     if votes:
+        if request.api is None:
+            load_model(api, run.folder)  # only what draws un-evolved samples needs it
         enough = _as_many(founders, last.labels)
         controls[UNEVOLVED] = enough or _make_unevolved(run, recipe, founders, last, api, notes)
-    if not why or request.api is not None:
-        public = label_pool(recipe, last.labels) if votes else None
-        if public is None and api is not None:
-            public = public_samples(recipe, api, last.labels)
+    if not why:
+        public = _public(recipe, api, last.labels, notes)
         if public is not None:
             controls[PUBLIC] = public
     if votes and request.one_vote is not False and source is not None:
@@ -329,9 +335,17 @@ def _generator(run: Run, recipe: Recipe, request: Request) -> tuple[Generator | 
         check_named(run.folder, recipe, request.changes, "api")
     except RecipeError as error:
         return None, str(error)
-    api, why = set_up_generator(recipe.api)
-    load_model(api, run.folder)
-    return api, why
+    return set_up_generator(recipe.api)
+
+
+def _public(recipe: Recipe, api: Generator | None, labels: Labels, notes: Notes) -> Labelled | None:
+    """Return the labelled public data of the generator. A note tells if they cannot be read."""
+    try:
+        own = label_pool(recipe, labels)
+        return public_samples(recipe, api, labels) if own is None and api is not None else own
+    except PEError as error:
+        notes.add(f"The control of public data is left out: {error}")
+        return None
 
 
 def _one_vote(

@@ -220,6 +220,8 @@ def test_another_package_brings_a_metric_by_its_name(run, test, tmp_path, monkey
     assert values["sizes"] == {"synthetic": 40, "unevolved": 40, "real": 60}
     assert values["settings"]["metrics"] == ["sizes"]
     assert not {"judgement", "fidelity", "memorisation"} & values.keys()
+    # It sees private records, so it is not measured unasked.
+    assert Request(str(test)).chosen == ("fidelity", "judgement", "memorisation")
     with pytest.raises(RecipeError, match="Unknown metric 'size': did you mean 'sizes'"):
         Request(str(test), metrics=("size",))
 

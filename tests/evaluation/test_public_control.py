@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +102,16 @@ def test_a_fitted_run_is_measured_beside_it(
     controls = evaluate(run, test, api=None, embedding=None)["fidelity"].popitem()[1]["controls"]
     assert ("public" in controls) == is_there
     assert not is_there or controls["public"]["samples"] == 2 * len(CLASSES)
+
+
+def test_a_run_is_evaluated_without_it_when_its_public_images_and_its_model_are_gone(
+    tmp_path: Path,
+) -> None:
+    wanted = recipe(tmp_path, "dp_gaussian", given(tmp_path, NAMES))
+    run = run_recipe(wanted, tmp_path / "run", RunContext(progress=Progress()))
+    test = written(tmp_path / "test.npz", TEST)
+    (tmp_path / "public.npz").unlink()
+    shutil.rmtree(tmp_path / "run" / "model")
+    values = evaluate(run, test, api=None, embedding=None, metrics=("fidelity",))
+    assert "public" not in values["fidelity"].popitem()[1]["controls"]
+    assert any("The control of public data is left out" in note for note in values["notes"])
