@@ -179,9 +179,9 @@ SECTIONS = ("games", "science", "sound", "graphics", "mail", "database", "fonts"
 
 
 def packages(folder: Path) -> DataSet:
-    """One-line descriptions of Debian's packages by section; the pool is those of other sections.
+    """One-line descriptions of Debian's packages by section.
 
-    `apt-get update` fetches them.
+    The pool is those of other sections. `apt-get update` fetches them.
     """
     listed = subprocess.run(["apt-cache", "dumpavail"], capture_output=True, text=True, check=True)
     found = {}
@@ -234,9 +234,9 @@ FONTS = (
 
 
 def letters(folder: Path) -> DataSet:
-    """Ten letters in Debian's handwritten fonts, moved and turned; those of others are tests.
+    """Ten letters in Debian's handwritten fonts, moved and turned.
 
-    The generator draws them in matplotlib's fonts, and that so well that nothing is to be gained.
+    The letters of other fonts are tests. The generator draws them in matplotlib's fonts, and that so well that nothing is to be gained.
     """
     from PIL import Image, ImageDraw, ImageFont
 

@@ -25,6 +25,7 @@ from pe.judgement.heldout import NotComparable, compare_populations
 from pe.judgement.labelled import Labelled, Values
 from pe.judgement.scale import between_runs
 from pe.judgement.views import Viewed, views_of
+from pe.judgement.words import to_dict
 from pe.planning.releases import plan_of
 from pe.plugins.registry import load
 from pe.privacy.accounting import epsilon
@@ -35,7 +36,7 @@ from pe.store.places import CONFIDENTIAL
 
 @dataclass(eq=False)
 class Measured:
-    """What the metrics look at, and what they found. Confidential."""
+    """The sets that metrics look at, and the values that they return. Confidential."""
 
     sets: Sets
     request: Request
@@ -83,7 +84,7 @@ class Measured:
 
     @cached_property
     def nearer(self) -> Nearer | None:
-        """How many synthetic samples lie nearer to private records than to held-out ones."""
+        """The share of synthetic samples nearer to private records than to held-out ones."""
         private = self.sets.private
         if private is None or self.differs is not None:
             return None
@@ -172,7 +173,7 @@ def judgement(measured: Measured) -> Values:
     nearer = measured.nearer if memorised else None
     warnings = memorised["warnings"] if memorised else measured.exact_copies
     advice = advise(Evidence(sets, plan, found, nearer, warnings, measured.differs))
-    values = judgements.to_dict(found, WORDS)
+    values = to_dict(found, WORDS)
     return {"judgement": values | {"next": advice[0] if advice else SHARE, "more": advice[1:]}}
 
 

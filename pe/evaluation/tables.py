@@ -1,4 +1,4 @@
-"""How far two tables lie apart. All of it is confidential."""
+"""Distances between two tables. All of them are confidential."""
 
 from __future__ import annotations
 

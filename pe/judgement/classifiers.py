@@ -1,4 +1,4 @@
-"""What classifiers share: threads, probabilities and words; and the two of `pe demo`."""
+"""Threads, probabilities and words of classifiers, and the two classifiers of `pe demo`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run can be expected to bring, from runs over other data sets.
+"""Forecast of what a run brings, from runs over other data sets.
 
 Everything here is public. docs/will-it-work.md explains it; benchmarks/judgements.py made the runs.
 """

@@ -1,4 +1,7 @@
-"""Whether test and private records come from one population, which privacy in practice needs."""
+"""Test that private and held-out records come from one population.
+
+Without that, a comparison of the two says nothing about privacy.
+"""
 
 from __future__ import annotations
 

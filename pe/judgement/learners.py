@@ -1,4 +1,4 @@
-"""What is trained on a set, and tested on real records.
+"""Learners, which are trained on a set and tested on real records.
 
 All learners take soft labels: a sample counts for each of its likely labels, by its probability.
 """

@@ -1,4 +1,4 @@
-"""How real and generated vectors lie among each other."""
+"""Precision, recall, density and coverage of generated vectors among real ones."""
 
 from __future__ import annotations
 

@@ -90,7 +90,9 @@ def guess(images: UInt8Array, targets: Float32Array, test: UInt8Array, seed: int
         loss = float(-(every[validation] * _logits(network, inputs[validation])).sum(dim=1).mean())
         since += 1
         if loss < best:
-            best, best_network, since = loss, copy.deepcopy(network), 0
+            best = loss
+            best_network = copy.deepcopy(network)
+            since = 0
         if since == _PATIENCE:
             break
     return _logits(best_network, tensor(test)).double().numpy()

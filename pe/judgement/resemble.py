@@ -1,4 +1,4 @@
-"""How far a set is from the real records: in its dependencies, and to somebody who looks at it.
+"""Measures of how far a set is from the real records, by dependencies and by appearance.
 
 Nothing here needs labels. All of it is confidential.
 """
@@ -27,7 +27,7 @@ CELLS = 24
 MOST_ROWS = 5000
 FOLDS = 5
 SURE = 0.9
-"""How sure a classifier is to tell two sets apart, in `noticed_after`."""
+"""Share of cases in which a classifier tells two sets apart, in `noticed_after`."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ class Kept:
     def __str__(self) -> str:
         """Return the words for it."""
         source = self.source or "all others"
-        return f"{self.column} from {source} R² {self.share:.2f}, not {self.real:.2f}"
+        values = f"R² {self.share:.2f}, not {self.real:.2f} (± {self.error:.2f})"
+        return f"{self.column} from {source} {values}"
 
 
 @dataclass(frozen=True, eq=False)

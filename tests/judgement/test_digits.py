@@ -5,9 +5,10 @@ from functools import cache
 import numpy as np
 
 from pe.data.images import Images
-from pe.judgement.judge import Compared, Judgement, judge, lines
+from pe.judgement.judge import Compared, Judgement, judge
 from pe.judgement.labelled import Labelled
 from pe.judgement.views import Viewed, views_of
+from pe.judgement.words import lines
 from pe.private.npz import MnistSample
 from pe.progress import Progress
 

@@ -5,10 +5,11 @@ import pytest
 
 from pe.data.columns import Columns
 from pe.judgement.heldout import compare_populations
-from pe.judgement.judge import Compared, Judgement, judge, lines
+from pe.judgement.judge import Compared, Judgement, judge
 from pe.judgement.labelled import Labelled
 from pe.judgement.scale import BEST, Scale, measure_for
 from pe.judgement.views import Viewed, views_of
+from pe.judgement.words import lines
 from pe.progress import Progress
 
 COLUMNS = Columns(
